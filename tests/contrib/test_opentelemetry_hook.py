@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Thread
@@ -329,6 +329,44 @@ def test_a_stream_that_breaks_off_is_stored_as_far_as_it_came(application: Appli
     [conversation] = application.stored()
     assert said(conversation) == ["user: Count.", "assistant: One two "]
     assert application.ledger() == {"failed": 1}
+
+
+# client -> the format that its provider speaks, and how it asks for a stream
+STREAMS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "openai": (
+        "chat_completion",
+        lambda client: client.chat.completions.create(
+            model=GPT, messages=[{"role": "user", "content": "Count."}], stream=True
+        ),
+    ),
+    "anthropic": (
+        "messages",
+        lambda client: client.messages.create(
+            model=CLAUDE, max_tokens=9, messages=[{"role": "user", "content": "Count."}], stream=True
+        ),
+    ),
+    "gemini": (
+        "gemini",
+        lambda client: client.models.generate_content_stream(model=GEMINI, contents="Count."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_that_is_left_is_incomplete(application: Application, name: str) -> None:
+    format_, ask = STREAMS[name]
+    application.provider.says(stream(format_, ["One ", "two."], pause=0.01))
+    with getattr(application, name)() as client:
+        chunks = ask(client)
+        for chunk in chunks:
+            if "One" in str(chunk):
+                break
+        chunks.close()
+    [conversation] = application.stored()
+    assert said(conversation) == ["user: Count.", "assistant: One "]
+    [response] = conversation.responses()
+    assert response.status == "incomplete"
+    assert application.ledger() == {"incomplete": 1}
 
 
 def test_two_threads(application: Application) -> None:

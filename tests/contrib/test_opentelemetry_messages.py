@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opentelemetry.util.genai import types as otel
 
 from threadkeep import Session
-from threadkeep.contrib.opentelemetry.messages import request_of, response_of
+from threadkeep.contrib.opentelemetry.messages import chunk_of, request_of, response_of
 from threadkeep.formats import get_format
 
 PICTURE = base64.b64encode(b"picture").decode()
@@ -239,3 +239,6 @@ def test_every_answer_can_be_read(messages: list[Any]) -> None:
     body = response_of(plain(messages), {"gen_ai.response.id": "r"})
     response = get_format("chat_completion").parse_response(body, None)
     assert response.id == "r"
+    assembler = get_format("chat_completion").assembler()  # and so can a stream that was left
+    assembler.feed(chunk_of(body))
+    assert assembler.response.status == "incomplete"

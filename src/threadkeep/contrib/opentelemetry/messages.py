@@ -118,6 +118,14 @@ def response_of(
     }
 
 
+def chunk_of(body: JsonObject) -> JsonObject:
+    """Return an answer as an event of a stream that has not ended; of several choices, the first one."""
+    message = body["choices"][0]["message"]
+    calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
+    choice = {"index": 0, "delta": {**message, **({"tool_calls": calls} if calls else {})}, "finish_reason": None}
+    return {**body, "object": "chat.completion.chunk", "choices": [choice]}
+
+
 def _model(attributes: Mapping[str, Any]) -> Any:
     return attributes.get(names.RESPONSE_MODEL) or attributes.get(names.REQUEST_MODEL)
 

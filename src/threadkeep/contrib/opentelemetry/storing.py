@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from threadkeep.contrib.opentelemetry import names
 from threadkeep.contrib.opentelemetry.completions import Completion
-from threadkeep.contrib.opentelemetry.messages import FORMAT, request_of, response_of
+from threadkeep.contrib.opentelemetry.messages import FORMAT, chunk_of, request_of, response_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.session import Session
@@ -47,11 +47,19 @@ def store_completion(store: Store, completion: Completion) -> Stored:
         model = attributes.get(names.REQUEST_MODEL)
         conversation.record_attempt(CHAT, error=error, model=model, **call)
         return "stored"
+    options: Any = {"first_token_ms": completion.first_token_ms, "on_conflict": "branch", **call}
+    if error is None and _is_left(body, completion):
+        with conversation.stream_response(CHAT, **options) as recorder:
+            recorder.feed(chunk_of(body))
+        return "stored"
     key = f"otel:{sha256(dumps(body)).hexdigest()}" if body.get("id") else None
-    conversation.add_response(
-        body, CHAT, first_token_ms=completion.first_token_ms, idempotency_key=key, on_conflict="branch", **call
-    )
+    conversation.add_response(body, CHAT, idempotency_key=key, **options)
     return "stored"
+
+
+def _is_left(body: JsonObject, completion: Completion) -> bool:
+    """Whether the application did not wait for the end of a stream, which then has no reason of its end."""
+    return completion.attributes.get(names.STREAM) is True and body["choices"][0]["finish_reason"] in (None, "error")
 
 
 def _is_stored(store: Store, body: JsonObject) -> bool:
