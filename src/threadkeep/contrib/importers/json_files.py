@@ -73,7 +73,7 @@ def json_elements(input: Input, part: str | None = None) -> Iterator[Found | Ski
         prefix, at = ("item", 0) if begin == b"[" else ("", 0)
         try:
             for at, value in enumerate(ijson.items(_After(begin, file), prefix)):
-                    _make_floats(value)
+                _make_floats(value)
                 place = f"{where}[{at}]" if prefix else where
                 yield Found(place, value) if isinstance(value, dict) else Skipped(place, NOT_AN_OBJECT)
         except (ijson.JSONError, UnicodeDecodeError) as error:
