@@ -44,7 +44,7 @@ class Session:
         uuid = self._uuid()
         at = (BEGUN + timedelta(seconds=len(self.lines))).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         value = {
-            "parentUuid": parent, "isSidechain": False, "userType": "external", "cwd": "/home/ada/shop",
+            "parentUuid": parent, "isSidechain": False, "userType": "external", "cwd": "/srv/ada/shop",
             "sessionId": self.id, "version": "2.0.14", "gitBranch": "main", "type": kind, "uuid": uuid, "timestamp": at,
         }  # fmt: skip
         self.lines.append(json.dumps(value | ({} if message is None else {"message": message}) | more))

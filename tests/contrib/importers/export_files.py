@@ -207,7 +207,7 @@ class Rollout:
 
     def begin(self) -> None:
         git = {"branch": "main", "commit_hash": "0a1b"}
-        about = {"id": self.id, "timestamp": "2025-09-01T08:00:00.000Z", "cwd": "/home/ada/shop", "git": git}
+        about = {"id": self.id, "timestamp": "2025-09-01T08:00:00.000Z", "cwd": "/srv/ada/shop", "git": git}
         self.line("session_meta", about | {"cli_version": "0.58.0", "instructions": "Be brief."})
 
     def item(self, **payload: Any) -> None:
@@ -227,7 +227,7 @@ class Rollout:
         for _ in range(turns):
             number = len(self.lines)
             question, answer = f"question {number}", f"answer {number}"
-            self.line("turn_context", {"cwd": "/home/ada/shop", "model": "gpt-5-codex", "effort": "high"})
+            self.line("turn_context", {"cwd": "/srv/ada/shop", "model": "gpt-5-codex", "effort": "high"})
             self.item(type="message", role="user", content=[{"type": "input_text", "text": question}])
             self.line("event_msg", {"type": "user_message", "message": question})
             for call in range(self.random.randrange(3)):

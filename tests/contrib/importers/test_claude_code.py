@@ -87,7 +87,7 @@ def test_times_models_and_places_are_those_of_the_session(target: Store, tmp_pat
     conversation = found(target, session)
     assert (conversation.user_id, conversation.created_at) == ("ada", BEGUN)
     assert conversation.labels == {"source": "claude-code"}
-    assert conversation.properties == {"cwd": "/home/ada/shop", "git_branch": "main", "version": "2.0.14"}
+    assert conversation.properties == {"cwd": "/srv/ada/shop", "git_branch": "main", "version": "2.0.14"}
     times = [item.created_at for item in conversation.items(limit=1000)]
     assert times == sorted(times, key=str)
     assert times[0] == BEGUN
