@@ -171,6 +171,19 @@ def test_labels_and_users_come_in_headers(recorded: Recorded) -> None:
     assert not [name for name, _ in call.headers if name.startswith("x-threadkeep")]
 
 
+def test_an_application_finds_its_own_id_again(recorded: Recorded) -> None:
+    """Also for its users; where another one has it already, it is one of the second user alone."""
+    for user in ("ann", "ben", "ann", "ben"):
+        ask(recorded, f"I am {user}", headers={"x-threadkeep-conversation": "trip", "x-threadkeep-user": user})
+    recorded.wait_for(4)
+    named = recorded.store.find_conversation(external_id="trip")
+    assert named is not None
+    assert named.user_id == "ann"
+    for user in ("ann", "ben"):
+        [conversation] = recorded.store.for_user(user).list_conversations()
+        assert said(conversation)[0] == f"user: I am {user}"
+
+
 def test_settings_are_those_of_the_latest_request(recorded: Recorded) -> None:
     tool = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
     ask(recorded, "Hi", system="Be brief.", tools=[tool], temperature=0.5)

@@ -43,16 +43,15 @@ class Origin:
     """What a call says about where it belongs.
 
     Attributes:
-        external_id: the application's id of the conversation; None if the call does not say.
+        external_ids: the application's id of the conversation, and that as one of its user alone, under which it is
+            stored where keys are those of users, or somebody else has the first; none if the call does not say.
         conversation_id: our id of it, if the call says that.
-        name: `external_id` as the application gave it, which may have made the conversation itself.
         labels: what a new conversation is labelled with.
         is_aside: whether it is a call beside a conversation, which lists do not show.
     """
 
-    external_id: str | None = None
+    external_ids: tuple[str, ...] = ()
     conversation_id: str | None = None
-    name: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     is_aside: bool = False
 
@@ -64,8 +63,8 @@ class Origin:
         labels |= {name[len(LABEL) :]: value for name, value in headers.items() if name.startswith(LABEL)}
         if named := headers.get(CONVERSATION):
             if _CONVERSATION_ID.fullmatch(named):
-                return cls(None, named, labels=labels)
-            return cls(own_name(named, user_id), name=named, labels=labels)
+                return cls(conversation_id=named, labels=labels)
+            return cls(_external_ids(named, user_id), labels=labels)
         session = _session(headers, payload)
         if session is None:
             return cls(labels=labels)
@@ -74,11 +73,12 @@ class Origin:
         id_ = session
         if agent:
             id_ = f"{session}/{agent}"
-            labels |= {"agent": agent, "parent": _external_id(f"{session}/{parent}" if parent else session, user_id)}
+            started_by = _external_ids(f"{session}/{parent}" if parent else session, facts.owner.user_id)
+            labels |= {"agent": agent, "parent": started_by[-1]}
         if kind in _SIDE_CLASSES:
             labels[CLASS] = kind
-            return cls(_external_id(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
-        return cls(_external_id(id_, user_id), labels=labels)
+            return cls(_external_ids(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
+        return cls(_external_ids(id_, user_id), labels=labels)
 
 
 def _session(headers: Mapping[str, str], payload: Mapping[str, Any]) -> str | None:
@@ -114,16 +114,16 @@ def _in_user_id(payload: Mapping[str, Any]) -> str | None:
     return named if isinstance(named, str) and named else None
 
 
-def _external_id(text: str, user_id: str | None) -> str:
-    """The application's id of a conversation, which is one of its user alone."""
+def _external_ids(text: str, user_id: str | None) -> tuple[str, ...]:
+    """The application's id of a conversation, and with a user that as one of the user alone."""
     if len(text) > _MAX_ID:
         text = f"{text.partition(':')[0]}:{short_digest(text)}"
-    return own_name(text, user_id)
+    return (text,) if user_id is None else (text, own_name(text, user_id))
 
 
 def place_of(facts: CallFacts, origin: Origin, session: Session) -> Hashable:
     """Return what calls have in common of which each must know what came of the one before."""
-    return facts.owner, origin.conversation_id or origin.external_id or beginning_of(session)
+    return facts.owner, origin.conversation_id or origin.external_ids or beginning_of(session)
 
 
 async def find(
@@ -136,12 +136,11 @@ async def find(
     """
     if origin.conversation_id is not None:
         return await store.get_conversation(origin.conversation_id)
-    if origin.name is not None:
-        named = await store.find_conversation(external_id=origin.name)
-        if named is not None:
-            return named
-    if origin.external_id is not None:
-        return await store.find_conversation(external_id=origin.external_id)
+    if origin.external_ids:
+        for external_id in origin.external_ids:
+            if (found := await store.find_conversation(external_id=external_id)) is not None:
+                return found
+        return None
     previous = payload.get("previous_response_id")
     if isinstance(previous, str) and previous:
         try:

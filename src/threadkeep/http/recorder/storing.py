@@ -114,12 +114,9 @@ async def _asked(
     async with locks.of(place_of(facts, origin, session)):
         conversation = await find(store, origin, payload, session)
         if conversation is None:
-            try:
-                return await _new_conversation(store, facts, payload, session, origin)
-            except InvalidOption:  # another process was faster, or it belongs to another user
-                conversation = await find(store, origin, payload, session)
-                if conversation is None:
-                    raise
+            conversation, is_new = await _begun(store, facts, payload, session, origin)
+            if is_new:
+                return conversation
         conversation = await _continued(conversation, payload, route.format, session)
         await on_conversation(conversation, configure, session)
         labels = {**conversation.labels, **origin.labels}
@@ -148,15 +145,35 @@ async def _continued(
     return conversation
 
 
-async def _new_conversation(
+async def _begun(
     store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin
+) -> tuple[AsyncConversation, bool]:
+    """A new conversation, or that of a process that was faster, and whether it is new.
+
+    A key of one user learns of no external id of others, so it uses those of its user alone.
+    """
+    names = origin.external_ids[-1:] if facts.owner.user_id is not None else origin.external_ids
+    refusal: InvalidOption | None = None
+    for external_id in names or (None,):
+        try:
+            return await _new_conversation(store, facts, payload, session, origin, external_id), True
+        except InvalidOption as error:  # it is there, or belongs to another user
+            refusal = error
+            if (conversation := await find(store, origin, payload, session)) is not None:
+                return conversation, False
+    assert refusal is not None  # noqa: S101 - there is a name, or None
+    raise refusal
+
+
+async def _new_conversation(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, external_id: str | None
 ) -> AsyncConversation:
     labels, beginning = dict(origin.labels), beginning_of(session)
-    if origin.external_id is None and beginning is not None:
+    if external_id is None and beginning is not None:
         labels[BEGINNING] = beginning
     conversation = await store.import_request(
         payload, facts.route.format, model=facts.route.model, stream=facts.route.is_stream, labels=labels,
-        external_id=origin.external_id,
+        external_id=external_id,
     )  # fmt: skip
     if origin.is_aside:
         await conversation.archive()
