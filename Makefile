@@ -8,7 +8,7 @@ OLDEST_SQLALCHEMY := 2.0.44
 BIN := .venv/bin
 OLDEST := .venv-sa20
 PEERS := .venv-peers
-TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,pydantic-ai,mcp,otel,test
+TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
 CORE := .venv/.core

@@ -25,7 +25,12 @@ BUILDERS = [
     for _, builder in inspect.getmembers(module, callable)
     if builder.__module__ == module.__name__ and hasattr(builder, "cache_info")
 ]
-CHOICES: dict[str, list[Any]] = {"bool": [False, True], "int": [0, 2], "Collection[str]": [("message",)]}
+CHOICES: dict[str, list[Any]] = {
+    "bool": [False, True],
+    "int": [0, 2],
+    "Collection[str]": [("message",)],
+    "Among | None": [None, "newest", "oldest"],
+}
 
 
 def calls(builder: Callable[..., Any], dialect: Any) -> Iterator[Any]:

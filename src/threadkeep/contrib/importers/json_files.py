@@ -97,7 +97,7 @@ def _ijson() -> Any:
     try:
         import ijson  # noqa: PLC0415 - of an extra that only large documents need
     except ImportError as error:
-        raise MissingExtra("importers", "JSON documents of other software") from error
+        raise MissingExtra("importers", "Importing JSON documents of other software") from error
     return ijson
 
 
