@@ -91,6 +91,7 @@ def test_the_demo_needs_the_core_dependencies_only(demo: Cli, tmp_path: Path) ->
     assert "No module named 'pytest'" in run(sys.executable, "-c", "import pytest").stderr
 
 
+@pytest.mark.slow
 def test_the_demo_on_a_terminal(demo: Cli) -> None:
     shown = demo.on_terminal("demo")
     assert "\x1b[" in shown
@@ -106,6 +107,7 @@ def test_the_demo_as_json(demo: Cli) -> None:
     assert {row["provider"]: row["cached_tokens"] for row in result["usage"]} == {"openai": 1024, "openrouter": 1021}
 
 
+@pytest.mark.slow
 def test_a_kept_demo_can_be_looked_at_and_resumed(demo: Cli, tmp_path: Path) -> None:
     file = tmp_path / "a demo?.db"
     result = demo.spawn("demo", "--keep", str(file), "--json").json
@@ -125,6 +127,7 @@ def test_the_demo_overwrites_nothing(demo: Cli, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     sqlalchemy.__version__.startswith("2.0."), reason="the URLs of SQLAlchemy 2.0 cannot name a file with ? and #"
 )
+@pytest.mark.slow
 def test_the_advice_to_look_into_the_file_can_be_typed(demo: Cli, tmp_path: Path) -> None:
     result = demo.spawn("demo", "--keep", "my demo?#.db", cwd=tmp_path)
     program, *args = shlex.split(result.err.partition("try: ")[2])
@@ -194,6 +197,7 @@ def test_a_month_can_be_stored(demo: Cli, tmp_path: Path) -> None:
     assert "cannot be combined" in demo("demo", "--data", "x", "--keep", "y", code=2).err
 
 
+@pytest.mark.slow
 def test_a_month_is_the_same_each_time(tmp_path: Path) -> None:
     last = datetime(2026, 11, 20, 12, tzinfo=UTC)
     months = []

@@ -54,6 +54,7 @@ def check(shown: str) -> None:
     assert not re.search("[\ufe00-\ufe0e\U000e0100-\U000e01ef]|x\ufe0f|\ufe0f\ufe0f", text)
 
 
+@pytest.mark.slow
 def test_each_character_without_a_shape_is_escaped() -> None:
     for character in map(chr, range(sys.maxunicode + 1)):
         assert (printable(character) != character) >= is_nasty(character), hex(ord(character))

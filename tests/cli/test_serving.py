@@ -60,6 +60,7 @@ def test_clients_on_this_machine_are_served(cli: Cli, stored: str) -> None:
 
 
 @pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_a_tenant_is_served_alone(cli: Cli, stored: str) -> None:
     with Store(cli.url, tenants=True) as store:
         store.create_tenant("acme").create_conversation(external_id="theirs")
@@ -71,6 +72,7 @@ def test_a_tenant_is_served_alone(cli: Cli, stored: str) -> None:
 
 
 @pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_a_missing_file_is_created(tmp_path: Path) -> None:
     cli = Cli(f"sqlite:///{tmp_path}/new.db")
     with serving(cli) as base_url, OpenAI(base_url=base_url, api_key="any", max_retries=0) as client:
@@ -160,6 +162,7 @@ def test_what_cannot_be_served_is_refused(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_calls_of_an_upstream_are_recorded(cli: Cli) -> None:
     provider = Provider()
     provider.says(whole("messages", "Fine."), whole("messages", "Good."))

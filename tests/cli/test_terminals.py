@@ -55,6 +55,7 @@ def test_a_figure_is_never_cut(cli: Cli, used: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("command", [["show", "ID"], ["search", "capital"], ["ls"]])
+@pytest.mark.slow
 def test_colours_can_be_turned_off(cli: Cli, used: str, command: list[str]) -> None:
     args = [used if arg == "ID" else arg for arg in command]
     assert not COLOURS.search(cli.on_terminal(*args, NO_COLOR="1"))

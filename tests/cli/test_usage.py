@@ -209,6 +209,7 @@ def test_every_series_has_its_name_in_the_legend(tmp_path: Path) -> None:
     assert {"_private", "x" * 29 + "\u2026", "a\\nb", "others", "m1", "m2", "m3", "all others"} <= set(texts)
 
 
+@pytest.mark.slow
 def test_a_year_of_hours_is_drawn_at_once(tmp_path: Path) -> None:
     """Bars of their own would take a minute."""
     begin = datetime(2026, 1, 1, tzinfo=UTC)
@@ -387,6 +388,7 @@ def test_json_has_costs_in_dollars(priced: Cli) -> None:
     assert UsageRow({}).to_dict()["cost_usd"] is UsageRow({}).mean_cost_usd is None
 
 
+@pytest.mark.slow
 def test_a_cost_that_is_partly_unknown_is_marked(priced: Cli) -> None:
     shown = [line.split() for line in plain(priced.on_terminal("usage", "--by", "model")).splitlines()]
     costs = {line[0]: [word for word in line if word == "≥" or "." in word] for line in shown if len(line) > 2}

@@ -47,6 +47,7 @@ def test_the_address_opens_the_pages(cli: Cli, stored: str, command: tuple[str, 
 
 
 @pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_only_a_user_or_tenant_is_shown(cli: Cli) -> None:
     with cli.store() as store:
         store.create_conversation(user_id="ann", title="of ann")

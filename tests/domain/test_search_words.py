@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 from unicodedata import combining, normalize
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def test_words_do_not_depend_on_the_texts_before(texts: list[str]) -> None:
         assert respelled(text, vocabulary) == respelled(text)
 
 
+@pytest.mark.slow
 def test_every_sign_makes_the_same_words_wherever_it_stands() -> None:
     signs = [sign for code in range(0x20000) if not 0xD800 <= code < 0xE000 for sign in [chr(code)]]
     assert [sign for sign in signs if words_of(sign) != plain_words_of(sign)] == []

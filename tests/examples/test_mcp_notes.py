@@ -43,6 +43,7 @@ def same_packages(notes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes, "server", server)
 
 
+@pytest.mark.slow
 def test_it_finds_what_was_said(notes: Any, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     with Store(url) as store:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.http.recorder.conftest import said
 from tests.http.recorder.provider import Provider, serving, whole
 from threadkeep import Store
@@ -14,6 +16,7 @@ from threadkeep import Store
 FILE = Path(__file__).parents[2] / "examples" / "otel_chat.py"
 
 
+@pytest.mark.slow
 def test_its_calls_are_stored_when_it_ends(tmp_path: Path) -> None:
     provider, url = Provider(), f"sqlite:///{tmp_path}/calls.db"
     provider.says(whole("chat_completion", "Let me look.", calls=True), whole("chat_completion", "It rains."))

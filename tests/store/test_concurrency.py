@@ -185,6 +185,7 @@ def a_varied_conversation(store: Any) -> Any:
     return conversation
 
 
+@pytest.mark.slow
 def test_two_processes_render_the_same_bytes(database: Database, stores: Any, tenant: str) -> None:
     """… with another seed of hashes, and as a detached session renders them, on every database."""
     store = stores.get("sync").for_tenant(tenant)

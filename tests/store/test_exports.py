@@ -133,6 +133,7 @@ def test_a_repeated_import_skips_what_is_there(stores: Any, store: Any, face: st
         target.import_export(lines, existing="refuse")
 
 
+@pytest.mark.slow
 def test_the_formats_of_recorded_traffic_are_the_same_bytes(empty_database: Database, tmp_path: Path) -> None:
     """Copied to a database, exported from there and imported again: a few interactions; `make test-long` takes all."""
     upgraded(empty_database.engine())

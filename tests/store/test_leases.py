@@ -76,6 +76,7 @@ def refused(conversation: Any) -> float:
 # While it lives
 
 
+@pytest.mark.slow
 def test_silence_does_not_end_a_stream(store: Any, conversation: Any, elsewhere: Any) -> None:
     """A model may think for longer than any lease."""
     conversation.user("Count")
@@ -185,6 +186,7 @@ def test_the_heartbeat_ends_with_the_recorder(store: Any, conversation: Any, end
         assert inner(recorder)._heartbeat._task.done()
 
 
+@pytest.mark.slow
 def test_a_recorder_that_nobody_holds_has_no_heartbeat(store: Any, conversation: Any, elsewhere: Any) -> None:
     """It can never end its response, so others need not wait for it."""
     recorder = conversation.stream_response(FORMAT, lease=LEASE)
@@ -235,6 +237,7 @@ def test_a_heartbeat_does_not_keep_a_process_alive(database: Database, sync_stor
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.slow
 def test_a_forked_process_is_no_recorder(sync_store: Any, elsewhere: Any) -> None:
     """It neither writes nor ends what its parent goes on recording, and waits for nobody's lock."""
     conversation = sync_store.create_conversation(model="m", input="Count")

@@ -101,6 +101,7 @@ HISTORIES = st.lists(st.sampled_from(["a", "b", "c", "ab", " a"]), min_size=1, m
 
 
 @given(st.lists(HISTORIES, min_size=1, max_size=5))
+@pytest.mark.slow
 def test_the_branch_that_is_named_ends_with_the_history(histories: list[list[str]]) -> None:
     """… whatever was stored before, and the same history again changes nothing."""
     with Store("sqlite://") as store:

@@ -21,6 +21,7 @@ MOST = {"pop": 12, "pop with a key": 12, "hide": 8, "remove": 9, "redact": 13, "
 
 
 @pytest.mark.one_face
+@pytest.mark.slow
 def test_removing_takes_as_many_statements_at_every_size(
     stores: Any, store: Any, face: str, database: Database
 ) -> None:

@@ -222,6 +222,7 @@ def test_writers_who_come_late_while_days_are_filled(stores: Any, tenant: str, w
     assert same(store.usage(by="day"), expected(rows, by=("day",)))
 
 
+@pytest.mark.slow
 def test_reports_while_days_are_filled(stores: Any, tenant: str) -> None:
     """Each says what the ledger holds at one moment: both rows of a transaction or none, and never less than before."""
     stores.get("sync").for_tenant(tenant).create_conversation(external_id="two", model="m")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from tests.factories import a_message
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import PNG, answer, ask, with_tools
-from threadkeep.viewer import exporting, html_of
+from threadkeep.viewer import blocks, exporting, html_of
 from threadkeep.viewer.texts import Budget, markdown
 
 ITEM = re.compile(r'<article class="item ([\w-]+)" id="p(\d+)"')
@@ -121,6 +123,13 @@ def test_tables_of_few_characters_and_many_cells_are_text(pages: Pages) -> None:
         assert html_of(pages.store, conversation.id).count("<td") <= 10 * MAX_CELLS
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Markdown may take any time: how much it takes depends on the garbage of other tests, too."""
+    monkeypatch.setattr(blocks, "Budget", partial(Budget, seconds=math.inf))
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_tables_of_usual_size_are_tables(pages: Pages) -> None:
     conversation = pages.store.create_conversation()
     conversation.user("Some text, and\n\n> " + f"{'|a' * 20}|\n> {'|-' * 20}|\n" + f"> {'|x' * 20}|\n" * 50)
@@ -129,6 +138,7 @@ def test_tables_of_usual_size_are_tables(pages: Pages) -> None:
     assert html.count("<td>") == 20 * 50 + 2 * 50 * 10
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_markdown_beyond_a_limit_is_text(pages: Pages) -> None:
     conversation = pages.store.create_conversation()
     conversation.user([{"type": "input_text", "text": "**word** " * 2_000}] * 15)

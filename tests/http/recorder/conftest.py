@@ -96,7 +96,10 @@ def recorder(database: Database, **options: Any) -> Iterator[Recorded]:
         upstreams = options.pop("upstreams", None) or [RecordedUpstream("provider", "messages", direct)]
         application = recorder_app(AsyncStore(database.url, tenants=True), upstreams, **options)
         with running(application) as url:
-            yield Recorded(url, direct, provider, scoped, application, tenant, database)
+            try:
+                yield Recorded(url, direct, provider, scoped, application, tenant, database)
+            finally:
+                provider.release.set()  # whom nobody waits for any more
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ def test_nothing_of_a_conversation_runs(chromium: Browser, attacks: tuple[str, l
             open_everything(watched, f"/c/{one}")
 
 
+@pytest.mark.slow
 def test_nothing_of_other_pages_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, ids, _ = attacks
     with watching(chromium, address) as watched:
@@ -125,6 +126,7 @@ def test_nothing_of_other_pages_runs(chromium: Browser, attacks: tuple[str, list
                 open_everything(watched, f"/c/{one}/responses/0{query}")
 
 
+@pytest.mark.slow
 def test_nothing_of_an_address_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, _, _ = attacks
     with watching(chromium, address) as watched:

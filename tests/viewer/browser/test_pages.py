@@ -37,8 +37,8 @@ def paths(month: str) -> dict[str, str]:
 
 NAMES = ("list", "errors", "thread", "branches", "request", "changes", "body", "search", "usage", "tools")
 LOOKS: list[Any] = [
-    pytest.param(WIDE, "light", id="wide"), pytest.param(WIDE, "dark", id="dark"),
-    pytest.param(PHONE, "light", id="phone"),
+    pytest.param(WIDE, "light", id="wide"), pytest.param(WIDE, "dark", id="dark", marks=pytest.mark.slow),
+    pytest.param(PHONE, "light", id="phone", marks=pytest.mark.slow),
 ]  # fmt: skip
 
 
