@@ -103,6 +103,8 @@ def running(url: str, processes: int) -> Iterator[tuple[int, int, list[int]]]:
         socket.create_server(("127.0.0.1", 0), backlog=2048) as first,
         socket.create_server(("127.0.0.1", 0), backlog=2048) as second,
     ):
+        for listening in (first, second):  # their connections inherit it; else events wait 40 ms for acknowledgements
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         ports = first.getsockname()[1], second.getsockname()[1]
         provider_url = f"http://127.0.0.1:{ports[0]}"
         started = [SPAWN.Process(target=provider, args=(first,), daemon=True)]

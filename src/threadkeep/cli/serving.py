@@ -84,6 +84,8 @@ def metrics_token() -> str | None:
 def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
     """Provide a socket that listens, and its URL."""
     with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        # connections inherit it: asyncio does not set it for these, and an event would wait for what came before
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = f"[{host}]" if ":" in host else host
         yield listening, f"http://{address}:{listening.getsockname()[1]}"
 
