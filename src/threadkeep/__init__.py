@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncApiKeys, AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.api_keys import ApiKeys
+    from threadkeep.store.backlog import Backlog, Due
     from threadkeep.store.batches import Progress
     from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.checking.findings import CheckReport, Finding
@@ -75,13 +76,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AmbiguousId", "ApiKey", "ApiKeys", "ApiScope", "AppendOptions", "Approval", "AsyncApiKeys", "AsyncChangeWatcher",
-    "AsyncConversation", "AsyncRecorder", "AsyncStore", "Branch", "BuiltinTool", "CachePlan", "CannotParse",
+    "AsyncConversation", "AsyncRecorder", "AsyncStore", "Backlog", "Branch", "BuiltinTool", "CachePlan", "CannotParse",
     "CannotRender", "Change", "ChangePage", "ChangeWatcher", "CheckReport", "Compaction", "Conflict", "Content",
     "ContextCache", "Conversation", "ConversationInfo", "ConversationMatch", "ConversationSummary", "CopyReport",
-    "CursorExpired", "DamagedRow", "Difference", "ErasureReport", "Feedback", "Finding", "FormatError", "FormatName",
-    "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions",
-    "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem", "InvalidOption",
-    "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject", "LargeConversation",
+    "CursorExpired", "DamagedRow", "Difference", "Due", "ErasureReport", "Feedback", "Finding", "FormatError",
+    "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict",
+    "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
+    "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject",
+    "LargeConversation",
     "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewApiKey", "NewOptions", "NewSession",
     "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
     "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
@@ -129,6 +131,7 @@ _NAMES: Final = {
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncApiKeys AsyncConversation AsyncRecorder AsyncStore",
     "store.api_keys": "ApiKeys",
+    "store.backlog": "Backlog Due",
     "store.batches": "Progress",
     "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.checking.findings": "CheckReport Finding",

@@ -185,3 +185,14 @@ def test_months_are_for_postgresql(cli: Cli) -> None:
     assert "a month such as 2026-11, not 'now'" in cli("db", "upgrade", "--monthly-bodies", "now", code=2).err
     sql = cli("db", "sql", "--dialect", "postgresql", "--monthly-bodies", "2026-01").out
     assert "CREATE TABLE IF NOT EXISTS threadkeep_response_bodies_y2026m02 PARTITION OF" in sql
+
+
+def test_a_backlog_tells_what_is_due(cli: Cli) -> None:
+    with Store(cli.url) as store:
+        store.create_conversation(model="m", input="Hi")
+    table = cli("retain", "--content", "365d", "--changes", "30d", "--backlog").out
+    assert [line.split("\t")[:2] for line in table.splitlines()[1:]] == [["conversations", "0"], ["changes", "0"]]
+    found = cli("retain", "--raw-bodies", "0d", "--content", "0d", "--backlog", "--json").json
+    counts = [(one["kind"], one["count"], one["is_least"]) for one in found["due"]]
+    assert counts == [("raw_bodies", 0, False), ("conversations", 1, False)]
+    assert found["deleted"] == 0

@@ -369,6 +369,7 @@ def required_of(method: Any) -> list[str]:
         "add_function_call_output": ["output"],
         "compact": ["summary"],
         "list_items": ["labels"],
+        "backlog": ["raw_bodies"],
         "retain": ["raw_bodies"],
         "think": ["effort"],
     }.get(method.__name__, [])

@@ -10,10 +10,11 @@ from sqlalchemy import Engine, update
 
 from tests.factories import an_answer
 from tests.store.sweeps import Interrupted, meanwhile
-from threadkeep import InvalidOption, NotFound
+from threadkeep import Due, InvalidOption, NotFound
 from threadkeep.db.tables import conversations, response_bodies, tool_sets
 
 FORMAT = "open_responses"
+NOTHING_DUE = Due(0, is_least=False, oldest=None)
 
 
 @pytest.fixture
@@ -119,3 +120,49 @@ def test_how_long_must_be_said_in_days(store: Any, options: Any) -> None:
 def test_a_store_of_one_user_does_not_decide_for_all(store: Any) -> None:
     with pytest.raises(InvalidOption):
         store.for_user("mine").retain(content=1)
+
+
+# The backlog
+
+
+def test_the_backlog_is_what_is_due(store: Any, aged: Any) -> None:
+    found, due = (
+        store.backlog(raw_bodies=5, content=30, changes=1),
+        store.retain(raw_bodies=5, content=30, dry_run=True),
+    )
+    assert (found.raw_bodies.count, found.conversations.count) == (due.raw_bodies, due.conversations) == (2, 1)
+    assert not found.raw_bodies.is_least
+    assert not found.conversations.is_least
+    for one in (found.raw_bodies, found.conversations):
+        assert timedelta(days=100) <= datetime.now(UTC) - one.oldest < timedelta(days=101)
+    assert (found.changes.count, found.changes.oldest, found.deleted) == (0, None, 0)
+    assert len(store.list_conversations()) == 3
+    store.retain(raw_bodies=5, content=30)
+    found = store.backlog(raw_bodies=5, content=30)
+    assert (found.raw_bodies, found.conversations, found.changes) == (NOTHING_DUE, NOTHING_DUE, None)
+
+
+def test_a_large_backlog_is_not_counted_to_its_end(store: Any, aged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threadkeep.store.backlog.COUNTED", 1)
+    found = store.backlog(raw_bodies=timedelta(), content=timedelta())
+    assert found.conversations == Due(1, is_least=True, oldest=found.conversations.oldest)
+    assert found.raw_bodies.is_least
+
+
+def test_the_backlog_has_deletions_that_were_interrupted(
+    store: Any, aged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
+        store.delete_conversation(aged["0"].id)
+    assert store.backlog(content=30).deleted == 1
+    assert store.purge_deleted() == 1
+    assert store.backlog(content=30).deleted == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}])
+def test_a_backlog_needs_ages_in_days(store: Any, options: Any) -> None:
+    with pytest.raises(InvalidOption):
+        store.backlog(**options)
+    with pytest.raises(InvalidOption):
+        store.for_user("mine").backlog(content=1)

@@ -122,11 +122,11 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 }
 # The others: what they show or make is tested one by one below.
 OTHERS = {
-    "after", "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation", "create_tenant",
-    "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant", "for_user",
-    "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media", "position",
-    "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search", "search_conversations",
-    "statistics", "tool_usage", "usage", "watch", "within",
+    "after", "backlog", "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation",
+    "create_tenant", "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant",
+    "for_user", "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media",
+    "position", "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search",
+    "search_conversations", "statistics", "tool_usage", "usage", "watch", "within",
 }  # fmt: skip
 
 

@@ -234,6 +234,7 @@ class AsyncStore:
     purge_deleted = awaited(Store.purge_deleted)
     erase_user = awaited(Store.erase_user)
     retain = awaited(Store.retain)
+    backlog = awaited(Store.backlog)
     search = awaited(Store.search)
     search_conversations = awaited(Store.search_conversations)
     reindex = awaited(Store.reindex)

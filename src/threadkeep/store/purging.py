@@ -232,7 +232,7 @@ def delete_bodies(connection: Connection, tenant: int, pace: Pace, keys: Sequenc
 
 def count_changes(connection: Connection, tenant: int, before: int) -> int:
     """Return how many changes have keys up to one."""
-    statement = select(func.count()).where(*_changes_before(connection, tenant, before))
+    statement = select(func.count()).where(*changes_before(connection, tenant, before))
     count: int = connection.execute(statement).scalar_one()
     return count
 
@@ -243,7 +243,7 @@ def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) 
     What a long transaction commits meanwhile stays.
     """
     table = tables.changes.c
-    statement = select(table.id, table.transaction_id).where(*_changes_before(connection, tenant, before))
+    statement = select(table.id, table.transaction_id).where(*changes_before(connection, tenant, before))
     rows = connection.execute(statement.order_by(table.id).limit(pace.rows)).all()
     if not rows:
         return 0
@@ -268,7 +268,7 @@ def _delete_changes(connection: Connection, tenant: int, keys: Sequence[int]) ->
     return connection.execute(delete(tables.changes).where(table.tenant_id == tenant, table.id.in_(keys))).rowcount
 
 
-def _changes_before(connection: Connection, tenant: int, before: int) -> list[ColumnElement[bool]]:
+def changes_before(connection: Connection, tenant: int, before: int) -> list[ColumnElement[bool]]:
     """The changes up to a key, except the newest one: it tells whether a cursor is of this feed."""
     table = tables.changes.c
     newest = connection.execute(select(func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED

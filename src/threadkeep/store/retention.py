@@ -15,10 +15,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.base import SEARCH_INDEX
-from threadkeep.db.change_keys import key_at
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.tables import conversations
-from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store import anonymizing, api_keys, expiring, purging
 from threadkeep.store.batches import FOUND, Batches, Progress
@@ -28,10 +26,10 @@ from threadkeep.store.media import collecting
 from threadkeep.store.media.orphans import remove_orphans
 from threadkeep.store.pacing import Change, Find
 from threadkeep.store.refs import Scope
+from threadkeep.store.retaining import limits_of
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier, other_user
 
-RECENT: Final = timedelta(hours=1)  # for which changes are kept in any case: somebody may be about to read them
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
 MERGED_PAGES: Final = 500  # of the full-text index of SQLite, in one transaction
 MERGED: Final = 2  # changes of a merge that has merged something
@@ -159,14 +157,8 @@ def retain(
 ) -> RetentionReport:
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     scope.check_all_users("What is retained is decided for all users", "retain()")
-    now = datetime.now(UTC)
-    bodies_before, content_before, changes_before = (_moment_before(now, name, age) for name, age in ages.items())
-    if bodies_before is content_before is changes_before:  # None
-        hint = "Pass raw_bodies=, content= or changes=, in days."
-        raise InvalidOption("It is not set how long anything is kept.", hint=hint)
-    if whole_months and bodies_before is not None:
-        bodies_before = bodies_before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    keys_before = 0 if changes_before is None else key_at(min(changes_before, now - RECENT))
+    limits = limits_of(ages, whole_months=whole_months)
+    bodies_before, content_before, keys_before = limits.bodies, limits.content, limits.key
     if dry_run:
         return RetentionReport(
             transactions.read(partial(purging.count_bodies, tenant=scope.tenant, before=bodies_before)),
@@ -187,18 +179,6 @@ def retain(
     expiring.make_months(transactions)
     changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
     return RetentionReport(bodies, removal.conversations, changes)
-
-
-def _moment_before(now: datetime, argument: str, age: object) -> datetime | None:
-    """Return the time so many days (or a timedelta) ago; None stays None."""
-    if age is None:
-        return None
-    if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
-        age = timedelta(days=age)
-    if not isinstance(age, timedelta) or age < timedelta(0):
-        raise mismatch(InvalidOption, "a whole number of days, from 0 on, or a timedelta", age, argument)
-    first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
-    return now - age if age < now - first else first
 
 
 def scrub(connection: Connection, *, vacuum: bool) -> bool | None:

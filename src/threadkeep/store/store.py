@@ -22,6 +22,7 @@ from threadkeep.formats import FormatName
 from threadkeep.store import (
     annotated_items,
     api_keys,
+    backlog,
     conversations,
     finding,
     importing,
@@ -464,6 +465,25 @@ class Store:
         return retention.retain(
             transactions, scope, self._resources, ages, progress, dry_run=dry_run, whole_months=whole_months
         )
+
+    def backlog(
+        self,
+        *,
+        raw_bodies: timedelta | int | None = None,
+        content: timedelta | int | None = None,
+        changes: timedelta | int | None = None,
+        whole_months: bool = False,
+    ) -> tk.Backlog:
+        """Return how much `retain` would have to remove now, given the same ages, and how old the oldest of it is.
+
+        At most 10,000 rows of each kind are looked at, so this is quick in a store of any size; `retain` with `dry_run`
+        counts all of them.
+
+        Raises:
+            InvalidOption: no age is given, or one of them is not a length of time.
+        """
+        ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
+        return backlog.find_backlog(self._transactions, self._scope, ages, whole_months=whole_months)
 
     def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
         """Return the lines of an export: all conversations of this store, or some, and their rows in the ledger.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date, timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Argument, Option
@@ -24,6 +24,9 @@ from threadkeep.cli.output import (
 )
 from threadkeep.cli.target import Target, tenants_of
 from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from threadkeep.store.backlog import Backlog
 
 schema_commands = typer.Typer(help="Create, upgrade and check the tables.")
 tenant_commands = typer.Typer(help="List, create and delete tenants.")
@@ -54,6 +57,7 @@ LINES: Final = (
     ("pictures and files", "media", "media_bytes"), ("rows of the usage ledger", "attempts", None),
 )  # fmt: skip
 OVERVIEW: Final = (Column(""), Column("count", is_number=True), Column("size", is_number=True))
+DUE: Final = (Column("due", "kind"), Column("count", is_number=True), Column("oldest", is_time=True, no_wrap=True))
 LARGEST: Final = (
     Column("id", no_wrap=True), Column("user", "user_id", drop_order=2), Column("items", is_number=True),
     Column("size", is_number=True), Column("title", drop_order=1),
@@ -229,6 +233,9 @@ def retain(
         bool, Option("--whole-months", help="Keep raw bodies until those of their month are all due (UTC).")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
+    backlog: Annotated[
+        bool, Option("--backlog", help="Only tell how much is due and how old it is, without counting all of it.")
+    ] = False,
 ) -> None:
     """Remove content older than a given age; the ledger is kept."""
     given = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
@@ -236,6 +243,10 @@ def retain(
     if not any(text is not None for text in given.values()):
         hint = "Use --raw-bodies TIME, --content TIME or --changes TIME to say how long to keep something."
         raise InvalidOption(hint)
+    if backlog:
+        with target.store() as store:
+            _report_backlog(target, store.backlog(**ages, whole_months=whole_months))
+        return
     with target.store() as store, progress("removed") as advance:
         report = store.retain(**ages, dry_run=dry_run, whole_months=whole_months, progress=progress_callback(advance))
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
@@ -245,6 +256,21 @@ def retain(
         f"{number_of(report.conversations, 'conversation')} and {bodies}{told} "
         f"{'would be ' if dry_run else ''}removed.",
     )
+
+
+def _report_backlog(target: Target, backlog: Backlog) -> None:
+    """What is due of each kind that an age was given for, and deleted conversations that still have rows."""
+    kinds = ("raw_bodies", "conversations", "changes")
+    found = {kind: getattr(backlog, kind) for kind in kinds}
+    due = [
+        {"kind": kind} | record(one, "count", "is_least", "oldest") for kind, one in found.items() if one is not None
+    ]
+    if target.is_json:
+        print_json({"due": due, "deleted": backlog.deleted})
+        return
+    print_table(DUE, [one | {"count": f"{one['count']:,}{'+' if one['is_least'] else ''}"} for one in due])
+    if backlog.deleted:
+        print_text(f"Of {number_of(backlog.deleted, 'deleted conversation')}, rows are left: Store.purge_deleted().")
 
 
 @on_target()
