@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, update
 
-from tests.conftest import not_at_hand, upgraded
-from tests.databases import DATABASES, Database, Databases, NotAtHand
+from tests.conftest import KINDS_HERE, not_at_hand, upgraded
+from tests.databases import Database, Databases, NotAtHand
 from tests.factories import a_message
 from threadkeep import Store
 from threadkeep.db.tables import conversations, items
@@ -46,7 +46,7 @@ def upgraded_and_filled(engine: Engine) -> None:
                 fill(connection, conversation._handle.ref, size)
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=KINDS_HERE)
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A copy of the filled database, in place of an empty one."""
     try:
