@@ -29,7 +29,12 @@ KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
 # How many partitions the tables have in tests on PostgreSQL that do not create them themselves
 PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
 
-settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default",
+    max_examples=20 if MATRIX == "quick" else 50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 

@@ -1,4 +1,4 @@
-"""A database with a conversation of 10 and one of 100,000 items, made once and copied for each module that counts."""
+"""A database with a short and a long conversation, made once and copied for each module that counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, update
 
-from tests.conftest import KINDS_HERE, not_at_hand, upgraded
+from tests.conftest import KINDS_HERE, MATRIX, not_at_hand, upgraded
 from tests.databases import Database, Databases, NotAtHand
 from tests.factories import a_message
 from threadkeep import Store
@@ -16,7 +16,7 @@ from threadkeep.db.tables import conversations, items
 from threadkeep.store.item_rows import encode_item
 from threadkeep.store.refs import BranchRef
 
-SIZES = (10, 100_000)
+SIZES = (10, 10_000 if MATRIX == "quick" else 100_000)
 
 
 def fill(connection: Connection, place: BranchRef, count: int) -> None:
