@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import pytest
@@ -28,6 +29,8 @@ KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
 
 # How many partitions the tables have in tests on PostgreSQL that do not create them themselves
 PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
+# Whether raw bodies have partitions of months in these tests
+MONTHS = os.environ.get("THREADKEEP_TEST_MONTHS", "0") != "0"
 
 settings.register_profile(
     "default",
@@ -148,8 +151,11 @@ def face(request: pytest.FixtureRequest) -> str:
 
 def upgraded(engine: Engine) -> None:
     """Set up the schema. Imported here, so that tests of formats run without the database layers."""
-    partitions = PARTITIONS if engine.dialect.name == "postgresql" else None
-    importlib.import_module("threadkeep.schema").upgrade(engine, partitions=partitions)
+    options: dict[str, Any] = {}
+    if engine.dialect.name == "postgresql":
+        months = datetime.now(UTC).date() if MONTHS else None
+        options = {"partitions": PARTITIONS, "monthly_bodies": months}
+    importlib.import_module("threadkeep.schema").upgrade(engine, **options)
 
 
 def not_at_hand(refusal: NotAtHand) -> NoReturn:
