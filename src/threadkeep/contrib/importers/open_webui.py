@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, converted, json_elements
+from threadkeep.contrib.importers.json_files import Found, json_elements, transcripts_of
 from threadkeep.contrib.importers.open_webui_texts import items_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
 from threadkeep.contrib.importers.rounds import Rounds
@@ -50,22 +50,22 @@ class OpenWebUI:
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the chats."""
         if input.url is None and not input.is_sqlite:
-            for found in json_elements(input):
-                yield (
-                    found
-                    if isinstance(found, Skipped)
-                    else converted(found, _Chat(found.where, found.value).transcript)
-                )
+            yield from transcripts_of(json_elements(input), lambda found: _Chat(found.where, found.value).transcript())
             return
         with opened(input) as database:
-            for row in database.rows("chat", CHAT, ("id",)):
-                where = f"{input.name}, {row['id']}"
-                value = row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])}
-                chat = _Chat(where, value, _rows(database, row["id"]))
-                yield converted(Found(where, value), chat.transcript)
+            yield from transcripts_of(
+                _chats(input.name, database),
+                lambda found: _Chat(found.where, found.value, _rows(database, found.value["id"])).transcript(),
+            )
 
 
 OPEN_WEBUI: Final = OpenWebUI()
+
+
+def _chats(name: str, database: Database) -> Iterator[Found]:
+    """The rows of chats, as an export has them."""
+    for row in database.rows("chat", CHAT, ("id",)):
+        yield Found(f"{name}, {row['id']}", row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])})
 
 
 def _rows(database: Database, chat: Any) -> dict[str, JsonObject]:
