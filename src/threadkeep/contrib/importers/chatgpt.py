@@ -81,7 +81,6 @@ class _Conversation:
             title=text_of(value, "title"),
             model=text_of(value, "default_model_slug"),
             created_at=time_of(value, "create_time"),
-            updated_at=time_of(value, "update_time"),
             properties=flags | {name: text for key, name in PROPERTIES.items() if (text := text_of(value, key))},
             active=text_of(value, "current_node"),
             skipped=self.skipped,

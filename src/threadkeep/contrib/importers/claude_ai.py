@@ -84,7 +84,6 @@ class _Conversation:
             title=text_of(value, "name"),
             model=text_of(value, "model"),
             created_at=time_of(value, "created_at"),
-            updated_at=time_of(value, "updated_at"),
             properties={name: text for name, text in known.items() if text is not None},
             active=self.ends.get(text_of(value, "current_leaf_message_uuid") or ""),
             skipped=self.skipped,

@@ -27,7 +27,7 @@ from threadkeep.contrib.importers.rounds import Rounds
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 
-CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "folder_id", "meta")
+CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "archived", "pinned", "folder_id", "meta")
 # column of `chat_message` -> key of a message in `history`
 MESSAGE: Final = {
     "role": "role", "parent_id": "parentId", "content": "content", "output": "output", "model_id": "model",
@@ -108,7 +108,7 @@ class _Chat:
             id=id_, where=self.where, entries=self.rounds.entries(), user_id=text_of(value, "user_id"),
             title=text_of(value, "title") or text_of(chat, "title"), model=self.rounds.model,
             instructions=text_of(chat, "system"),
-            created_at=_time(value, "created_at"), updated_at=_time(value, "updated_at"),
+            created_at=_time(value, "created_at"),
             properties=known | ({"tags": ", ".join(tags)} if tags else {}),
             active=self.rounds.ends.get(text_of(object_of(chat, "history"), "currentId") or ""), skipped=self.skipped,
         )  # fmt: skip
