@@ -205,10 +205,16 @@ class Rollout:
         at = f"2025-09-01T08:{len(self.lines) // 60:02}:{len(self.lines) % 60:02}.000Z"
         self.lines.append(json.dumps({"timestamp": at, "type": kind, "payload": payload}))
 
-    def begin(self) -> None:
+    def begin(self, **more: Any) -> None:
         git = {"branch": "main", "commit_hash": "0a1b"}
         about = {"id": self.id, "timestamp": "2025-09-01T08:00:00.000Z", "cwd": "/srv/ada/shop", "git": git}
-        self.line("session_meta", about | {"cli_version": "0.58.0", "instructions": "Be brief."})
+        self.line("session_meta", about | {"cli_version": "0.58.0", "instructions": "Be brief."} | more)
+
+    def copy(self, other: Rollout) -> None:
+        """What another session had, as it is written into a fork: all at once."""
+        for number, line in enumerate(other.lines):
+            self.lines.append(json.dumps({**json.loads(line), "timestamp": f"2025-09-01T08:00:00.{number:03}Z"}))
+        self.items, self.total, self.texts = other.items, other.total, list(other.texts)
 
     def item(self, **payload: Any) -> None:
         self.line("response_item", payload)
