@@ -259,19 +259,35 @@ def a_rollout(seed: int, turns: int = 4) -> Rollout:
     return rollout
 
 
-def large_export(size: int) -> Iterator[bytes]:
-    """The bytes of an export of ChatGPT of about that size: conversations of some hundred kilobytes."""
+def large_export(source: str, size: int) -> Iterator[bytes]:
+    """The bytes of an export of a source of about that size: conversations of some hundred kilobytes."""
     written, number = 0, 0
     yield b"["
     while written < size:
-        tree = _Tree(Random(number), f"large-{number}")
-        last = tree.add(None, {}, items=0)
-        for turn in range(20):
-            text = f"turn {turn} of {number}: " + "several words of an answer " * 300
-            last = tree.add(
-                last, _said("user" if turn % 2 == 0 else "assistant", {"content_type": "text", "parts": [text]})
-            )
-        data = json.dumps(_chatgpt_value(tree, last)).encode()
+        data = json.dumps({"chatgpt": _long_chatgpt, "claude-ai": _long_claude}[source](number)).encode()
         yield (b"," if number else b"") + data
         written, number = written + len(data), number + 1
     yield b"]"
+
+
+def _long_texts(number: int) -> Iterator[tuple[bool, str]]:
+    """What is said in a long conversation, and whether a person says it."""
+    for turn in range(20):
+        yield turn % 2 == 0, f"turn {turn} of {number}: " + "several words of an answer " * 300
+
+
+def _long_chatgpt(number: int) -> dict[str, Any]:
+    tree = _Tree(Random(number), f"large-{number}")
+    last = tree.add(None, {}, items=0)
+    for is_question, text in _long_texts(number):
+        content = {"content_type": "text", "parts": [text]}
+        last = tree.add(last, _said("user" if is_question else "assistant", content))
+    return _chatgpt_value(tree, last)
+
+
+def _long_claude(number: int) -> dict[str, Any]:
+    tree, last = _Tree(Random(number), f"large-{number}"), None
+    for is_question, text in _long_texts(number):
+        message = {"sender": "human" if is_question else "assistant", "text": text, "content": [_text(text)]}
+        last = tree.add(last, message)
+    return _claude_value(tree, last)

@@ -106,8 +106,7 @@ class _Session:
         """Take in a line."""
         line = found.value
         kind, payload, at = text_of(line, "type") or "", object_of(line, "payload"), time_of(line, "timestamp")
-        if self.copied_at is not None and at is not None:
-            self.copied_at = at if abs(at - self.copied_at) < COPYING else None
+        self._note_time(at)
         if payload and kind == "event_msg":
             kind = f"event_msg {text_of(payload, 'type')}"
         reader = _READERS.get(kind)
@@ -119,6 +118,11 @@ class _Session:
             self.item(found, id_, at)
         else:
             self.others[kind] += 1
+
+    def _note_time(self, at: datetime | None) -> None:
+        """Find out whether a line is still one of a copy."""
+        if self.copied_at is not None and at is not None:
+            self.copied_at = at if abs(at - self.copied_at) < COPYING else None
 
     def begin(self, found: Found, _id: str, at: datetime | None) -> None:
         """The session; behind it, what it is a copy of, which has such a line, too."""
