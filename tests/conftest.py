@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
-from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand
+from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, fast_folder
 
 FACES = ("sync", "async")
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
@@ -111,11 +111,13 @@ def escaped(value: Any) -> Any:
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Makes databases for this test process and drops them at its end, whatever happened to the tests."""
-    made = Databases(tmp_path_factory.mktemp("databases"), os.environ.get("PYTEST_XDIST_WORKER", "master"))
-    try:
-        yield made
-    finally:
-        made.close()
+    with fast_folder() as memory:
+        folder = memory or tmp_path_factory.mktemp("databases")
+        made = Databases(folder, os.environ.get("PYTEST_XDIST_WORKER", "master"))
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.fixture(scope="module", params=KINDS_HERE)
