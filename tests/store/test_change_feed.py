@@ -18,6 +18,8 @@ from threadkeep.db.change_keys import SERIALS, key_at
 from threadkeep.db.tables import changes
 from threadkeep.store.changes.cursors import Cursor, Snapshot, cursor_from
 
+pytestmark = pytest.mark.one_face
+
 DAY = 86_400_000_000 * SERIALS  # in keys
 
 

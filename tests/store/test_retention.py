@@ -13,6 +13,8 @@ from tests.store.sweeps import Interrupted, meanwhile
 from threadkeep import Due, InvalidOption, NotFound
 from threadkeep.db.tables import conversations, response_bodies, tool_sets
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 NOTHING_DUE = Due(0, is_least=False, oldest=None)
 
