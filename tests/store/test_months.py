@@ -5,6 +5,8 @@ All of it: ``THREADKEEP_TEST_MONTHS=1 make test-all ARGS='-k postgresql'``.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +17,7 @@ from sqlalchemy import Engine, select, text, update
 from tests.conftest import not_at_hand
 from tests.databases import Database, Databases, NotAtHand
 from tests.factories import an_answer
+from tests.store.test_partitions import plans_of
 from tests.store.test_retention import *  # noqa: F403 - the tests of that module, and its fixtures
 from threadkeep import NotFound, schema
 from threadkeep.db import months
@@ -117,6 +120,27 @@ def test_a_month_of_several_tenants_goes_with_the_last_one(
     assert kept.response_body(0)
     assert other.retain(raw_bodies=5).raw_bodies == 3
     assert part_of(THEN) not in names(watching)
+
+
+def months_read(watching: Engine, statements: Any) -> set[str]:
+    """The partitions of raw bodies that statements read."""
+    with watching.connect() as connection:
+        plans = [
+            connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
+            for statement, parameters in statements
+        ]
+    return set(re.findall(rf"{months.BODIES}_\w+", json.dumps([plan[0]["Plan"] for plan in plans]))) - {
+        f"{name}_pkey" for name in months.ALL
+    }
+
+
+@SYNC
+def test_a_raw_body_is_looked_for_in_its_month(store: Any, watching: Engine) -> None:
+    """… and elsewhere, if it was stored at another time than its response."""
+    conversation = answered(store, watching)
+    today = {part_of(TODAY - timedelta(days=1)), part_of(TODAY + timedelta(days=1))}
+    assert months_read(watching, plans_of(store, lambda: conversation.response_body(3))) == today
+    assert part_of(THEN) in months_read(watching, plans_of(store, lambda: conversation.response_body(0)))
 
 
 @SYNC

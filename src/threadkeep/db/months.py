@@ -20,6 +20,7 @@ DEFAULT: Final = f"{BODIES}_default"
 AHEAD: Final = 3  # months that are there before they come
 EARLIEST: Final = date(2020, 1, 1)  # months of which partitions can be
 LAST: Final = date(2099, 12, 1)
+_KNOWN: Final = "threadkeep_has_months"  # in what is remembered of a connection
 PATIENCE: Final = "100ms"  # that a statement waits for a lock, and others behind it
 
 _FIND: Final = text(
@@ -103,6 +104,16 @@ def find_months(connection: Connection) -> list[Month] | None:
         return None
     known = {month.name: month for month in months_between(EARLIEST, LAST)}
     return [known[name] for name in names if name in known]
+
+
+def has_months(connection: Connection) -> bool:
+    """Return whether raw bodies have partitions of months; asked once for each connection."""
+    if connection.dialect.name != "postgresql":
+        return False
+    found: bool | None = connection.info.get(_KNOWN)
+    if found is None:
+        found = connection.info[_KNOWN] = find_months(connection) is not None
+    return found
 
 
 def may_change(connection: Connection) -> bool:

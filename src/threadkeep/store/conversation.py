@@ -22,6 +22,7 @@ from threadkeep.store import (
     importing,
     item_lookup,
     item_reading,
+    raw_bodies,
     redacting,
     removal,
     rendering,
@@ -580,7 +581,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no such body, or it was removed by `retain`.
         """
-        return responses.read_body(self._handle, number)
+        return raw_bodies.read_body(self._handle, number)
 
     @overload
     def usage(self, *, by: tuple[()] = ()) -> tk.UsageRow: ...  # type: ignore[overload-overlap]  # () is empty

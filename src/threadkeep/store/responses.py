@@ -35,14 +35,13 @@ from threadkeep.store.idempotency import IdempotencyKey, keep_outcome, replace_o
 from threadkeep.store.item_rows import ItemRecord, encode_item, fitting, short_hash
 from threadkeep.store.items import NO_ITEMS, NO_TURN, AppendResult, NewItems, TurnInput
 from threadkeep.store.ledger import Attempt, CallInfo, attempt_of, json_text
-from threadkeep.store.lineage import get_row
 from threadkeep.store.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.refusals import ResponseResult, find_refusal, refuse
 from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.state_writes import check_states, write_states
 from threadkeep.store.states import lock_conversation
-from threadkeep.store.validation import MAX_POSITION, past_moment, whole_number
+from threadkeep.store.validation import MAX_POSITION, past_moment
 
 PLAIN: Final = 0
 ZLIB: Final = 1
@@ -356,27 +355,3 @@ def body_columns(body: bytes) -> dict[str, Any]:
 def decompress_body(codec: int, body: bytes) -> bytes:
     """Return a raw body from its stored form."""
     return zlib.decompress(body) if codec == ZLIB else body
-
-
-# Reading
-
-
-def read_body(handle: Handle, number: int) -> bytes:
-    """A provider's body as it came; see `Conversation.response_body`."""
-    ref, wanted = handle.ref, whole_number("number", number)
-    table = response_bodies.c
-    statement = select(table.codec, table.body).where(*ref.rows_of(table), table.number == wanted)
-
-    def read(connection: Connection) -> bytes:
-        get_row(connection, ref)
-        row = connection.execute(statement).one_or_none()
-        if row is None:
-            raise errors.NotFound(
-                f"{ref.public_id} has no raw body of response {wanted}: it does not exist, or has expired."
-            )
-        try:
-            return decompress_body(row.codec, bytes(row.body))
-        except zlib.error as error:
-            raise errors.DamagedRow("response_bodies", f"number {wanted}", error) from error
-
-    return handle.transactions.read_any(read)
