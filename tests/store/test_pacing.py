@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert
+from sqlalchemy import delete, event, insert
 
 from tests.databases import Database
 from tests.factories import an_answer
 from tests.store.watching import Tables, engine_of
 from threadkeep import Store
-from threadkeep.db.tables import METADATA
+from threadkeep.db.tables import METADATA, response_bodies
 from threadkeep.store.pacing import (
     FEWEST,
     FIRST,
@@ -29,6 +29,7 @@ from threadkeep.store.pacing import (
     Done,
     Pace,
 )
+from threadkeep.store.places import change_places
 
 ITEMS, KEYS, READERS, ANSWERS = 2_300, 1_200, 1_100, 30
 
@@ -185,3 +186,31 @@ def test_looking_for_rows_locks_none(tmp_path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert store.retain(raw_bodies=30).raw_bodies == 0
+
+
+@pytest.mark.parametrize("face", ["sync"])
+@pytest.mark.parametrize("count", [1, 2, ANSWERS])
+def test_rows_at_places_are_found_by_their_keys(database: Database, store: Any, large: Any, count: int) -> None:
+    """However many there are; nothing of others is read, and nothing else is changed."""
+    column, engine = response_bodies.c.number, engine_of(store)
+    places = [(large._handle.ref.key, number) for number in range(count)]
+    seen: list[tuple[str, Any]] = []
+
+    def watch(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        seen.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", watch)
+    try:
+        with engine.begin() as connection:
+            assert change_places(connection, delete(response_bodies), column, store._scope.tenant, places) == count
+    finally:
+        event.remove(engine, "before_cursor_execute", watch)
+    if database.kind != "postgresql":  # which reads a table as small as this one in whatever way
+        statement, parameters = seen[-1]
+        with engine.connect() as connection:
+            one = parameters[0] if isinstance(parameters, list) else parameters  # of an executemany
+            explain = "EXPLAIN " if database.kind == "mariadb" else "EXPLAIN QUERY PLAN "
+            plan = connection.exec_driver_sql(explain + statement, one).all()
+            connection.rollback()
+        assert int(plan[0][8]) <= count if database.kind == "mariadb" else "number=?" in plan[0][3]
+    assert store.backlog(raw_bodies=0).raw_bodies.count == ANSWERS - count

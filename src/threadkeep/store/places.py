@@ -36,12 +36,12 @@ def change_places(
 ) -> int:
     """Run an UPDATE or DELETE on the rows at some places, each found by its key; return how many there were.
 
-    One statement, spelled so that each database uses the key: SQLite reads the whole table for pairs in a list, and
-    PostgreSQL plans each of them on its own.
+    One statement, spelled so that each database uses the key: SQLite reads the whole table for pairs in a list, MariaDB
+    for a list of one pair, and PostgreSQL plans each of them on its own.
     """
     table, dialect = column.table.c, connection.dialect.name
     statement = statement.where(table.tenant_id == tenant)
-    if dialect == "sqlite":
+    if dialect == "sqlite" or len(places) == 1:
         each = statement.where(table.conversation_id == bindparam("place_key"), column == bindparam("place_number"))
         return connection.execute(each, [{"place_key": key, "place_number": number} for key, number in places]).rowcount
     pair = values_of(table.conversation_id, column)
