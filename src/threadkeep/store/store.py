@@ -440,15 +440,10 @@ class Store:
         return retention.erase_user(transactions, scope, self._resources, user_id, progress, vacuum=vacuum)
 
     def retain(
-        self,
-        *,
-        raw_bodies: timedelta | int | None = None,
-        content: timedelta | int | None = None,
-        changes: timedelta | int | None = None,
-        dry_run: bool = False,
-        whole_months: bool = False,
+        self, *, raw_bodies: timedelta | int | None = None, content: timedelta | int | None = None,
+        changes: timedelta | int | None = None, dry_run: bool = False, whole_months: bool = False,
         progress: tk.Progress | None = None,
-    ) -> tk.RetentionReport:
+    ) -> tk.RetentionReport:  # fmt: skip
         """Remove content older than the given ages, in bounded transactions. An interrupted call can be repeated.
 
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
@@ -461,26 +456,17 @@ class Store:
             InvalidOption: no age is given, or one of them is not a length of time.
         """
         ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
-        transactions, scope = self._transactions, self._scope
         return retention.retain(
-            transactions, scope, self._resources, ages, progress, dry_run=dry_run, whole_months=whole_months
+            self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run, whole_months=whole_months
         )
 
     def backlog(
-        self,
-        *,
-        raw_bodies: timedelta | int | None = None,
-        content: timedelta | int | None = None,
-        changes: timedelta | int | None = None,
-        whole_months: bool = False,
-    ) -> tk.Backlog:
+        self, *, raw_bodies: timedelta | int | None = None, content: timedelta | int | None = None,
+        changes: timedelta | int | None = None, whole_months: bool = False,
+    ) -> tk.Backlog:  # fmt: skip
         """Return how much `retain` would have to remove now, given the same ages, and how old the oldest of it is.
 
-        At most 10,000 rows of each kind are looked at, so this is quick in a store of any size; `retain` with `dry_run`
-        counts all of them.
-
-        Raises:
-            InvalidOption: no age is given, or one of them is not a length of time.
+        At most 10,000 rows of each kind are looked at: quick in a store of any size. Raises what `retain` raises.
         """
         ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
         return backlog.find_backlog(self._transactions, self._scope, ages, whole_months=whole_months)
@@ -548,20 +534,11 @@ class Store:
         return checking.check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
 
     def search(
-        self,
-        text: str,
-        *,
-        user_id: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        status: Literal["active", "archived"] | None = "active",
-        conversation_id: str | None = None,
-        type: str | None = None,
-        role: str | None = None,
-        since: date | None = None,
-        until: date | None = None,
-        after: str | None = None,
-        limit: int = 20,
-    ) -> Page[tk.SearchResult]:
+        self, text: str, *, user_id: str | None = None, labels: Mapping[str, str] | None = None,
+        status: Literal["active", "archived"] | None = "active", conversation_id: str | None = None,
+        type: str | None = None, role: str | None = None, since: date | None = None,
+        until: date | None = None, after: str | None = None, limit: int = 20,
+    ) -> Page[tk.SearchResult]:  # fmt: skip
         """Search messages, tool calls and their outputs, and titles for all words of a text; best matches first.
 
         ``"several words"`` matches a phrase, ``wor*`` a prefix, and ``-word`` excludes a word. `user_id`, `labels` and
