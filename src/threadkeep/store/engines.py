@@ -28,7 +28,7 @@ E = TypeVar("E", bound="Engine | AsyncEngine")
 
 BUSY_SECONDS: Final = 60
 # After how many pages SQLite copies its log into the file; a turn writes about 30, many of them again and again. With
-# its default of 1,000, turns take 6 % longer. The index of a log has another part for every 4,096 pages.
+# its default of 1,000, turns take 8 % more CPU time. The index of a log has another part for every 4,096 pages.
 CHECKPOINT_PAGES: Final = 4_000
 REPLICA_SECONDS: Final = 3  # how long a replica has to answer, unless its URL says so; then the primary is read
 
