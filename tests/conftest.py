@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
-from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand
+from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, fast_folder
 
 FACES = ("sync", "async")
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
@@ -22,10 +24,20 @@ MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
 if MATRIX not in {"quick", "all", "cluster"}:
     raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick", "all" or "cluster", not {MATRIX!r}')
 
+# The kinds of databases for which fixtures make tests: a quick run need not collect what it leaves out
+KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
+
 # How many partitions the tables have in tests on PostgreSQL that do not create them themselves
 PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
+# Whether raw bodies have partitions of months in these tests
+MONTHS = os.environ.get("THREADKEEP_TEST_MONTHS", "0") != "0"
 
-settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default",
+    max_examples=20 if MATRIX == "quick" else 50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 
@@ -41,6 +53,17 @@ elif is_set("CI"):
     settings.load_profile("ci")
 else:
     settings.load_profile("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect without looking for garbage, and never look at what was collected again: it lives as long as the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,14 +111,16 @@ def escaped(value: Any) -> Any:
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Makes databases for this test process and drops them at its end, whatever happened to the tests."""
-    made = Databases(tmp_path_factory.mktemp("databases"), os.environ.get("PYTEST_XDIST_WORKER", "master"))
-    try:
-        yield made
-    finally:
-        made.close()
+    with fast_folder() as memory:
+        folder = memory or tmp_path_factory.mktemp("databases")
+        made = Databases(folder, os.environ.get("PYTEST_XDIST_WORKER", "master"))
+        try:
+            yield made
+        finally:
+            made.close()
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=KINDS_HERE)
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A database with the schema for the tests of one module; tests keep apart by using tenants of their own.
 
@@ -109,7 +134,7 @@ def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[D
     databases.drop(made)
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=KINDS_HERE)
 def empty_database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A new database without any table, for one test: migrations, and tests that count rows or break things."""
     try:
@@ -128,8 +153,11 @@ def face(request: pytest.FixtureRequest) -> str:
 
 def upgraded(engine: Engine) -> None:
     """Set up the schema. Imported here, so that tests of formats run without the database layers."""
-    partitions = PARTITIONS if engine.dialect.name == "postgresql" else None
-    importlib.import_module("threadkeep.schema").upgrade(engine, partitions=partitions)
+    options: dict[str, Any] = {}
+    if engine.dialect.name == "postgresql":
+        months = datetime.now(UTC).date() if MONTHS else None
+        options = {"partitions": PARTITIONS, "monthly_bodies": months}
+    importlib.import_module("threadkeep.schema").upgrade(engine, **options)
 
 
 def not_at_hand(refusal: NotAtHand) -> NoReturn:

@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy.exc import DataError
 
+from threadkeep.contrib.importers.databases import check_reachable
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Source, Transcript
 from threadkeep.contrib.importers.registry import SOURCES, find_source, get_source
@@ -66,6 +67,8 @@ def import_from(
     engine = _Engine(Grafting(store), user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
     chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
     for one in inputs:
+        if one.url is not None and not isinstance(source, Source):
+            check_reachable(one)
         if chosen is None and one.is_named and _recognized(one) is None:
             hint = f"Name its source, one of {', '.join(SOURCES)}."
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
@@ -130,7 +133,7 @@ class _Engine:
             report.responses.add(**planned.responses.values())
             is_new = planned.items.stored > 0
             report.conversations.add(stored=is_new, unchanged=not is_new)
-            report.created += is_new and planned.state is None
+            report.created += is_new and not planned.parts
             report.attempts += 0 if written is None else written.attempts
         self._progress("conversations", report.conversations.read)
 
@@ -140,10 +143,11 @@ class _Engine:
         plans: list[Planned] = []
 
         def plan(known: Known | None) -> Graft:
-            if known is not None and known.state is None:
+            if known is not None and not known.parts:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
-            plans.append(Planned(transcript, self._answer, None if known is None else known.state))
+            parts = [] if known is None else [part.value for part in known.parts]
+            plans.append(Planned(transcript, self._answer, parts))
             graft = plans[-1].graft()
             if known is None and not graft.runs:
                 raise CannotParse("It has no messages.")

@@ -16,31 +16,50 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, upd
 
 from threadkeep.db.tables import blobs, item_blobs
 from threadkeep.store.media.placing import remove_objects
+from threadkeep.store.pacing import Done, Pace
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
 BATCH_SIZE: Final = 1_000  # rows in one transaction
 
 
-def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media in rows that are not used any more; return how many."""
-    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(BATCH_SIZE)
-    hashes = list(connection.execute(statement).scalars())
-    if hashes:
-        connection.execute(delete(blobs).where(blobs.c.tenant_id == tenant, blobs.c.hash.in_(hashes)))
-    return len(hashes)
+def find_unused(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
+    """Return the hashes of media in rows that are not used any more."""
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(limit)
+    return connection.execute(statement).scalars().all()
 
 
-def set_aside_media(connection: Connection, tenant: int) -> dict[bytes, str]:
-    """Set aside a batch of unused media in the blob store; also those that an interrupted call had set aside.
+def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Done:
+    """Remove those of some media in rows that are not used any more, one after another: they may be large."""
+    statement = delete(blobs).where(*_unused(tenant), blobs.c.location.is_(None))
+    return pace.change(keys, lambda some: connection.execute(statement.where(blobs.c.hash.in_(some))).rowcount, size=1)
 
-    Returns the names of their objects by the new hashes of their rows.
+
+def find_unused_objects(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
+    """Return the hashes of unused media in the blob store; also those that an interrupted call had set aside."""
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_not(None)).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def set_aside_some(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]
+) -> tuple[int, dict[bytes, str]]:
+    """Set aside those of some media in the blob store that are not used any more.
+
+    Returns how many it has looked at, and the names of their objects by the new hashes of their rows.
     """
-    return _set_aside(connection, tenant, [])
+    aside: dict[bytes, str] = {}
+
+    def set_aside(some: Sequence[bytes]) -> int:
+        found = _set_aside(connection, tenant, [blobs.c.hash.in_(some)])
+        aside.update(found)
+        return len(found)
+
+    return pace.change(keys, set_aside).rows, aside
 
 
 def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> dict[bytes, str]:
-    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_media`."""
+    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_some`."""
     aside: dict[bytes, str] = {}
     for start in range(0, len(hashes), BATCH_SIZE):
         are_these = blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])
