@@ -168,6 +168,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "threadkeep_conversation_labels": {"conversation_id": 1},
     "threadkeep_branches": {"conversation_id": 1, "number": 1},
     "threadkeep_items": {"conversation_id": 1, "position": 1},
+    "threadkeep_uploads": {"hash": b"h" * 32, "user_id": "ann"},
     "threadkeep_item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
     "threadkeep_item_labels": {"conversation_id": 1, "position": 0},
     "threadkeep_item_feedback": {"conversation_id": 1, "position": 0},

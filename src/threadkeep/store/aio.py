@@ -223,6 +223,7 @@ class AsyncStore:
     list_conversations = awaited_face(Store.list_conversations)
     list_summaries = awaited(Store.list_summaries)
     media = awaited(Store.media)
+    upload_media = awaited(Store.upload_media)
     copy_conversation = awaited_face(Store.copy_conversation)
     complete_id = awaited(Store.complete_id)
     export = iterated(Store.export)

@@ -156,6 +156,7 @@ class _Removal:
 
     def collect_media(self, *, is_strict: bool = False) -> None:
         """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.repeat(collecting.collect_uploads, "uploads")
         self.repeat(collecting.collect_media, "media")
         count, scope = 0, Scope(self._tenant, blobs=self._blobs)
         while aside := self.write(collecting.set_aside_media):
@@ -216,6 +217,7 @@ def erase_user(
     removal.repeat_quickly(anonymizing.delete_feedback, "feedback", user=user)
     removal.repeat_quickly(anonymizing.delete_reads, "marks", user=user)
     removal.repeat_quickly(api_keys.delete_keys, "keys", user=user)
+    removal.repeat(collecting.collect_uploads, "uploads", user=user)
     removal.repeat_quickly(anonymizing.anonymize_approvals, "decisions", user=user)
     after: str | None = ""
     while after is not None:

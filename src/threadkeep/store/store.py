@@ -45,7 +45,7 @@ from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
-from threadkeep.store.media import rows as media_rows
+from threadkeep.store.media import by_hash
 from threadkeep.store.media.stores import blob_store
 from threadkeep.store.moving import backup, copying, exporting, restoring
 from threadkeep.store.prices import PriceBook
@@ -365,10 +365,18 @@ class Store:
 
         Raises:
             InvalidOption: `hash` is neither.
-            NotFound: no conversation of this store has such media.
+            NotFound: neither a conversation nor an upload of this store has such media.
             DamagedRow: their object in the blob store is missing or has changed.
         """
-        return media_rows.get_media(self._transactions, self._scope, hash)
+        return by_hash.get_media(self._transactions, self._scope, hash)
+
+    def upload_media(self, content: bytes, media_type: str | None = None) -> tk.UploadedMedia:
+        """Store bytes that an item is to have later, for a day; `media` returns them to the user of this store only.
+
+        Raises:
+            InvalidOption, TooLarge: an argument cannot be used, or the database takes no value of this size.
+        """
+        return by_hash.upload_media(self._transactions, self._new_scope, content, media_type)
 
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
@@ -498,7 +506,7 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            ours, theirs = (self._transactions, self._blobs), (other._transactions, other._blobs)
+            ours, theirs = (self._transactions, self._resources.blobs), (other._transactions, other._resources.blobs)
             return copying.copy_tenants(ours, theirs, progress)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
@@ -728,10 +736,6 @@ class Store:
         return api_keys.ApiKeys(self._transactions, self._get_scope, all_tenants=self._has_tenants)
 
     @property
-    def _blobs(self) -> tk.blobs.BlobStore | None:
-        return self._resources.blobs
-
-    @property
     def _scope(self) -> Scope:
         """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
         return self._get_scope(create=False)
@@ -747,7 +751,7 @@ class Store:
         tenant = self._tenant
         if tenant is None:
             tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user, self._blobs)
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:
