@@ -117,7 +117,7 @@ WITHOUT_TEXT = {
     "api_keys": {"scopes"},
     "approvals": {"decision"},
     "tenants": {"name"},
-    "blobs": {"content", "location", "media_type"},
+    "blobs": {"location", "media_type"},
     "branches": {"lineage"},
     "changes": {"kind"},
     "context_caches": {"model"},
