@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psycopg
+import pymysql
 from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy.exc import OperationalError
 
 import threadkeep
 from threadkeep import AsyncStore, Store
 
 POSTGRES: Final = "THREADKEEP_TEST_POSTGRES"
 DEFAULT_POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/test"
+MARIADB: Final = "THREADKEEP_TEST_MARIADB"
+DEFAULT_MARIADB: Final = "mariadb://root@127.0.0.1:3306/test"
 BUSY_SECONDS: Final = 60
 
 Row = Sequence[Any]
@@ -110,6 +114,29 @@ class PostgresDriver:
         self._reading.close()
 
 
+class MariadbDriver(PostgresDriver):
+    """PyMySQL, for what only fills a database: text is put together with ``||`` there, as elsewhere."""
+
+    def __init__(self, url: str) -> None:
+        where = make_url(url)
+        self._writing, self._reading = (
+            pymysql.connect(
+                host=where.host, port=where.port or 3306, user=where.username, password=where.password or "",
+                database=where.database, autocommit=is_reading, sql_mode="ANSI,STRICT_TRANS_TABLES",
+            )
+            for is_reading in (False, True)
+        )  # fmt: skip
+
+    def write(self, statement: str, values: Row) -> None:
+        with self._writing.cursor() as cursor:
+            cursor.execute(statement, values or None)
+
+    def read(self, statement: str, values: Row = ()) -> list[Any]:
+        with self._reading.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return list(cursor.fetchall())
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """A database with the schema: its kind, what to call it in the report, and its URL."""
@@ -129,6 +156,8 @@ class Database:
     def driver(self) -> Driver:
         if self.kind == "postgresql":
             return PostgresDriver(self.url)
+        if self.kind == "mariadb":
+            return MariadbDriver(self.url)
         return SqliteDriver(str(make_url(self.url).database), self.synchronous)
 
 
@@ -172,6 +201,31 @@ def postgres_database() -> Iterator[Database]:
             yield Database("postgresql", "PostgreSQL", url)
         finally:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+
+
+@contextlib.contextmanager
+def mariadb_database() -> Iterator[Database | None]:
+    """A new database on the MariaDB server; None where that does not answer."""
+    name = f"threadkeep_bench_{os.getpid()}_{secrets.token_hex(4)}"
+    given = make_url(os.environ.get(MARIADB, DEFAULT_MARIADB)).set(drivername="mariadb+pymysql")
+    server, url = create_engine(given), given.set(database=name)
+    try:
+        with server.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    except OperationalError as error:
+        print(f"SKIPPED: MariaDB. {error.orig} (another server: {MARIADB})")
+        yield None
+        return
+    try:
+        engine = create_engine(url)
+        threadkeep.schema.upgrade(engine)
+        engine.dispose()
+        written = url.set(drivername="mariadb").render_as_string(hide_password=False)
+        yield Database("mariadb", "MariaDB", written)
+    finally:
+        with server.connect() as connection:
+            connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name}")
+        server.dispose()
 
 
 @contextlib.contextmanager

@@ -40,8 +40,16 @@ _NUMBERS: Final = {
         "SELECT n FROM numbers) AS copy"
     ),
     "postgresql": "generate_series({first}, {last}) AS copy(n)",
+    "mariadb": "(SELECT seq AS n FROM seq_{first}_to_{last}) AS copy",
 }
-_RANDOM_BYTES: Final = {"sqlite": "randomblob(16)", "postgresql": "uuid_send(gen_random_uuid())"}
+_RANDOM_BYTES: Final = {
+    "sqlite": "randomblob(16)", "postgresql": "uuid_send(gen_random_uuid())", "mariadb": "random_bytes(16)",
+}  # fmt: skip
+# kind -> what has to be said on the connection that fills a database; a file that is not whole is thrown away
+_SETTINGS: Final = {
+    "sqlite": ("PRAGMA synchronous=OFF", "PRAGMA foreign_keys=OFF", "PRAGMA cache_size=-1000000"),
+    "mariadb": ("SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0"),
+}
 
 
 def run(scale: Scale) -> list[Line]:
@@ -122,9 +130,8 @@ def _copying(driver: Driver, kind: str, users: int) -> list[str]:
 
     The rows of copies lie behind one another like those of conversations that were written in turn.
     """
-    if kind == "sqlite":  # this connection only fills; a file that is not whole is thrown away
-        for setting in ("synchronous=OFF", "foreign_keys=OFF", "cache_size=-1000000"):
-            driver.write(f"PRAGMA {setting}", ())
+    for setting in _SETTINGS.get(kind, ()):
+        driver.write(setting, ())
     driver.begin()
     if kind == "postgresql" and driver.read("SELECT current_setting('is_superuser')")[0][0] == "on":
         driver.write("SET session_replication_role = replica", ())  # the rows of copies refer to one another
@@ -132,15 +139,20 @@ def _copying(driver: Driver, kind: str, users: int) -> list[str]:
     for name in COPIED:
         columns = [column.name for column in written_columns(METADATA.tables[PREFIX + name])]
         model = f"SELECT row_number() OVER () - 1 AS rank, t.* FROM {PREFIX}{name} AS t"
-        driver.write(f"CREATE TEMP TABLE model_{name} AS {model}", ())
+        driver.write(f"CREATE TEMPORARY TABLE model_{name} AS {model}", ())
         rows = driver.read(f"SELECT count(*) FROM {PREFIX}{name}")[0][0]
         values = ", ".join(_value(kind, name, column, rows, users) for column in columns)
         statements.append(
-            f"INSERT INTO {PREFIX}{name} ({', '.join(columns)}) "
+            f"INSERT INTO {PREFIX}{name} ({', '.join(map(_quoted, columns))}) "
             f"SELECT {values} FROM {_NUMBERS[kind]} CROSS JOIN model_{name} AS m ORDER BY copy.n, m.rank"
         )
     driver.commit()
     return statements
+
+
+def _quoted(column: str) -> str:
+    """A name in standard quotes: `usage` is a reserved word of MariaDB."""
+    return f'"{column}"'
 
 
 def _value(kind: str, table: str, column: str, rows: int, users: int) -> str:
@@ -150,5 +162,7 @@ def _value(kind: str, table: str, column: str, rows: int, users: int) -> str:
     if column == "id" and table in NUMBERED:
         return f"copy.n * {rows} + m.rank"
     if column == "user_id" and users > 1:
-        return f"'u' || (copy.n - copy.n / {users} * {users})"
-    return f"CASE WHEN m.{column} IS NOT NULL THEN {_RANDOM_BYTES[kind]} END" if column in RANDOM else f"m.{column}"
+        division = "DIV" if kind == "mariadb" else "/"
+        return f"'u' || (copy.n - (copy.n {division} {users}) * {users})"
+    own = f"m.{_quoted(column)}"
+    return f"CASE WHEN {own} IS NOT NULL THEN {_RANDOM_BYTES[kind]} END" if column in RANDOM else own

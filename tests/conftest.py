@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Generator, Iterator
@@ -22,10 +23,18 @@ MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
 if MATRIX not in {"quick", "all", "cluster"}:
     raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick", "all" or "cluster", not {MATRIX!r}')
 
+# The kinds of databases for which fixtures make tests: a quick run need not collect what it leaves out
+KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
+
 # How many partitions the tables have in tests on PostgreSQL that do not create them themselves
 PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
 
-settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default",
+    max_examples=20 if MATRIX == "quick" else 50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("default"), max_examples=2000)
 
@@ -41,6 +50,17 @@ elif is_set("CI"):
     settings.load_profile("ci")
 else:
     settings.load_profile("default")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect without looking for garbage, and never look at what was collected again: it lives as long as the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,7 +115,7 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
         made.close()
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=KINDS_HERE)
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A database with the schema for the tests of one module; tests keep apart by using tenants of their own.
 
@@ -109,7 +129,7 @@ def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[D
     databases.drop(made)
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=KINDS_HERE)
 def empty_database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A new database without any table, for one test: migrations, and tests that count rows or break things."""
     try:

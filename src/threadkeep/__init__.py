@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.usage import NormalizedUsage, Price, Usage
     from threadkeep.store.aio import AsyncApiKeys, AsyncConversation, AsyncRecorder, AsyncStore
     from threadkeep.store.api_keys import ApiKeys
+    from threadkeep.store.batches import Progress
     from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from threadkeep.store.moving.copying import CopyReport, Difference
     from threadkeep.store.moving.restoring import ImportReport
     from threadkeep.store.positions import AppendOptions, OnConflict
-    from threadkeep.store.retention import ErasureReport, Progress, RetentionReport
+    from threadkeep.store.retention import ErasureReport, RetentionReport
     from threadkeep.store.store import Store
     from threadkeep.store.streaming.recorder import Recorder
 
@@ -128,6 +129,7 @@ _NAMES: Final = {
     "domain.usage": "NormalizedUsage Price Usage",
     "store.aio": "AsyncApiKeys AsyncConversation AsyncRecorder AsyncStore",
     "store.api_keys": "ApiKeys",
+    "store.batches": "Progress",
     "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
@@ -136,7 +138,7 @@ _NAMES: Final = {
     "store.moving.copying": "CopyReport Difference",
     "store.moving.restoring": "ImportReport",
     "store.positions": "AppendOptions OnConflict",
-    "store.retention": "ErasureReport Progress RetentionReport",
+    "store.retention": "ErasureReport RetentionReport",
     "store.store": "Store",
     "store.streaming.recorder": "Recorder",
 }

@@ -8,10 +8,13 @@ import pty
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from typer.testing import CliRunner
 
 from threadkeep import Store
@@ -62,14 +65,33 @@ class Cli:
         return Result(done.returncode, done.stdout, done.stderr)
 
     def on_terminal(self, *args: str, code: int = 0, **variables: str) -> str:
-        """Run it where a person reads, with more variables; returns what stdout and stderr show."""
-        ours, theirs = pty.openpty()
+        """Run it in this process where a person reads, with more variables; returns what stdout and stderr show."""
         environment = self.environment() | variables
-        with subprocess.Popen([*PROGRAM, *args], stdout=theirs, stderr=theirs, env=environment) as process:
+        encoding = environment.get("PYTHONIOENCODING", "utf-8")
+        ours, theirs = pty.openpty()
+        with (
+            ThreadPoolExecutor(1) as reader,
+            os.fdopen(theirs, "w", encoding=encoding, buffering=1) as terminal,
+            pytest.MonkeyPatch.context() as patched,
+            patch.dict(os.environ, environment, clear=True),  # in place, for Rich keeps hold of it
+        ):
+            shown = reader.submit(_read_all, ours)
+            patched.setattr(sys, "stdout", terminal)
+            patched.setattr(sys, "stderr", terminal)
+            with pytest.raises(SystemExit) as ended:
+                app(list(args), prog_name="threadkeep")
+        os.close(ours)
+        assert ended.value.code == code, shown.result()
+        return b"".join(shown.result()).decode().replace("\r\n", "\n")
+
+    def spawn_on_terminal(self, *args: str) -> str:
+        """Run it in a process of its own where a person reads; returns what stdout and stderr show."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([*PROGRAM, *args], stdout=theirs, stderr=theirs, env=self.environment()) as process:
             os.close(theirs)
             shown = b"".join(_read_all(ours))
         os.close(ours)
-        assert process.returncode == code, shown
+        assert process.returncode == 0, shown
         return shown.decode().replace("\r\n", "\n")
 
     def environment(self) -> dict[str, str]:

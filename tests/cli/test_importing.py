@@ -54,7 +54,7 @@ def test_a_dry_run_reports_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
 def test_a_large_import_shows_its_progress_on_a_terminal(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     with path.open("wb") as file:
-        file.writelines(large_export(3 << 20))
+        file.writelines(large_export("chatgpt", 3 << 20))
     assert "MiB read" in cli.on_terminal("import", str(path))
     assert cli.spawn("import", str(path)).err == ""
 

@@ -64,5 +64,6 @@ def test_colours_can_be_turned_off(cli: Cli, used: str, command: list[str]) -> N
 
 
 def test_there_are_colours_otherwise(cli: Cli, used: str) -> None:
+    assert COLOURS.search(cli.spawn_on_terminal("show", used))
     assert COLOURS.search(cli.on_terminal("show", used))
     assert COLOURS.search(cli.on_terminal("show", used, NO_COLOR=""))

@@ -21,7 +21,7 @@ from opentelemetry.util.genai.handler import TelemetryHandler
 
 from tests.http.scripts import script
 from threadkeep import AsyncStore, NormalizedUsage, ProviderError, Store
-from threadkeep.contrib.opentelemetry import conversation_context, instrument
+from threadkeep.contrib.opentelemetry import conversation_context, instrument, names
 from threadkeep.contrib.opentelemetry.spans import ConversationSpans
 
 AnyStore = Store | AsyncStore
@@ -47,20 +47,22 @@ TYPES: dict[str, type] = {
 }  # fmt: skip
 NEW = {"gen_ai.usage.cache_write.input_tokens", "gen_ai.token.modality"}
 OTHERS = {"gen_ai.usage.cost"}  # of tools that read spans, not of the conventions
-# metric -> whether the package has it
+REQUIRED = {"gen_ai.operation.name", "gen_ai.provider.name"}  # of all spans and metrics
+TIME, SIZE, COUNT = ("Histogram", "s"), ("Histogram", "{token}"), ("Sum", "{token}")
+# metric -> its instrument, and whether the package has it
 METRICS = {
-    "gen_ai.client.token.usage": True,
-    "gen_ai.client.operation.duration": True,
-    "gen_ai.client.operation.time_to_first_chunk": True,
-    "gen_ai.client.inference.duration": False,
-    "gen_ai.client.inference.time_to_first_chunk": False,
-    "gen_ai.client.inference.operation.input_tokens": False,
-    "gen_ai.client.inference.operation.output_tokens": False,
-    "gen_ai.client.inference.usage.input_tokens": False,
-    "gen_ai.client.inference.usage.output_tokens": False,
-    "gen_ai.client.inference.usage.cache_read.input_tokens": False,
-    "gen_ai.client.inference.usage.cache_write.input_tokens": False,
-    "gen_ai.client.inference.usage.reasoning.output_tokens": False,
+    "gen_ai.client.token.usage": (SIZE, True),
+    "gen_ai.client.operation.duration": (TIME, True),
+    "gen_ai.client.operation.time_to_first_chunk": (TIME, True),
+    "gen_ai.client.inference.duration": (TIME, False),
+    "gen_ai.client.inference.time_to_first_chunk": (TIME, False),
+    "gen_ai.client.inference.operation.input_tokens": (SIZE, False),
+    "gen_ai.client.inference.operation.output_tokens": (SIZE, False),
+    "gen_ai.client.inference.usage.input_tokens": (COUNT, False),
+    "gen_ai.client.inference.usage.output_tokens": (COUNT, False),
+    "gen_ai.client.inference.usage.cache_read.input_tokens": (COUNT, False),
+    "gen_ai.client.inference.usage.cache_write.input_tokens": (COUNT, False),
+    "gen_ai.client.inference.usage.reasoning.output_tokens": (COUNT, False),
 }
 
 
@@ -79,10 +81,17 @@ class Telemetry:
     def spans(self) -> list[Any]:
         return list(self.exporter.get_finished_spans())
 
-    def points(self) -> dict[str, list[Any]]:
+    def metrics(self) -> dict[str, Any]:
         data = self.reader.get_metrics_data()
         scopes = [] if data is None else [one for resource in data.resource_metrics for one in resource.scope_metrics]
-        return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+        return {metric.name: metric for scope in scopes for metric in scope.metrics}
+
+    def points(self) -> dict[str, list[Any]]:
+        return {name: list(metric.data.data_points) for name, metric in self.metrics().items()}
+
+    def instruments(self) -> dict[str, tuple[str, str]]:
+        """The kind and unit of each metric."""
+        return {name: (type(metric.data).__name__, metric.unit) for name, metric in self.metrics().items()}
 
 
 @pytest.fixture
@@ -191,14 +200,30 @@ async def test_names_and_types_are_those_of_the_conventions(store: AnyStore, tel
     emitted = [span.attributes for span in telemetry.spans()]
     emitted += [point.attributes for several in points.values() for point in several]
     for attributes in emitted:
+        assert attributes.keys() >= REQUIRED
         for name, value in attributes.items():
             assert isinstance(value, TYPES[name]), name
     known = {*texts_of(gen_ai_attributes), error_attributes.ERROR_TYPE}
     assert {name for attributes in emitted for name in attributes} - known == NEW | OTHERS
-    assert points.keys() == METRICS.keys()
-    packaged = texts_of(gen_ai_metrics)
-    assert {name for name in points if name in packaged} == {name for name, is_known in METRICS.items() if is_known}
+    assert telemetry.instruments() == {name: instrument for name, (instrument, _) in METRICS.items()}
+    for name, several in points.items():
+        extra = {"gen_ai.token.modality": "inference.usage.", "gen_ai.token.type": "client.token."}
+        assert {one for one, part in extra.items() if part in name} == several[0].attributes.keys() & extra.keys()
     assert "secret" not in repr(emitted)
+
+
+def test_instruments_are_those_that_the_conventions_create(telemetry: Telemetry) -> None:
+    meter = telemetry.meters.get_meter("conventions")
+    for name in texts_of(gen_ai_metrics) & METRICS.keys():
+        getattr(gen_ai_metrics, f"create_{name.replace('.', '_')}")(meter).record(1)
+    assert telemetry.instruments() == {name: instrument for name, (instrument, is_known) in METRICS.items() if is_known}
+
+
+def test_values_are_those_of_the_conventions() -> None:
+    providers = {one.value for one in gen_ai_attributes.GenAiProviderNameValues}
+    assert {*names.SYSTEMS.values()} - providers == {"moonshot_ai"}  # which is newer than the package
+    operations = {one.value for one in gen_ai_attributes.GenAiOperationNameValues}
+    assert operations >= names.INFERENCES
 
 
 async def test_spans_say_what_those_of_opentelemetry_itself_say(store: AnyStore, telemetry: Telemetry) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import MATRIX
 from tests.formats import (
     spelling_chat_completion,
     spelling_converse,
@@ -37,7 +38,7 @@ ROOTS: dict[str, tuple[FormatName, Callable[[Json], Json], Json]] = {
 def test_every_variant_goes_back_as_it_came(root: str) -> None:
     format_name, level, least = ROOTS[root]
     wire = get_format(format_name)
-    for made in variants(schema()["roots"][root]):
+    for number, made in enumerate(variants(schema()["roots"][root])):
         request = least | {key: value for key, value in made.items() if value is not None}
         before = copy.deepcopy(request)
         session = wire.parse_request(request)
@@ -48,6 +49,6 @@ def test_every_variant_goes_back_as_it_came(root: str) -> None:
             continue
         assert level(payload) == level(request)
         assert request == before
-        for other in NAMES:
+        for other in NAMES if MATRIX == "all" else [NAMES[number % len(NAMES)]]:
             with contextlib.suppress(CannotRender):
                 get_format(other).render(session)

@@ -1,4 +1,4 @@
-"""A database with a conversation of 10 and one of 100,000 items, made once and copied for each module that counts."""
+"""A database with a short and a long conversation, made once and copied for each module that counts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, update
 
-from tests.conftest import not_at_hand, upgraded
-from tests.databases import DATABASES, Database, Databases, NotAtHand
+from tests.conftest import KINDS_HERE, MATRIX, not_at_hand, upgraded
+from tests.databases import Database, Databases, NotAtHand
 from tests.factories import a_message
 from threadkeep import Store
 from threadkeep.db.tables import conversations, items
 from threadkeep.store.item_rows import encode_item
 from threadkeep.store.refs import BranchRef
 
-SIZES = (10, 100_000)
+SIZES = (10, 10_000 if MATRIX == "quick" else 100_000)
 
 
 def fill(connection: Connection, place: BranchRef, count: int) -> None:
@@ -46,7 +46,7 @@ def upgraded_and_filled(engine: Engine) -> None:
                 fill(connection, conversation._handle.ref, size)
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=KINDS_HERE)
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A copy of the filled database, in place of an empty one."""
     try:

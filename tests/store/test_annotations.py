@@ -14,6 +14,8 @@ from tests.factories import a_picture, an_answer, noise
 from tests.store.watching import Tables
 from threadkeep import IdempotencyConflict, InvalidOption, NotFound, TooLarge
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 
 

@@ -11,6 +11,8 @@ from tests.factories import a_call, an_answer, an_output, texts_of
 from tests.store.counting_texts import root, says, sent
 from threadkeep import NotFound
 
+pytestmark = pytest.mark.one_face
+
 
 @pytest.mark.parametrize(("at", "shared"), [(-1, ""), (0, "0"), (2, "0 1 2"), (3, "0 1 2 3"), (None, "0 1 2 3")])
 def test_a_fork_keeps_the_positions_up_to_a_place(root: Any, at: int | None, shared: str) -> None:

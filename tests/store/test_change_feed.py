@@ -18,6 +18,8 @@ from threadkeep.db.change_keys import SERIALS, key_at
 from threadkeep.db.tables import changes
 from threadkeep.store.changes.cursors import Cursor, Snapshot, cursor_from
 
+pytestmark = pytest.mark.one_face
+
 DAY = 86_400_000_000 * SERIALS  # in keys
 
 
@@ -261,7 +263,7 @@ def test_changes_of_the_last_hour_stay(store: Any, conversation: Any) -> None:
 def test_pruning_in_batches(
     database: Database, store: Any, conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("threadkeep.store.purging.BATCH_SIZE", 2)
+    monkeypatch.setattr("threadkeep.store.pacing.FIRST", 2)
     for number in range(8):
         conversation.user(str(number))
     with database.engine().begin() as connection:

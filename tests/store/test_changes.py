@@ -10,6 +10,8 @@ from tests.factories import an_answer
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidItem, InvalidOption, NotFound, ToolNotFound, ToolRegistry
 
+pytestmark = pytest.mark.one_face
+
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}, "at": {"type": "string"}}}
 WEATHER = {"type": "function", "name": "weather", "parameters": SCHEMA}
 

@@ -19,6 +19,8 @@ from threadkeep import InvalidOption, NotFound
 from threadkeep.db import tables as t
 from threadkeep.db.base import written_columns
 
+pytestmark = pytest.mark.one_face
+
 BEFORE = datetime.now(UTC) - timedelta(days=9)
 
 

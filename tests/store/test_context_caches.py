@@ -17,6 +17,8 @@ from tests.store.watching import Tables, statements_of
 from tests.store.writers import plan_cache
 from threadkeep import CachePlan, CannotRender, InvalidOption, NotFound
 
+pytestmark = pytest.mark.one_face
+
 MODEL = "gemini-2.5-flash"
 HELD = ("systemInstruction", "tools", "toolConfig")
 TOOL = {"name": "look_up", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}

@@ -21,7 +21,10 @@ from threadkeep.store.moving.restoring import Target
 
 # From one to another: each kind to and from another one
 PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "mariadb"), ("mariadb", "sqlite")]
-pytestmark = pytest.mark.parametrize(("database", "place"), PAIRS, indirect=True, scope="module")
+pytestmark = [
+    pytest.mark.one_face,
+    pytest.mark.parametrize(("database", "place"), PAIRS, indirect=True, scope="module"),
+]
 
 
 @pytest.fixture(scope="module")

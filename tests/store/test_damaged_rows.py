@@ -12,6 +12,8 @@ from sqlalchemy import Engine, text
 from tests.factories import an_answer
 from threadkeep import DamagedRow
 
+pytestmark = pytest.mark.one_face
+
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
 # the name of the column says which
 TABLES = {"labels": "conversations", "properties": "conversations", "lineage": "branches", "view": "responses"}

@@ -14,6 +14,8 @@ from tests.store.watching import Tables
 from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.purging import purge_batch
 
+pytestmark = pytest.mark.one_face
+
 OF_A_CONVERSATION = {
     "conversations", "conversation_labels", "conversation_states", "conversation_reads", "branches",
     "items", "item_blobs", "item_labels", "item_feedback", "approvals", "responses", "response_bodies", "stream_parts",

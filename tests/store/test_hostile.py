@@ -24,6 +24,8 @@ from threadkeep import (
     UnknownFormat,
 )
 
+pytestmark = pytest.mark.one_face
+
 TEXTS = {
     "U+0000": "a\x00b",
     "lone surrogate": "a\ud800b",

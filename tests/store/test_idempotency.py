@@ -24,6 +24,8 @@ from threadkeep import (
     ToolRegistry,
 )
 
+pytestmark = pytest.mark.one_face
+
 REGISTRY = ToolRegistry()
 REGISTRY.register("r1")
 REGISTRY.register("r2")

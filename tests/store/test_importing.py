@@ -12,6 +12,8 @@ from tests.store.watching import Tables
 from threadkeep import CannotParse, HeadConflict, InvalidOption, NotFound, ResponseInProgress, UnknownFormat
 from threadkeep.formats import NAMES
 
+pytestmark = pytest.mark.one_face
+
 # What the same request looks like: (format, payload, what the payload does not say)
 REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "open_responses": (

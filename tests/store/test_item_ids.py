@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.factories import a_call, a_message, an_answer, an_output
 from threadkeep import InvalidOption, NotFound
 
+pytestmark = pytest.mark.one_face
+
 OURS = "conv_"
 
 

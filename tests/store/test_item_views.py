@@ -15,6 +15,8 @@ from threadkeep import InputText, InvalidOption, Message, StoredItem
 from threadkeep.domain.jsontext import dumps
 from threadkeep.formats import NAMES, FormatName
 
+pytestmark = pytest.mark.one_face
+
 OPENAI: TypeAdapter[Any] = TypeAdapter(ConversationItem)
 PICTURE = a_picture(b"picture" * 4_000)
 DATA = PICTURE["image_url"].partition(",")[2]

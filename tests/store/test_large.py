@@ -14,6 +14,8 @@ from tests.store.watching import Tables
 from threadkeep import Store, TooLarge
 from threadkeep.blobs import FolderBlobs
 
+pytestmark = pytest.mark.one_face
+
 
 def big_outputs() -> dict[str, str]:
     return {"ascii": "x" * 20_000_000, "quotes": '"' * 9_000_000, "emoji": "👩" * 4_500_000}

@@ -15,6 +15,8 @@ from threadkeep import Session, data_url
 from threadkeep.domain.content import InputFile, InputImage
 from threadkeep.store.media.cutting import BLOB_BYTES
 
+pytestmark = pytest.mark.one_face
+
 BIG = BLOB_BYTES * 3 // 4 + 3  # bytes whose base64 is just over the limit
 
 

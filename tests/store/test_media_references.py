@@ -12,6 +12,8 @@ from tests.factories import a_picture, an_output, noise
 from tests.store.watching import statements_of
 from threadkeep import InvalidOption, NotFound
 
+pytestmark = pytest.mark.one_face
+
 BIG = noise(20_000)
 PICTURE = a_picture(BIG)
 HASH = sha256(BIG).hexdigest()

@@ -14,6 +14,8 @@ from tests.store.watching import statements_of
 from threadkeep import InvalidOption
 from threadkeep.formats import NAMES, get_format
 
+pytestmark = pytest.mark.one_face
+
 URL = "https://files.example/{hash}.{extension}?type={media_type}"
 BIG = noise(20_000)
 HASH = sha256(BIG).hexdigest()

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tests.store.watching import Tables
 from threadkeep import IdempotencyConflict, InvalidOption, Session
 
+pytestmark = pytest.mark.one_face
+
 FORMATS = ("open_responses", "chat_completion", "messages", "gemini", "converse", "pydantic_ai")
 PROPERTIES = {"customer": "c-17", "source": "mobile app"}
 MOST = {f"{number:064}": "v" * 512 for number in range(16)}

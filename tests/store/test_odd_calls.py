@@ -12,6 +12,8 @@ import pytest
 from tests.factories import a_message, an_answer
 from threadkeep import CannotParse, InvalidItem, InvalidOption, NotFound, ToolNotFound, data_url, register_tool
 
+pytestmark = pytest.mark.one_face
+
 
 def a_cursor(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()

@@ -17,30 +17,89 @@ from tests.factories import an_answer
 from tests.store.watching import Tables, engine_of
 from threadkeep import Store
 from threadkeep.db.tables import METADATA
-from threadkeep.store.pacing import FEWEST, FIRST, MOST, QUICK, SLOW, UNNOTICED, Breaks, Pace
+from threadkeep.store.pacing import (
+    FEWEST,
+    FIRST,
+    LONGEST_BREAK,
+    MOST,
+    SLICES,
+    TARGET,
+    UNNOTICED,
+    Breaks,
+    Done,
+    Pace,
+)
 
 ITEMS, KEYS, READERS, ANSWERS = 2_300, 1_200, 1_100, 30
 
 
-def test_slow_transactions_become_smaller_and_quick_ones_larger() -> None:
+class Clock:
+    """Time that passes only when somebody says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr("threadkeep.store.pacing.monotonic", found)
+    return found
+
+
+def transaction(pace: Pace, clock: Clock, rows: int, row_seconds: float) -> Done:
+    """A transaction that is given rows which take so long each."""
+
+    def change(some: Any) -> int:
+        clock.now += len(some) * row_seconds
+        return len(some)
+
+    pace.begin()
+    done = pace.change(range(rows), change)
+    pace.end()
+    return done
+
+
+@pytest.mark.parametrize(
+    ("row_seconds", "before", "after"),
+    [
+        (0.0, FIRST, 2 * FIRST),
+        (TARGET / FIRST / 1.5, FIRST, FIRST * 1.5),
+        (TARGET / FIRST * 2, FIRST, FIRST / 2),
+        (0.0, MOST, MOST),
+        (TARGET * 2, FEWEST, FEWEST),
+    ],
+    ids=["twice at most", "in proportion", "fewer", "most", "fewest"],
+)
+def test_rows_follow_the_time_that_they_took(clock: Clock, row_seconds: float, before: int, after: float) -> None:
     pace = Pace()
-    assert pace.rows == FIRST
-    for _ in range(20):
-        pace.after(QUICK / 2)
-    assert pace.rows == MOST
-    for seconds, rows in ((SLOW * 2, MOST // 2), ((SLOW + QUICK) / 2, MOST // 2), (SLOW * 2, MOST // 4)):
-        pace.after(seconds)
-        assert pace.rows == rows
-    for _ in range(20):
-        pace.after(SLOW * 2)
+    pace.rows = before
+    assert transaction(pace, clock, MOST, row_seconds).rows <= before
+    assert pace.rows == pytest.approx(after, abs=1)
+
+
+def test_a_transaction_ends_when_its_time_is_over(clock: Clock) -> None:
+    """After the slice that takes it beyond; what it was given remains for the next one."""
+    pace = Pace()
+    assert transaction(pace, clock, FIRST, TARGET) == (FIRST // SLICES, FIRST // SLICES)
     assert pace.rows == FEWEST
+    assert transaction(pace, clock, FIRST, TARGET) == (1, 1)
+
+
+def test_few_rows_tell_nothing_about_many(clock: Clock) -> None:
+    pace = Pace()
+    transaction(pace, clock, 1, 0.0)
+    assert pace.rows == FIRST
 
 
 def test_breaks_are_as_long_as_the_transactions_before_them() -> None:
     breaks = Breaks()
     assert breaks.after(UNNOTICED) == 0
-    assert breaks.after(QUICK) == QUICK
-    assert breaks.after(SLOW * 2) == SLOW
+    assert breaks.after(TARGET) == TARGET
+    assert breaks.after(LONGEST_BREAK * 2) == LONGEST_BREAK
 
 
 @contextmanager

@@ -8,11 +8,13 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import MATRIX
 from tests.wires import SPOKEN
 from threadkeep import Store
 from threadkeep.formats import NAMES, FormatName, get_format
@@ -23,6 +25,7 @@ Json = dict[str, Any]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
 LISTS = {"open_responses": "input", "gemini": "contents"}
 ENOUGH = 0.99
+STEP = 2 if MATRIX == "quick" else 1  # chains, of which one is taken
 # What an echo leaves out of the answer, by the chain's word for it
 LEFT_OUT = {
     "full": set(),
@@ -175,7 +178,7 @@ def test_conversations_go_on_as_their_clients_went_on(wire: FormatName) -> None:
 def test_clients_that_echo_make_no_branches(wire: FormatName, has_answers: bool) -> None:
     """… whether the answers were stored when they came, or are only known from the client's next request."""
     with Store("sqlite://") as store:
-        for interactions, links in chains(wire):
+        for interactions, links in islice(chains(wire), has_answers % STEP, None, STEP):
             conversation = begun(store, interactions[0])
             for before, after, link in zip(interactions, interactions[1:], links, strict=False):
                 if link.get("echo") == "none":  # the client rewrote the answer

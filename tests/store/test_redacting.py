@@ -18,6 +18,8 @@ from threadkeep.db.queries.removal import creations_of
 from threadkeep.formats import NAMES
 from threadkeep.store.refs import TENANT_WIDE
 
+pytestmark = pytest.mark.one_face
+
 SECRET = "zxqsecretword"
 
 
@@ -194,7 +196,6 @@ def test_a_key_for_many_conversations(store: Any) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-@pytest.mark.one_face
 def test_the_keys_of_other_conversations_are_not_read(database: Database, store: Any) -> None:
     """SQLite takes as many steps for them whether there are two or hundreds; the other databases have the same key."""
     steps = []

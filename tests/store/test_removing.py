@@ -21,6 +21,8 @@ from threadkeep import (
     ResponseInProgress,
 )
 
+pytestmark = pytest.mark.one_face
+
 SERVER = {"previous_response_id": "resp_0"}
 
 

@@ -14,6 +14,8 @@ from tests.store.watching import Tables
 from threadkeep import IdempotencyConflict, InvalidOption, NormalizedUsage, NotFound, Price, Response, Store, Usage
 from threadkeep.formats import FormatName
 
+pytestmark = pytest.mark.one_face
+
 FORMAT: FormatName = "open_responses"
 USAGE = {"input_tokens": 1000, "output_tokens": 50, "total_tokens": 1050}
 

@@ -10,6 +10,8 @@ from tests.factories import a_completion, a_message, a_stream, an_answer
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, NotFound
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 
 

@@ -17,6 +17,8 @@ from tests.store.watching import Tables
 from threadkeep import InvalidOption, NotFound, SearchResult, Session, Store
 from threadkeep.store.search.index import BATCH_SIZE
 
+pytestmark = pytest.mark.one_face
+
 TITLE = -1
 
 

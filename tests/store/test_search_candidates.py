@@ -22,6 +22,8 @@ from threadkeep.domain.searching import terms_of, words_of
 from threadkeep.store.search.index import BATCH_SIZE
 from threadkeep.store.search.query import STATEMENTS
 
+pytestmark = pytest.mark.one_face
+
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:

@@ -9,6 +9,8 @@ import pytest
 from tests.factories import a_message
 from threadkeep import InvalidOption
 
+pytestmark = pytest.mark.one_face
+
 TEXTS = (
     "The quick brown fox, it is what we want to be or not",
     "𠮷野家で食べた 𰀀𰀁",

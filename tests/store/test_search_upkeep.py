@@ -20,6 +20,8 @@ from tests.factories import a_message, an_answer
 from tests.store.watching import Tables, statements_of
 from threadkeep import NotFound, SchemaError, Store, schema
 
+pytestmark = pytest.mark.one_face
+
 CANARY = "xylophonequartz"
 
 

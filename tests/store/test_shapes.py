@@ -9,6 +9,8 @@ import pytest
 
 from threadkeep import InvalidItem, InvalidOption, Session, ToolRegistry, formats
 
+pytestmark = pytest.mark.one_face
+
 Json = dict[str, Any]
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -13,6 +13,8 @@ from tests.databases import Database
 from threadkeep import Store
 from threadkeep.formats import NAMES
 
+pytestmark = pytest.mark.one_face
+
 MODEL = "gemini-3-pro-preview"
 RAW = bytes.fromhex("fbfffe3e3f616263") * 3
 STANDARD, URL_SAFE = base64.b64encode(RAW).decode(), base64.urlsafe_b64encode(RAW).decode()

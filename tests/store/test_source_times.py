@@ -12,6 +12,8 @@ from tests.factories import a_message, an_answer, an_error
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, NewSession, ProviderError, Session
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
 LATER = FIRST + timedelta(hours=3)

@@ -14,6 +14,8 @@ from tests.factories import an_answer
 from tests.store.filled import SIZES, database, filled
 from tests.store.test_statements import RESPONSE, USER, count, extra
 
+pytestmark = pytest.mark.one_face
+
 KEY, STATES = 2, 2
 
 

@@ -11,6 +11,8 @@ from tests.factories import a_message
 from tests.store.filled import database, filled, size
 from tests.store.test_statements import count, handle
 
+pytestmark = pytest.mark.one_face
+
 CONVERSATION, LINEAGE, DERIVED, OWN, ITEM = 1, 1, 1, 1, 1
 
 

@@ -19,6 +19,8 @@ from tests.store.watching import statements_of
 from threadkeep import Store
 from threadkeep.blobs import FolderBlobs
 
+pytestmark = pytest.mark.one_face
+
 CONVERSATION, LINEAGE, ITEM, PIECES, MEDIA = 1, 1, 1, 1, 1
 USER, BLOBS = 3, 2  # the rows of media, and where they belong
 LOOK, PLACES = 1, 1  # for what is known before the transaction, and for whose object the row names

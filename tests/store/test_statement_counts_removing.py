@@ -16,11 +16,12 @@ from tests.store.test_statements import extra
 from tests.store.watching import statements_of
 from threadkeep.db.tables import branches
 
+pytestmark = pytest.mark.one_face
+
 # SQLite's search index takes one of them
 MOST = {"pop": 12, "pop with a key": 12, "hide": 8, "remove": 9, "redact": 13, "clear": 10}
 
 
-@pytest.mark.one_face
 @pytest.mark.slow
 def test_removing_takes_as_many_statements_at_every_size(
     stores: Any, store: Any, face: str, database: Database

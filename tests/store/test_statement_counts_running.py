@@ -14,6 +14,8 @@ from tests.store.filled import database, filled, size
 from tests.store.test_statements import extra
 from tests.store.watching import Tables, statements_of
 
+pytestmark = pytest.mark.one_face
+
 __all__ = ["filled", "size"]  # fixtures
 FORMAT = "open_responses"
 

@@ -14,6 +14,8 @@ from tests.factories import an_answer
 from tests.store.filled import database, filled, size
 from tests.store.watching import Tables, statements_of
 
+pytestmark = pytest.mark.one_face
+
 USER, RESPONSE, KEY, FORK = 3, 6, 2, 3
 
 

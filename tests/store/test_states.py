@@ -27,6 +27,8 @@ from threadkeep import (
 )
 from threadkeep.store.state_writes import MAX_STATE_BYTES, MAX_STATES
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 RUN = {"step": 1, "waiting": ["call_1"], "budget": None}
 
@@ -158,7 +160,6 @@ def test_a_key_writes_once(conversation: Any, tables: Tables) -> None:
     assert conversation.state("run").value == 4
 
 
-@pytest.mark.one_face
 def test_of_many_writers_one_wins_each_version(stores: Any, tenant: str, conversation: Any) -> None:
     opened = [stores.get("sync", name).for_tenant(tenant) for name in ("first", "elsewhere")]
     handles = [one.get_conversation(conversation.id) for one in opened for _ in range(2)]

@@ -10,6 +10,8 @@ from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.watching import Tables
 from threadkeep import InvalidOption
 
+pytestmark = pytest.mark.one_face
+
 
 def test_everything_is_counted_and_measured(store: Any, tables: Tables) -> None:
     small = store.create_conversation(model="m", user_id="ann", title="Small", input="Hi there")

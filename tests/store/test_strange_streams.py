@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from tests.conftest import is_set
+from tests.conftest import MATRIX, is_set
 from tests.databases import Database
 from tests.factories import a_message, a_picture, a_stream, an_output, noise, texts_of
 from tests.store.test_recorded import recorded
@@ -25,6 +25,8 @@ from tests.store.watching import Tables
 from tests.wires import SPOKEN
 from threadkeep import CannotParse, NotFound, Store
 from threadkeep.formats import NAMES, FormatName
+
+pytestmark = pytest.mark.one_face
 
 Json = dict[str, Any]
 DEEP = 300
@@ -243,7 +245,7 @@ def test_a_tenant_with_one_can_be_deleted(stores: Any, face: str, watching: Engi
 
 # Values anywhere
 
-STEP = 1 if is_set("THREADKEEP_LONG") else 17  # places, of which one is tried
+STEP = 1 if is_set("THREADKEEP_LONG") else 51 if MATRIX == "quick" else 17  # places, of which one is tried
 
 VALUES: dict[str, Callable[[], Any]] = {
     "199 levels": lambda: nested(199),

@@ -20,6 +20,8 @@ from threadkeep.store.history_sync.matching import utterances_of
 from threadkeep.store.history_sync.sync import CUT_HISTORIES
 from threadkeep.store.importing import TRIES
 
+pytestmark = pytest.mark.one_face
+
 
 @contextmanager
 def counted(*functions: Callable[..., Any]) -> Iterator[list[int]]:

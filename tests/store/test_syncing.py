@@ -15,6 +15,8 @@ from tests.store.watching import Tables
 from threadkeep import CannotParse, HeadConflict, ResponseInProgress, SyncResult, UnknownFormat
 from threadkeep.formats import NAMES
 
+pytestmark = pytest.mark.one_face
+
 WIRE = "chat_completion"
 
 

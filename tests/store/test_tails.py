@@ -19,6 +19,8 @@ from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.store.tails import read_tail
 
+pytestmark = pytest.mark.one_face
+
 WINDOWS = [Turns(1), Turns(2), Turns(5), Turns(2, step=2), Turns(3, step=4)]
 SEEDS = 400 if is_set("THREADKEEP_LONG") else 25 if MATRIX == "all" else 12
 PAGE, MARKS = 1, 1
@@ -132,7 +134,6 @@ def test_a_window_takes_two_statements_however_long_the_history_is(
     assert ("question 3" in payload, "question 2" in payload) == (True, False)
 
 
-@pytest.mark.one_face
 def test_only_the_end_is_read(stores: Any, size: int, filled: Any, handle: Any, face: str) -> None:
     talked(handle)
     found = fresh(stores, "sync", handle, filled, size)

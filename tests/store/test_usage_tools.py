@@ -10,6 +10,8 @@ import pytest
 from tests.factories import a_call, an_output
 from threadkeep import InvalidOption, ToolUsage
 
+pytestmark = pytest.mark.one_face
+
 
 def answered(call_id: str, status: str | None = None) -> dict[str, Any]:
     return an_output(call_id) | ({} if status is None else {"status": status})

@@ -10,6 +10,8 @@ from tests.factories import a_call, a_message, a_stream, an_answer, an_output
 from threadkeep import HeadConflict, IdempotencyConflict, InvalidItem, InvalidOption, Turns
 from threadkeep.formats.shared.views import SUMMARY
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 
 

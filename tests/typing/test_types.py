@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 CASES = [path.relative_to(ROOT) for path in sorted(Path(__file__).parent.glob("*.py")) if path != Path(__file__)]
 
 
+@pytest.mark.slow  # and part of make lint
 def test_type_checkers_know_the_public_types() -> None:
     assert CASES
     options = ["--config-file", "tests/typing/mypy.ini", "--cache-dir", ".mypy_cache/typing"]

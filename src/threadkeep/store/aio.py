@@ -31,6 +31,7 @@ from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.store.api_keys import ApiKeys
+from threadkeep.store.batches import Progress
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.defaults import FEED_LAG
@@ -40,7 +41,6 @@ from threadkeep.store.history_cache import DEFAULT_BYTES
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.replicas import replica_reads
-from threadkeep.store.retention import Progress
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.partial import read_partial

@@ -1,45 +1,62 @@
-"""Batches that remove the names and texts of a user outside of the user's conversations; see `retention.erase_user`."""
+"""Batches that remove the names and texts of a user outside of the user's conversations; see `retention.erase_user`.
+
+Each kind of rows is found by one function and changed by another one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, delete, or_, select, update
 
 from threadkeep.db import tables
 from threadkeep.domain.jsontext import JsonObject, loads_stored
-from threadkeep.store.purging import BATCH_SIZE, Place, by_conversation, find_places, of_conversation
+from threadkeep.store.pacing import Done, Pace
+from threadkeep.store.places import Place, change_places, find_places
+from threadkeep.store.purging import of_conversation
 from threadkeep.store.refs import TENANT_WIDE
 
+_LEDGER: Final = tables.usage_records.c
 
-def clear_ledger(connection: Connection, tenant: int, user: str, keys: Sequence[int], limit: int) -> int:
-    """Clear provider data of a batch of attempts from before these conversations were the user's; return how many."""
-    table = tables.usage_records.c
-    conditions = [
-        table.conversation_id.in_(keys),
-        or_(table.user_id.is_(None), table.user_id != user),
-        or_(table.usage.is_not(None), table.error.is_not(None)),
-    ]
-    return _update_ledger(connection, tenant, conditions, limit, usage=None, error=None)
+# The ledger
 
 
-def anonymize_ledger(connection: Connection, tenant: int, user: str, limit: int) -> int:
-    """Remove a user and provider data from a batch of the ledger, except figures; return how many rows changed."""
-    is_of_user = tables.usage_records.c.user_id == user
-    return _update_ledger(connection, tenant, [is_of_user], limit, user_id=None, usage=None, error=None)
+def find_attempts_of_others(
+    connection: Connection, tenant: int, limit: int, user: str, conversations: Sequence[int]
+) -> Sequence[int]:
+    """Return attempts with provider data from before these conversations were the user's."""
+    is_of_other = or_(_LEDGER.user_id.is_(None), _LEDGER.user_id != user)
+    has_data = or_(_LEDGER.usage.is_not(None), _LEDGER.error.is_not(None))
+    return _find_attempts(connection, tenant, limit, _LEDGER.conversation_id.in_(conversations), is_of_other, has_data)
 
 
-def _update_ledger(
-    connection: Connection, tenant: int, conditions: Sequence[ColumnElement[bool]], limit: int, **values: None
-) -> int:
-    table = tables.usage_records.c
-    statement = select(table.id).where(table.tenant_id == tenant, *conditions).limit(limit)
-    keys = list(connection.execute(statement).scalars())
-    if keys:
-        which = [table.tenant_id == tenant, table.id.in_(keys)]
-        connection.execute(update(tables.usage_records).where(*which).values(**values))
-    return len(keys)
+def clear_attempts(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
+    """Clear provider data of attempts."""
+    return _change_attempts(connection, tenant, pace, keys, usage=None, error=None)
+
+
+def find_attempts(connection: Connection, tenant: int, limit: int, user: str) -> Sequence[int]:
+    """Return attempts of a user."""
+    return _find_attempts(connection, tenant, limit, _LEDGER.user_id == user)
+
+
+def anonymize_attempts(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
+    """Remove their users and provider data from attempts, except figures."""
+    return _change_attempts(connection, tenant, pace, keys, user_id=None, usage=None, error=None)
+
+
+def _find_attempts(connection: Connection, tenant: int, limit: int, *conditions: ColumnElement[bool]) -> Sequence[int]:
+    statement = select(_LEDGER.id).where(_LEDGER.tenant_id == tenant, *conditions).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def _change_attempts(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], **values: None) -> Done:
+    statement = update(tables.usage_records).where(_LEDGER.tenant_id == tenant).values(**values)
+    return pace.change(keys, lambda some: connection.execute(statement.where(_LEDGER.id.in_(some))).rowcount)
+
+
+# Conversations of others
 
 
 def find_items(connection: Connection, tenant: int, after: Place, limit: int, user: str) -> list[Place]:
@@ -47,71 +64,93 @@ def find_items(connection: Connection, tenant: int, after: Place, limit: int, us
     return find_places(connection, tables.items.c.position, tenant, after, limit, tables.items.c.author_id == user)
 
 
-def anonymize_items(connection: Connection, tenant: int, places: Sequence[Place], user: str) -> int:
-    """Remove a user from items; return how many."""
-    count = 0
-    for conditions in by_conversation(tenant, tables.items.c.position, places):
-        is_of_user = tables.items.c.author_id == user
-        count += connection.execute(update(tables.items).where(*conditions, is_of_user).values(author_id=None)).rowcount
-    return count
+def anonymize_items(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place], user: str) -> Done:
+    """Remove a user from items."""
+    return _anonymize(connection, tenant, pace, keys, tables.items.c.author_id, user)
 
 
-def anonymize_approvals(connection: Connection, tenant: int, user: str, limit: int) -> int:
-    """Remove a user from a batch of decisions about calls in the conversations of others; return how many."""
-    return _anonymize(connection, tenant, tables.approvals.c.decided_by, user, limit)
+def find_approvals(connection: Connection, tenant: int, limit: int, user: str) -> list[Place]:
+    """Return where decisions of a user are about calls in the conversations of others."""
+    return _find_named(connection, tenant, limit, tables.approvals.c.decided_by, user)
 
 
-def _anonymize(connection: Connection, tenant: int, column: Column[Any], user: str, limit: int) -> int:
-    """Clear a column that names a user, in a batch of rows that belong to items; return how many."""
-    table = column.table.c
-    statement = (
-        select(table.conversation_id, table.position).where(table.tenant_id == tenant, column == user).limit(limit)
-    )
-    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
-    for conditions in by_conversation(tenant, table.position, rows):
-        connection.execute(update(column.table).where(*conditions).values({column.name: None}))
-    return len(rows)
+def anonymize_approvals(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place], user: str) -> Done:
+    """Remove a user from decisions."""
+    return _anonymize(connection, tenant, pace, keys, tables.approvals.c.decided_by, user)
 
 
-def delete_reads(connection: Connection, tenant: int, user: str, limit: int) -> int:
-    """Remove a batch of the marks of how far a user has read; return how many."""
-    table = tables.conversation_reads.c
-    is_of_user = [table.tenant_id == tenant, table.user_id == user]
-    statement = select(table.conversation_id).where(*is_of_user).limit(limit)
-    keys = list(connection.execute(statement).scalars())
-    if keys:
-        connection.execute(delete(tables.conversation_reads).where(*is_of_user, table.conversation_id.in_(keys)))
-    return len(keys)
+def find_feedback(connection: Connection, tenant: int, limit: int, user: str) -> list[Place]:
+    """Return where feedback of a user is in the conversations of others."""
+    return _find_named(connection, tenant, limit, tables.item_feedback.c.user_id, user)
 
 
-def delete_feedback(connection: Connection, tenant: int, user: str, limit: int) -> int:
-    """Remove a batch of the feedback of a user in the conversations of others; return how many."""
+def delete_feedback(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place], user: str) -> Done:
+    """Remove the feedback of a user."""
     table = tables.item_feedback.c
-    is_of_user = [table.tenant_id == tenant, table.user_id == user]
-    statement = select(table.conversation_id, table.position).where(*is_of_user).limit(limit)
-    rows = [(row.conversation_id, row.position) for row in connection.execute(statement)]
-    for conditions in by_conversation(tenant, table.position, rows):
-        connection.execute(delete(tables.item_feedback).where(*conditions, *is_of_user))
-    return len(rows)
+    statement = delete(tables.item_feedback).where(table.user_id == user)
+    return pace.change(keys, lambda some: change_places(connection, statement, table.position, tenant, some))
 
 
-def collect_keys(connection: Connection, tenant: int, after: str) -> str | None:
-    """Remove idempotency keys of the tenant under which conversations were created or deleted that are gone.
+def find_reads(connection: Connection, tenant: int, limit: int, user: str) -> Sequence[int]:
+    """Return the conversations of which is known how far a user has read."""
+    table = tables.conversation_reads.c
+    statement = select(table.conversation_id).where(table.tenant_id == tenant, table.user_id == user).limit(limit)
+    return connection.execute(statement).scalars().all()
 
-    Looks at a batch of keys, those after `after`; returns where to go on (None: nowhere).
+
+def delete_reads(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], user: str) -> Done:
+    """Remove the marks of how far a user has read."""
+    table = tables.conversation_reads.c
+    statement = delete(tables.conversation_reads).where(table.tenant_id == tenant, table.user_id == user)
+    return pace.change(keys, lambda some: connection.execute(statement.where(table.conversation_id.in_(some))).rowcount)
+
+
+def _find_named(connection: Connection, tenant: int, limit: int, column: Column[Any], user: str) -> list[Place]:
+    """Return where rows that belong to items name a user in a column."""
+    table = column.table.c
+    statement = select(table.conversation_id, table.position).where(table.tenant_id == tenant, column == user)
+    return [(row.conversation_id, row.position) for row in connection.execute(statement.limit(limit))]
+
+
+def _anonymize(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place], column: Column[Any], user: str
+) -> Done:
+    """Clear a column that names a user."""
+    statement = update(column.table).where(column == user).values({column.name: None})
+    return pace.change(keys, lambda some: change_places(connection, statement, column.table.c.position, tenant, some))
+
+
+# Idempotency keys
+
+
+def find_keys(connection: Connection, tenant: int, after: str, limit: int) -> tuple[list[str], str | None]:
+    """Look at idempotency keys of the tenant under which conversations were created or deleted, behind a key.
+
+    Returns those whose conversations are gone, and where to go on (None: nowhere).
     """
     table = tables.appends.c
     conditions = of_conversation(tables.appends, tenant, TENANT_WIDE)
-    statement = (
-        select(table.key, table.outcome).where(*conditions, table.key > after).order_by(table.key).limit(BATCH_SIZE)
-    )
+    statement = select(table.key, table.outcome).where(*conditions, table.key > after).order_by(table.key).limit(limit)
     rows = connection.execute(statement).all()
+    return _unused(connection, tenant, rows), rows[-1].key if len(rows) == limit else None
+
+
+def delete_keys(connection: Connection, tenant: int, pace: Pace, keys: Sequence[str]) -> Done:
+    """Remove those of some keys whose conversations are gone."""
+    table = tables.appends.c
+    conditions = of_conversation(tables.appends, tenant, TENANT_WIDE)
+
+    def remove(some: Sequence[str]) -> int:
+        rows = connection.execute(select(table.key, table.outcome).where(*conditions, table.key.in_(some))).all()
+        unused = _unused(connection, tenant, rows)
+        return connection.execute(delete(tables.appends).where(*conditions, table.key.in_(unused))).rowcount
+
+    return pace.change(keys, remove)
+
+
+def _unused(connection: Connection, tenant: int, rows: Sequence[Any]) -> list[str]:
     outcomes = [(row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows]
-    unused = [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
-    if unused:
-        connection.execute(delete(tables.appends).where(*conditions, table.key.in_(unused)))
-    last: str | None = rows[-1].key if len(rows) == BATCH_SIZE else None
-    return last
+    return [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
 
 
 def _names_conversation(connection: Connection, tenant: int, outcome: JsonObject) -> bool:

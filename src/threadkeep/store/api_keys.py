@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from threadkeep.domain.api_keys import (
 from threadkeep.domain.ids import MAX_KEY, new_key
 from threadkeep.domain.pages import Page
 from threadkeep.errors import InvalidOption, NotFound, shown
+from threadkeep.store.pacing import Done, Pace
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import optional_identifier, other_user, page_size
@@ -236,10 +237,13 @@ def _no_key(id: object) -> NotFound:
     return NotFound(f"There is no key {shown(id)}.", hint="keys.list() has their ids.")
 
 
-def delete_keys(connection: Connection, tenant: int, user: str, limit: int) -> int:
-    """Remove a batch of the keys of a user; return how many."""
-    is_of_user = [_TABLE.tenant_id == tenant, _TABLE.user_id == user]
-    numbers = list(connection.execute(select(_TABLE.id).where(*is_of_user).limit(limit)).scalars())
-    if numbers:
-        connection.execute(delete(tables.api_keys).where(*is_of_user, _TABLE.id.in_(numbers)))
-    return len(numbers)
+def find_keys(connection: Connection, tenant: int, limit: int, user: str) -> Sequence[int]:
+    """Return the keys of a user."""
+    statement = select(_TABLE.id).where(_TABLE.tenant_id == tenant, _TABLE.user_id == user).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def delete_keys(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], user: str) -> Done:
+    """Remove keys of a user."""
+    statement = delete(tables.api_keys).where(_TABLE.tenant_id == tenant, _TABLE.user_id == user)
+    return pace.change(keys, lambda some: connection.execute(statement.where(_TABLE.id.in_(some))).rowcount)

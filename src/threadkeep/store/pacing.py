@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Final, NamedTuple, TypeVar
 
-FIRST: Final = 250  # rows
+FIRST: Final = 100  # rows
 MOST: Final = 1_000
-FEWEST: Final = 10
-QUICK: Final = 0.025  # seconds
-SLOW: Final = 0.1
+FEWEST: Final = 1
+TARGET: Final = 0.05  # seconds that a transaction is to take
+SLICES: Final = 4  # statements that share the rows of a transaction: it can end after each of them
+LONGEST_BREAK: Final = 0.1  # seconds
 UNNOTICED: Final = 0.05  # seconds that all transactions may take before there are breaks
+
+R = TypeVar("R")
+
+
+class Done(NamedTuple):
+    """What a transaction has done: how many of the rows it was given it has looked at, and how many it has changed."""
+
+    rows: int = 0
+    changed: int = 0
+
+
+# (connection, tenant=…, limit=…, …) -> keys of rows
+Find = Callable[..., Sequence[Any]]
+# (connection, tenant=…, pace=…, keys=…, …) -> what was done with how many of these
+Change = Callable[..., Done]
 
 
 class Pace:
-    """The rows of the next transaction: half as many after a slow one, twice as many after a quick one.
+    """How many rows a transaction may change, in proportion to how long the last one took, and when it has to end.
 
-    What a row costs differs by a factor of a hundred: with its size, with what refers to it, with the load.
+    What a row costs differs by a factor of a hundred: with its size, with what refers to it, with the load. So a
+    transaction changes its rows in slices, and ends after the slice that takes it beyond the time that it may take.
     """
 
     def __init__(self) -> None:
         self.rows = FIRST
+        self._begun, self._done = monotonic(), 0
 
-    def after(self, seconds: float) -> None:
-        """Learn how long a transaction took."""
-        if seconds > SLOW:
-            self.rows = max(FEWEST, self.rows // 2)
-        elif seconds < QUICK:
-            self.rows = min(MOST, 2 * self.rows)
+    @property
+    def slice(self) -> int:
+        """How many rows the next statement may change."""
+        return max(1, min(self.rows // SLICES, self.rows - self._done))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the transaction has to end; not before it has changed a row, however slow everything is."""
+        return self._done > 0 and (self._done >= self.rows or monotonic() - self._begun >= TARGET)
+
+    def begin(self) -> None:
+        """A transaction begins, or begins again."""
+        self._begun, self._done = monotonic(), 0
+
+    def note(self, rows: int) -> None:
+        """Rows have been changed."""
+        self._done += rows
+
+    def end(self) -> None:
+        """The transaction has ended, and the next one may have at most twice the rows."""
+        seconds = max(monotonic() - self._begun, 1e-6)
+        if seconds >= TARGET or self._done >= self.rows:  # else it tells nothing about more rows
+            wanted = int(max(self._done, 1) * TARGET / seconds)
+            self.rows = max(FEWEST, min(MOST, 2 * self.rows, wanted))
+
+    def change(self, rows: Sequence[R], change: Callable[[Sequence[R]], int], *, size: int | None = None) -> Done:
+        """Change some rows slice by slice, as many of them as there is time for; `size`: of a slice."""
+        looked_at = changed = 0
+        while looked_at < len(rows):
+            some = rows[looked_at : looked_at + (size or self.slice)]
+            changed += change(some)
+            looked_at += len(some)
+            self.note(len(some))
+            if self.is_over:
+                break
+        return Done(looked_at, changed)
 
 
 class Breaks:
@@ -42,4 +92,4 @@ class Breaks:
     def after(self, seconds: float) -> float:
         """Return how many seconds to wait after a transaction that took so many."""
         self._busy += seconds
-        return min(seconds, SLOW) if self._busy > UNNOTICED else 0.0
+        return min(seconds, LONGEST_BREAK) if self._busy > UNNOTICED else 0.0

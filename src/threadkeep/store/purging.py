@@ -5,28 +5,28 @@ Each runs in a transaction of its own and can be repeated; see `retention` for t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, insert, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, insert, select, update
 
 from threadkeep.db import tables
 from threadkeep.db.queries.changes import PRUNED
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED, conversation_update
 from threadkeep.domain import changes
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.jsontext import loads
 from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
+from threadkeep.store.pacing import Done, Pace
+from threadkeep.store.places import Place, change_places, find_places
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
 from threadkeep.store.retries import Replay
 from threadkeep.store.search.index import forget_batch
 from threadkeep.store.streaming.recovery import StreamRecovery, account_unfinished
 
-BATCH_CONVERSATIONS: Final = 100  # that are hidden in one transaction
-BATCH_SIZE: Final = 1_000  # rows in one transaction
+FOUND: Final = 100  # conversations that are looked for at once
 STATUSES: Final = (DELETED, ACTIVE, ARCHIVED)  # of all conversations, with which the index of their activity begins
 
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
@@ -44,9 +44,6 @@ _NUMBERED: Final = (
 # The same, of rows that have names instead
 _NAMED: Final = ((tables.appends, "key"), (tables.conversation_reads, "user_id"))
 _SMALL: Final = (tables.conversation_labels, tables.conversation_states, tables.context_caches)
-
-# The key of a conversation, and the number of a response or the position of an item there
-Place = tuple[int, int]
 
 
 # Hiding
@@ -75,19 +72,29 @@ def find_conversations(connection: Connection, tenant: int, which: ColumnElement
     """Return the keys of some conversations, the longest inactive ones first."""
     table = tables.conversations.c
     statement = select(table.id).where(table.tenant_id == tenant, which)
-    statement = statement.order_by(table.last_activity_at, table.id).limit(BATCH_CONVERSATIONS)
+    statement = statement.order_by(table.last_activity_at, table.id).limit(FOUND)
     return list(connection.execute(statement).scalars())
 
 
-def hide_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
-    """Hide conversations, and clear what their rows contain besides the items.
+def hide_conversations(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], which: ColumnElement[bool]
+) -> tuple[int, list[int]]:
+    """Hide some conversations, and clear what their rows contain besides the items.
 
-    Returns the keys of those that still have rows, hidden before or now. The rows are locked, and read again, before
-    they are changed: a writer that was faster keeps its conversation.
+    Returns how many it has looked at, and the keys of those that still have rows, hidden before or now. The rows are
+    locked, and read again, before they are changed: a writer that was faster keeps its conversation.
     """
-    keys = find_conversations(connection, tenant, which)
-    if not keys:
-        return []
+    hidden: list[int] = []
+
+    def hide(some: Sequence[int]) -> int:
+        found = _hide(connection, tenant, some, which)
+        hidden.extend(key for key in some if key in found)
+        return len(found)
+
+    return pace.change(keys, hide).rows, hidden
+
+
+def _hide(connection: Connection, tenant: int, keys: Sequence[int], which: ColumnElement[bool]) -> set[int]:
     table = tables.conversations.c
     statement = select(table.id, table.public_id, table.status)
     statement = statement.where(table.tenant_id == tenant, which, table.id.in_(keys)).order_by(table.id)
@@ -102,7 +109,7 @@ def hide_conversations(connection: Connection, tenant: int, which: ColumnElement
             .where(table.tenant_id == tenant, table.id.in_(hidden))
             .values(status=DELETED, revision=table.revision + 1, **cleared)
         )
-    return [key for key in keys if key in hidden]
+    return hidden
 
 
 def _record_deletions(connection: Connection, tenant: int, deleted: Iterable[tuple[int, bytes]], now: datetime) -> None:
@@ -136,47 +143,66 @@ def _count_older(
 # Purging
 
 
-def purge_batch(
-    connection: Connection, tenant: int, key: int, recovery: StreamRecovery, limit: int = BATCH_SIZE
-) -> bool:
-    """Remove a batch of a deleted conversation's rows, of `limit` at most; return False if nothing is left.
+def purge_some(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], recovery: StreamRecovery) -> int:
+    """Remove the rows of deleted conversations, as many as there is time for; return how many conversations are gone.
 
-    Its responses in progress get their ledger rows, of what `recovery` makes of them.
+    Their responses in progress get their ledger rows, of what `recovery` makes of them.
     """
+    for done, key in enumerate(keys):
+        if purge_batch(connection, tenant, pace, key, recovery):
+            return done
+        if pace.is_over:
+            return done + 1
+    return len(keys)
+
+
+def purge_batch(connection: Connection, tenant: int, pace: Pace, key: int, recovery: StreamRecovery) -> bool:
+    """Remove rows of a deleted conversation while there is time; return whether some are left."""
     table = tables.conversations.c
     is_conversation = [table.tenant_id == tenant, table.id == key]
     if connection.execute(select(table.id).where(*is_conversation, table.status == DELETED)).one_or_none() is None:
         return False
     account_unfinished(connection, tenant, key, recovery)
-    if forget_batch(connection, tenant, key, limit) == limit:  # there may be more of them
-        return True
+    while (count := forget_batch(connection, tenant, key, pace.slice)) > 0:
+        pace.note(count)
+        if pace.is_over:
+            return True
     for numbered, order in _NUMBERED:
-        if _delete_lowest(connection, numbered.c[order], tenant, key, limit):
+        if _delete_lowest(connection, numbered.c[order], tenant, key, pace):
             return True
     for named, order in _NAMED:
-        if _delete_some(connection, named.c[order], tenant, key, limit):
+        if _delete_some(connection, named.c[order], tenant, key, pace):
             return True
     for small in _SMALL:
         connection.execute(delete(small).where(*of_conversation(small, tenant, key)))
     connection.execute(delete(tables.conversations).where(*is_conversation))
-    return True
+    pace.note(1)
+    return False
 
 
-def _delete_lowest(connection: Connection, column: Column[Any], tenant: int, key: int, limit: int) -> int:
-    """Remove rows in order of their numbers, as a range, because not every database has DELETE … LIMIT."""
+def _delete_lowest(connection: Connection, column: Column[Any], tenant: int, key: int, pace: Pace) -> bool:
+    """Remove rows in order of their numbers, as ranges, because not every database has DELETE … LIMIT.
+
+    Returns whether the transaction has to end before all of them are gone.
+    """
     conditions = of_conversation(column.table, tenant, key)
-    lowest = connection.execute(select(func.min(column)).where(*conditions)).scalar()
-    if lowest is None:
-        return 0
-    return connection.execute(delete(column.table).where(*conditions, column < lowest + limit)).rowcount
+    while (lowest := connection.execute(select(func.min(column)).where(*conditions)).scalar()) is not None:
+        if pace.is_over:
+            return True
+        is_low = column < lowest + pace.slice
+        pace.note(connection.execute(delete(column.table).where(*conditions, is_low)).rowcount)
+    return False
 
 
-def _delete_some(connection: Connection, column: Column[Any], tenant: int, key: int, limit: int) -> int:
+def _delete_some(connection: Connection, column: Column[Any], tenant: int, key: int, pace: Pace) -> bool:
+    """The same with rows that have names."""
     conditions = of_conversation(column.table, tenant, key)
-    names = list(connection.execute(select(column).where(*conditions).limit(limit)).scalars())
-    if names:
-        connection.execute(delete(column.table).where(*conditions, column.in_(names)))
-    return len(names)
+    found = select(column).where(*conditions)
+    while names := connection.execute(found.limit(pace.slice)).scalars().all():
+        if pace.is_over:
+            return True
+        pace.note(connection.execute(delete(column.table).where(*conditions, column.in_(names))).rowcount)
+    return False
 
 
 def of_conversation(table: Table, tenant: int, key: int) -> list[ColumnElement[bool]]:
@@ -194,38 +220,10 @@ def find_bodies(connection: Connection, tenant: int, after: Place, limit: int, b
     )
 
 
-def find_places(
-    connection: Connection, column: Column[Any], tenant: int, after: Place, limit: int, which: ColumnElement[bool]
-) -> list[Place]:
-    """Return where rows of conversations are, behind a place; `column` is that of their numbers."""
-    table, (key, number) = column.table.c, after
-    statement = (
-        select(table.conversation_id, column)
-        .where(table.tenant_id == tenant, which, table.conversation_id >= key)
-        .where(or_(table.conversation_id > key, column > number))
-        .order_by(table.conversation_id, column)
-        .limit(limit)
-    )
-    return [(row[0], row[1]) for row in connection.execute(statement)]
-
-
-def delete_bodies(connection: Connection, tenant: int, places: Sequence[Place]) -> int:
-    """Remove raw bodies; return how many."""
-    count = 0
-    for conditions in by_conversation(tenant, tables.response_bodies.c.number, places):
-        count += connection.execute(delete(tables.response_bodies).where(*conditions)).rowcount
-    return count
-
-
-def by_conversation(
-    tenant: int, column: Column[Any], rows: Iterable[tuple[int, int]]
-) -> Iterator[list[ColumnElement[bool]]]:
-    """Conditions for rows that are named by their conversation and number: those of one conversation after another."""
-    numbers: dict[int, list[int]] = {}
-    for conversation, number in rows:
-        numbers.setdefault(conversation, []).append(number)
-    for conversation, some in numbers.items():
-        yield [*of_conversation(column.table, tenant, conversation), column.in_(some)]
+def delete_bodies(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place]) -> Done:
+    """Remove raw bodies at some places."""
+    statement, number = delete(tables.response_bodies), tables.response_bodies.c.number
+    return pace.change(keys, lambda some: change_places(connection, statement, number, tenant, some))
 
 
 # The change feed
@@ -238,29 +236,35 @@ def count_changes(connection: Connection, tenant: int, before: int) -> int:
     return count
 
 
-def prune_changes(connection: Connection, tenant: int, before: int, limit: int = BATCH_SIZE) -> int:
+def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) -> int:
     """Remove a batch of the oldest changes, and note what was removed, for those who come back later; return how many.
 
     What a long transaction commits meanwhile stays.
     """
     table = tables.changes.c
     statement = select(table.id, table.transaction_id).where(*_changes_before(connection, tenant, before))
-    rows = connection.execute(statement.order_by(table.id).limit(limit)).all()
+    rows = connection.execute(statement.order_by(table.id).limit(pace.rows)).all()
     if not rows:
         return 0
     is_mark = [table.tenant_id == tenant, table.id == PRUNED]
     mark = connection.execute(select(table.transaction_id).where(*is_mark)).one_or_none()
-    numbers = [row.transaction_id for row in (*rows, mark) if row is not None and row.transaction_id is not None]
-    removed = [PRUNED, *(row.id for row in rows)]
-    connection.execute(delete(tables.changes).where(table.tenant_id == tenant, table.id.in_(removed)))
+    done = pace.change(rows, lambda some: _delete_changes(connection, tenant, [row.id for row in some])).rows
+    numbers = [row.transaction_id for row in (*rows[:done], mark) if row is not None and row.transaction_id is not None]
+    _delete_changes(connection, tenant, [PRUNED])
     connection.execute(
         insert(tables.changes),
         {
             "tenant_id": tenant, "id": PRUNED, "conversation_id": 0, "public_id": bytes(16), "kind": "pruned",
-            "to_position": removed[-1], "transaction_id": max(numbers, default=None), "created_at": datetime.now(UTC),
+            "to_position": rows[done - 1].id, "transaction_id": max(numbers, default=None),
+            "created_at": datetime.now(UTC),
         },
     )  # fmt: skip
-    return len(rows)
+    return done
+
+
+def _delete_changes(connection: Connection, tenant: int, keys: Sequence[int]) -> int:
+    table = tables.changes.c
+    return connection.execute(delete(tables.changes).where(table.tenant_id == tenant, table.id.in_(keys))).rowcount
 
 
 def _changes_before(connection: Connection, tenant: int, before: int) -> list[ColumnElement[bool]]:
@@ -268,55 +272,3 @@ def _changes_before(connection: Connection, tenant: int, before: int) -> list[Co
     table = tables.changes.c
     newest = connection.execute(select(func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED
     return [table.tenant_id == tenant, table.id > PRUNED, table.id <= min(before, newest - 1)]
-
-
-# Collecting what nothing uses any more
-
-
-def collect_configs(connection: Connection, tenant: int) -> int:
-    """Remove a batch of options, tool sets and tools that are no longer used; return how many.
-
-    Who wants to use them again meanwhile writes them again: the use case is repeated when its reference breaks.
-    """
-    count = 0
-    for table, reference in ((tables.configs, "config_hash"), (tables.tool_sets, "tool_set_hash")):
-        users = [
-            select(user.c[reference]).where(user.c.tenant_id == table.c.tenant_id, user.c[reference] == table.c.hash)
-            for user in (tables.conversations, tables.responses)
-        ]
-        count += _collect(connection, table, tenant, users)
-    return count or _collect_definitions(connection, tenant)
-
-
-def _collect(connection: Connection, table: Table, tenant: int, users: Iterable[Select[Any]]) -> int:
-    """Remove a batch of rows, given by hash, for which none of the statements finds a reference."""
-    is_unused = [~user.exists() for user in users]
-    statement = select(table.c.hash).where(table.c.tenant_id == tenant, *is_unused).limit(BATCH_SIZE)
-    hashes = list(connection.execute(statement).scalars())
-    if hashes:
-        connection.execute(delete(table).where(table.c.tenant_id == tenant, table.c.hash.in_(hashes)))
-    return len(hashes)
-
-
-def _collect_definitions(connection: Connection, tenant: int) -> int:
-    """Return tools in no tool set. They are locked and read again, because a set may be written concurrently."""
-    table = tables.tool_definitions.c
-    statement = select(table.hash).where(table.tenant_id == tenant)
-    hashes = _hashes(connection, statement)
-    unused = sorted(hashes - _named_definitions(connection, tenant))[:BATCH_SIZE]
-    if unused:
-        hashes = _hashes(connection, statement.where(table.hash.in_(unused)).order_by(table.hash).with_for_update())
-        unused = sorted(hashes - _named_definitions(connection, tenant))
-    if unused:
-        connection.execute(delete(tables.tool_definitions).where(table.tenant_id == tenant, table.hash.in_(unused)))
-    return len(unused)
-
-
-def _hashes(connection: Connection, statement: Select[Any]) -> set[bytes]:
-    return {bytes(hash_) for hash_ in connection.execute(statement).scalars()}
-
-
-def _named_definitions(connection: Connection, tenant: int) -> set[bytes]:
-    table = tables.tool_sets.c
-    texts = connection.execute(select(table.definitions).where(table.tenant_id == tenant)).scalars()
-    return {bytes.fromhex(name) for text in texts for name in loads(text)}

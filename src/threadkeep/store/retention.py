@@ -6,12 +6,11 @@ Each use case is many small transactions. All of them can be repeated and contin
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -22,14 +21,13 @@ from threadkeep.db.tables import conversations
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store import anonymizing, api_keys, purging
-from threadkeep.store.connections import sleep
+from threadkeep.store.batches import FOUND, Batches, Progress
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.media import collecting
 from threadkeep.store.media.orphans import remove_orphans
-from threadkeep.store.pacing import Breaks, Pace
+from threadkeep.store.pacing import Change, Find
 from threadkeep.store.refs import Scope
-from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier, other_user
 
@@ -39,11 +37,6 @@ MERGED_PAGES: Final = 500  # of the full-text index of SQLite, in one transactio
 MERGED: Final = 2  # changes of a merge that has merged something
 
 ORPHAN_AGE: Final = timedelta(days=1)  # no writer takes that long between its object and the row that names it
-
-T = TypeVar("T")
-
-Progress = Callable[[str, int], None]
-"""Is called with what is being removed (such as "conversations") and how many of them have been removed so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,91 +72,14 @@ class RetentionReport:
     changes: int = 0
 
 
-class _Removal:
-    """Removes data of a tenant in many transactions; `progress` is called with what was removed and how many."""
-
-    def __init__(
-        self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
-    ) -> None:
-        self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
-        if not (progress is None or callable(progress)):
-            raise mismatch(InvalidOption, "a function", progress, "progress")
-        self._progress = progress or (lambda _what, _count: None)
-        self._recovery = StreamRecovery(resources.prices)
-        self._pace, self._seconds = Pace(), 0.0  # of the last transaction
-        is_sqlite = (
-            transactions.keeps_history and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
-        )
-        self._breaks = Breaks() if is_sqlite else None
-        self.conversations = 0  # that are purged
-
-    def write(self, batch: Callable[..., T], **which: Any) -> T:
-        """Run one batch."""
-        begun = monotonic()
-        result = self._transactions.write(partial(batch, tenant=self._tenant, **which), is_repeatable=True)
-        self._seconds = monotonic() - begun
-        if self._breaks is not None:
-            sleep(self._breaks.after(self._seconds))
-        return result
-
-    def write_timed(self, batch: Callable[..., T], **which: Any) -> T:
-        """Run one batch, and learn from how long it takes."""
-        result = self.write(batch, **which)
-        self._pace.after(self._seconds)
-        return result
-
-    def repeat(self, batch: Callable[..., int], what: str, **which: Any) -> int:
-        """Run batches until one has nothing to do; return the sum of their results."""
-        total = 0
-        while count := self.write(batch, **which):
-            total += count
-            self._progress(what, total)
-        return total
-
-    def repeat_quickly(self, batch: Callable[..., int], what: str, **which: Any) -> int:
-        """The same with batches of as many rows (`limit`) as are quick."""
-        total = 0
-        while count := self.write_timed(batch, limit=self._pace.rows, **which):
-            total += count
-            self._progress(what, total)
-        return total
-
-    def change_found(self, find: Callable[..., list[purging.Place]], change: Callable[..., int], what: str) -> int:
-        """Change rows that have to be looked for: all of them are looked at, in transactions that lock none."""
-        total, after = 0, (-1, -1)
-        while places := self._transactions.read(
-            partial(find, tenant=self._tenant, after=after, limit=purging.BATCH_SIZE)
-        ):
-            after = places[-1]
-            while places:
-                some, places = places[: self._pace.rows], places[self._pace.rows :]
-                total += self.write_timed(change, places=some)
-                self._progress(what, total)
-        return total
-
-    def purge(self, keys: Sequence[int]) -> None:
-        """Remove the rows of hidden conversations."""
-        for key in keys:
-            while self.write_timed(purging.purge_batch, key=key, recovery=self._recovery, limit=self._pace.rows):
-                pass
-            self.conversations += 1
-            self._progress("conversations", self.conversations)
-
-    def collect(self) -> None:
-        """Remove media, options and tools that are no longer used."""
-        self.collect_media()
-        self.repeat(purging.collect_configs, "options and tools")
-
-    def collect_media(self, *, is_strict: bool = False) -> None:
-        """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
-        self.repeat(collecting.collect_uploads, "uploads")
-        self.repeat(collecting.collect_media, "media")
-        count, scope = 0, Scope(self._tenant, blobs=self._blobs)
-        while aside := self.write(collecting.set_aside_media):
-            if not collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict):
-                return
-            count += len(aside)
-            self._progress("objects", count)
+# What names a user in conversations of others and elsewhere: how it is found and changed, and what it is
+_BESIDE: Final[tuple[tuple[Find, Change, str], ...]] = (
+    (anonymizing.find_feedback, anonymizing.delete_feedback, "feedback"),
+    (anonymizing.find_reads, anonymizing.delete_reads, "marks"),
+    (api_keys.find_keys, api_keys.delete_keys, "keys"),
+    (collecting.find_uploads, collecting.forget_uploads, "uploads"),
+    (anonymizing.find_approvals, anonymizing.anonymize_approvals, "decisions"),
+)
 
 
 def check_blobs(transactions: Transactions, tenant: int, resources: StoreResources) -> None:
@@ -180,17 +96,15 @@ def delete_conversation(
     key = transactions.write(
         lambda connection: purging.hide_conversation(connection, scope, id, once), is_repeatable=once is not None
     )
-    removal = _Removal(transactions, scope.tenant, resources)
+    removal = Batches(transactions, scope.tenant, resources)
     removal.purge([key])
     removal.collect_media()
 
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
     """Remove rows left behind by interrupted deletions; return the number of conversations."""
-    removal, are_deleted = _Removal(transactions, scope.tenant, resources), conversations.c.status == DELETED
-    while keys := transactions.read(
-        lambda connection: purging.find_conversations(connection, scope.tenant, are_deleted)
-    ):
+    removal, are_deleted = Batches(transactions, scope.tenant, resources), conversations.c.status == DELETED
+    while keys := removal.find(purging.find_conversations, which=are_deleted):
         removal.purge(keys)
     removal.collect_media()
     if resources.blobs is not None and transactions.keeps_history:
@@ -206,28 +120,32 @@ def erase_user(
     user = identifier("user_id", user_id)
     if scope.user not in (None, user):
         raise other_user(scope.user, user)
-    removal = _Removal(transactions, scope.tenant, resources, progress)
+    removal = Batches(transactions, scope.tenant, resources, progress)
     check_blobs(transactions, scope.tenant, resources)
-    while keys := removal.write(purging.hide_conversations, which=conversations.c.user_id == user):
-        removal.repeat_quickly(anonymizing.clear_ledger, "attempts of others", user=user, keys=keys)
-        removal.purge(keys)
-    attempts = removal.repeat_quickly(anonymizing.anonymize_ledger, "attempts", user=user)
+    for status in purging.STATUSES:
+        which = (conversations.c.user_id == user) & (conversations.c.status == status)
+        removal.purge_found(which, partial(_clear_attempts, removal, user))
+    attempts = removal.change(partial(anonymizing.find_attempts, user=user), anonymizing.anonymize_attempts, "attempts")
     find = partial(anonymizing.find_items, user=user)
-    items = removal.change_found(find, partial(anonymizing.anonymize_items, user=user), "items")
-    removal.repeat_quickly(anonymizing.delete_feedback, "feedback", user=user)
-    removal.repeat_quickly(anonymizing.delete_reads, "marks", user=user)
-    removal.repeat_quickly(api_keys.delete_keys, "keys", user=user)
-    removal.repeat(collecting.collect_uploads, "uploads", user=user)
-    removal.repeat_quickly(anonymizing.anonymize_approvals, "decisions", user=user)
+    items = removal.change_behind(find, partial(anonymizing.anonymize_items, user=user), "items")
+    for find_rows, change, what in _BESIDE:
+        removal.change(partial(find_rows, user=user), partial(change, user=user), what)
     after: str | None = ""
     while after is not None:
-        after = removal.write(anonymizing.collect_keys, after=after)
+        unused, after = removal.find(anonymizing.find_keys, after=after, limit=FOUND)
+        removal.change_these(anonymizing.delete_keys, unused, "idempotency keys")
     removal.collect_media(is_strict=True)
     removal.collect()
     is_scrubbed = transactions.read(partial(scrub, vacuum=vacuum)) if transactions.keeps_history else None
     resources.configs.clear()
     resources.histories.clear()
     return ErasureReport(removal.conversations, attempts, items, is_scrubbed)
+
+
+def _clear_attempts(removal: Batches, user: str, keys: list[int]) -> None:
+    """Clear provider data of attempts in conversations from before they were the user's."""
+    find = partial(anonymizing.find_attempts_of_others, user=user, conversations=keys)
+    removal.change(find, anonymizing.clear_attempts, "attempts of others")
 
 
 def retain(
@@ -253,17 +171,16 @@ def retain(
             transactions.read(partial(purging.count_inactive, tenant=scope.tenant, before=content_before)),
             transactions.read(partial(purging.count_changes, tenant=scope.tenant, before=keys_before)),
         )
-    removal, bodies = _Removal(transactions, scope.tenant, resources, progress), 0
+    removal, bodies = Batches(transactions, scope.tenant, resources, progress), 0
     if bodies_before is not None:  # first, so that those of conversations that go count as a dry run counts them
         find = partial(purging.find_bodies, before=bodies_before)
-        bodies = removal.change_found(find, purging.delete_bodies, "raw bodies")
+        bodies = removal.change_behind(find, purging.delete_bodies, "raw bodies")
     if content_before is not None:
         for status in purging.STATUSES:
             are_inactive = (conversations.c.status == status) & (conversations.c.last_activity_at < content_before)
-            while keys := removal.write(purging.hide_conversations, which=are_inactive):
-                removal.purge(keys)
+            removal.purge_found(are_inactive)
         removal.collect()
-    changes = removal.repeat_quickly(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
+    changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
     return RetentionReport(bodies, removal.conversations, changes)
 
 

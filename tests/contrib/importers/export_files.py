@@ -205,10 +205,16 @@ class Rollout:
         at = f"2025-09-01T08:{len(self.lines) // 60:02}:{len(self.lines) % 60:02}.000Z"
         self.lines.append(json.dumps({"timestamp": at, "type": kind, "payload": payload}))
 
-    def begin(self) -> None:
+    def begin(self, **more: Any) -> None:
         git = {"branch": "main", "commit_hash": "0a1b"}
         about = {"id": self.id, "timestamp": "2025-09-01T08:00:00.000Z", "cwd": "/srv/ada/shop", "git": git}
-        self.line("session_meta", about | {"cli_version": "0.58.0", "instructions": "Be brief."})
+        self.line("session_meta", about | {"cli_version": "0.58.0", "instructions": "Be brief."} | more)
+
+    def copy(self, other: Rollout) -> None:
+        """What another session had, as it is written into a fork: all at once."""
+        for number, line in enumerate(other.lines):
+            self.lines.append(json.dumps({**json.loads(line), "timestamp": f"2025-09-01T08:00:00.{number:03}Z"}))
+        self.items, self.total, self.texts = other.items, other.total, list(other.texts)
 
     def item(self, **payload: Any) -> None:
         self.line("response_item", payload)
@@ -253,19 +259,35 @@ def a_rollout(seed: int, turns: int = 4) -> Rollout:
     return rollout
 
 
-def large_export(size: int) -> Iterator[bytes]:
-    """The bytes of an export of ChatGPT of about that size: conversations of some hundred kilobytes."""
+def large_export(source: str, size: int) -> Iterator[bytes]:
+    """The bytes of an export of a source of about that size: conversations of some hundred kilobytes."""
     written, number = 0, 0
     yield b"["
     while written < size:
-        tree = _Tree(Random(number), f"large-{number}")
-        last = tree.add(None, {}, items=0)
-        for turn in range(20):
-            text = f"turn {turn} of {number}: " + "several words of an answer " * 300
-            last = tree.add(
-                last, _said("user" if turn % 2 == 0 else "assistant", {"content_type": "text", "parts": [text]})
-            )
-        data = json.dumps(_chatgpt_value(tree, last)).encode()
+        data = json.dumps({"chatgpt": _long_chatgpt, "claude-ai": _long_claude}[source](number)).encode()
         yield (b"," if number else b"") + data
         written, number = written + len(data), number + 1
     yield b"]"
+
+
+def _long_texts(number: int) -> Iterator[tuple[bool, str]]:
+    """What is said in a long conversation, and whether a person says it."""
+    for turn in range(20):
+        yield turn % 2 == 0, f"turn {turn} of {number}: " + "several words of an answer " * 300
+
+
+def _long_chatgpt(number: int) -> dict[str, Any]:
+    tree = _Tree(Random(number), f"large-{number}")
+    last = tree.add(None, {}, items=0)
+    for is_question, text in _long_texts(number):
+        content = {"content_type": "text", "parts": [text]}
+        last = tree.add(last, _said("user" if is_question else "assistant", content))
+    return _chatgpt_value(tree, last)
+
+
+def _long_claude(number: int) -> dict[str, Any]:
+    tree, last = _Tree(Random(number), f"large-{number}"), None
+    for is_question, text in _long_texts(number):
+        message = {"sender": "human" if is_question else "assistant", "text": text, "content": [_text(text)]}
+        last = tree.add(last, message)
+    return _claude_value(tree, last)

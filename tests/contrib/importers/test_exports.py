@@ -6,13 +6,14 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contrib.importers.export_files import BEGUN, PNG, Export, a_rollout, chatgpt, claude_ai
+from tests.contrib.importers.export_files import BEGUN, PNG, Export, Rollout, a_rollout, chatgpt, claude_ai
 from threadkeep import Conversation, FunctionCallOutput, Message, Store
 from threadkeep.contrib.importers import SOURCES, Input, Skipped, Transcript, import_from
 from threadkeep.contrib.importers.registry import find_source, get_source
@@ -183,6 +184,24 @@ def test_a_turn_of_codex_that_was_taken_back_is_a_branch(target: Store, tmp_path
     import_from(target, rollout.write(tmp_path))
     assert texts_of(found(target, "codex", rollout.id)) == rollout.texts
     assert target.statistics().branches == 1
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [{"forked_from_id": "01990001"}, {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "01990001"}}}}],
+    ids=["fork", "agent"],
+)
+def test_what_a_fork_of_codex_has_copied_is_used_once(target: Store, tmp_path: Path, origin: dict[str, Any]) -> None:
+    parent, fork = a_rollout(1), Rollout(Random(2), "01990002")
+    fork.begin(**origin)
+    fork.copy(parent)
+    fork.grow(2)
+    report = import_from(target, [fork.write(tmp_path), parent.write(tmp_path)])
+    assert texts_of(found(target, "codex", fork.id)) == fork.texts
+    assert found(target, "codex", fork.id).usage().attempts == fork.responses
+    assert target.usage(by="model")[0].input_tokens == fork.total["input_tokens"]  # which counts on from the parent's
+    assert report.reasons["the usage of what was copied from another session counts there"] == parent.responses
+    assert report.attempts == parent.responses + fork.responses
 
 
 def test_rollouts_of_the_first_releases_are_read(target: Store, tmp_path: Path) -> None:

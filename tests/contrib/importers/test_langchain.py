@@ -12,7 +12,8 @@ from sqlalchemy import JSON, UUID, Column, DateTime, Engine, Integer, MetaData, 
 
 from tests.databases import Database
 from threadkeep import Conversation, FunctionCall, FunctionCallOutput, InvalidOption, Message, Reasoning, Store
-from threadkeep.contrib.importers import import_from
+from threadkeep.contrib.importers import SOURCES, Input, import_from
+from threadkeep.contrib.importers.registry import get_source
 
 PNG = "iVBORw0KGgo="
 IMAGE = f"data:image/png;base64,{PNG}"
@@ -204,9 +205,18 @@ def test_the_database_is_only_read(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["chat.db"]
 
 
-def test_a_database_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
-    with Store("sqlite://") as store, pytest.raises(InvalidOption, match=r"nowhere\.db cannot be read"):
-        import_from(store, f"sqlite:///{tmp_path}/nowhere.db")
+@pytest.mark.parametrize("source", [None, "langchain"])
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [("sqlite:///nowhere.db", r"nowhere\.db cannot be read"), ("https://chat.example/a.json", "url is of 'https'")],
+)
+def test_a_database_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str | None, url: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store("sqlite://") as store, pytest.raises(InvalidOption, match=problem):
+        import_from(store, url, source)
+    assert [name for name in SOURCES if get_source(name).recognizes(Input(url, None, url))] == []
 
 
 def test_what_langchain_writes_itself(tmp_path: Path) -> None:

@@ -72,11 +72,12 @@ def grow(session: Session, turns: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory a process had")
-def test_memory_does_not_depend_on_the_size_of_an_export(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["chatgpt", "claude-ai"])
+def test_memory_does_not_depend_on_the_size_of_an_export(source: str, tmp_path: Path) -> None:
     """32 MiB in the suite, 1 GiB with THREADKEEP_LONG; at most 300 MiB of memory."""
     path = tmp_path / "conversations.json"
     with path.open("wb") as file:
-        file.writelines(large_export(SIZE))
+        file.writelines(large_export(source, SIZE))
     command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path / "chat.db")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     stored, peak = map(int, done.stdout.split())

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser
 
+from tests.conftest import MATRIX
 from tests.viewer.browser.conftest import Watched, serving, watching
 from tests.viewer.samples import PNG, answer
 from threadkeep import Conversation, Store
@@ -111,7 +112,7 @@ def open_everything(watched: Watched, path: str) -> None:
 def test_nothing_of_a_conversation_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, ids, _ = attacks
     with watching(chromium, address) as watched:
-        for one in ids:
+        for one in ids[:: 5 if MATRIX == "quick" else 1]:
             open_everything(watched, f"/c/{one}")
 
 

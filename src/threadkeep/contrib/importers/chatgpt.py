@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, converted, json_documents
+from threadkeep.contrib.importers.json_files import Found, json_documents, transcripts_of
 from threadkeep.contrib.importers.media import Attachments, attachments, text_part
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
@@ -44,8 +44,8 @@ class ChatGPT:
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversations of an export."""
         with attachments(input) as files:
-            for found in json_documents(input, DOCUMENTS):
-                yield found if isinstance(found, Skipped) else converted(found, _Conversation(found, files).transcript)
+            documents = json_documents(input, DOCUMENTS)
+            yield from transcripts_of(documents, lambda found: _Conversation(found, files).transcript())
 
 
 CHATGPT: Final = ChatGPT()
@@ -81,7 +81,6 @@ class _Conversation:
             title=text_of(value, "title"),
             model=text_of(value, "default_model_slug"),
             created_at=time_of(value, "create_time"),
-            updated_at=time_of(value, "update_time"),
             properties=flags | {name: text for key, name in PROPERTIES.items() if (text := text_of(value, key))},
             active=text_of(value, "current_node"),
             skipped=self.skipped,

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, converted, json_documents
+from threadkeep.contrib.importers.json_files import Found, json_documents, transcripts_of
 from threadkeep.contrib.importers.media import Attachments, attachments, text_part
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
@@ -43,8 +43,8 @@ class ClaudeAI:
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversations of an export."""
         with attachments(input) as files:
-            for found in json_documents(input, DOCUMENTS):
-                yield found if isinstance(found, Skipped) else converted(found, _Conversation(found, files).transcript)
+            documents = json_documents(input, DOCUMENTS)
+            yield from transcripts_of(documents, lambda found: _Conversation(found, files).transcript())
 
 
 CLAUDE_AI: Final = ClaudeAI()
@@ -84,7 +84,6 @@ class _Conversation:
             title=text_of(value, "name"),
             model=text_of(value, "model"),
             created_at=time_of(value, "created_at"),
-            updated_at=time_of(value, "updated_at"),
             properties={name: text for name, text in known.items() if text is not None},
             active=self.ends.get(text_of(value, "current_leaf_message_uuid") or ""),
             skipped=self.skipped,

@@ -7,6 +7,8 @@ Source: the files in ``~/.codex/sessions``, which are not documented.
 * What a model made in a row is a response. The `token_count` that comes next has its usage as `last_token_usage`, or
   as the difference to the `total_token_usage` before; one with the same total again is a repetition.
 * `thread_rolled_back` takes back turns: what comes next is a branch.
+* A session that was forked, or is that of an agent, may begin with a copy of the other one, written at once. The
+  usage in it is that of the other session.
 * Lines have no ids: they are called by their numbers, because a rollout only grows. A rollout that is imported while
   its last answer is being written has no usage of that answer.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
@@ -48,6 +50,8 @@ PROPERTIES: Final = {
     "originator": "originator",
     "forked_from_id": "forked_from",
 }
+COPYING: Final = timedelta(seconds=1)  # there is less between two lines of a copy, and more before an answer
+COPIED: Final = "the usage of what was copied from another session counts there"
 _OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
 
 
@@ -70,6 +74,8 @@ class Codex:
                 yield found
             else:
                 session.add(found, str(number))
+        if session.copies:
+            yield Skipped(input.name, COPIED, session.copies)
         for kind, count in session.others.items():
             yield Skipped(input.name, f"lines of the type {kind!r} are not part of the conversation", count)
         yield session.transcript()
@@ -93,11 +99,14 @@ class _Session:
     answering: list[int] = field(default_factory=list)  # the entries of the newest response
     is_open: bool = False  # whether more of it may come
     total: JsonObject = field(default_factory=dict)
+    copied_at: datetime | None = None  # the time of the newest line that may be a copy
+    copies: int = 0  # of responses, whose usage counts elsewhere
 
     def add(self, found: Found, id_: str) -> None:
         """Take in a line."""
         line = found.value
         kind, payload, at = text_of(line, "type") or "", object_of(line, "payload"), time_of(line, "timestamp")
+        self._note_time(at)
         if payload and kind == "event_msg":
             kind = f"event_msg {text_of(payload, 'type')}"
         reader = _READERS.get(kind)
@@ -110,10 +119,18 @@ class _Session:
         else:
             self.others[kind] += 1
 
+    def _note_time(self, at: datetime | None) -> None:
+        """Find out whether a line is still one of a copy."""
+        if self.copied_at is not None and at is not None:
+            self.copied_at = at if abs(at - self.copied_at) < COPYING else None
+
     def begin(self, found: Found, _id: str, at: datetime | None) -> None:
-        """The session; a session that was forked has the line of the other one, too."""
-        del at
-        self.meta = self.meta or found.value
+        """The session; behind it, what it is a copy of, which has such a line, too."""
+        meta = found.value
+        if not self.meta:
+            self.meta, self.copied_at = meta, at if _may_be_copied(meta) else None
+        elif text_of(meta, "id") == text_of(self.meta, "id"):
+            self.copied_at = None
 
     def turn(self, found: Found, _id: str, at: datetime | None) -> None:
         """A turn begins."""
@@ -165,6 +182,9 @@ class _Session:
         if not self.answering:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
             return
+        if self.copied_at is not None:
+            self.copies, self.answering = self.copies + 1, []
+            return
         answer = self.entries[self.answering[0]].answer
         answer = None if answer is None else replace(answer, usage=_usage(last))
         for index in self.answering:
@@ -198,6 +218,12 @@ class _Session:
             active=self.last,
             skipped=self.skipped,
         )
+
+
+def _may_be_copied(meta: JsonObject) -> bool:
+    """Whether a session was forked, or is that of an agent of another one."""
+    spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
+    return bool(text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id"))
 
 
 _READERS: Final[dict[str, Callable[[_Session, Found, str, datetime | None], None]]] = {

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.errors import CannotParse, InvalidOption
+from threadkeep.errors import CannotParse, InvalidOption, ThreadkeepError
 from threadkeep.store.engines import engine_for, is_sqlite_file, parsed_url
 
 BATCH: Final = 500  # rows that are fetched at once
@@ -94,19 +94,27 @@ def opened(input: Input) -> Iterator[Database]:
 
 
 def tables_of(input: Input) -> dict[str, frozenset[str]]:
-    """The columns of the tables of a database; none, if it is no database, or a damaged file.
-
-    Raises:
-        InvalidOption: the database of a URL cannot be reached.
-    """
+    """The columns of the tables of a database; none, if it is no database, or one that cannot be read."""
     if input.url is None and not input.is_sqlite:
         return {}
     try:
         with opened(input) as database:
             return database.columns
+    except ThreadkeepError:
+        return {}
+
+
+def check_reachable(input: Input) -> None:
+    """Find out whether the database of a URL can be read.
+
+    Raises:
+        InvalidOption: it cannot, or this is not the URL of a database.
+        MissingExtra: its driver is not installed.
+    """
+    try:
+        with opened(input):
+            pass
     except CannotParse as error:
-        if input.url is None:
-            return {}
         raise InvalidOption(error.message) from error
 
 

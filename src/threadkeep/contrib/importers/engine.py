@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy.exc import DataError
 
+from threadkeep.contrib.importers.databases import check_reachable
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Source, Transcript
 from threadkeep.contrib.importers.registry import SOURCES, find_source, get_source
@@ -66,6 +67,8 @@ def import_from(
     engine = _Engine(Grafting(store), user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
     chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
     for one in inputs:
+        if one.url is not None and not isinstance(source, Source):
+            check_reachable(one)
         if chosen is None and one.is_named and _recognized(one) is None:
             hint = f"Name its source, one of {', '.join(SOURCES)}."
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import IO, Any, Final, NamedTuple
 
@@ -37,10 +37,17 @@ def json_lines(input: Input) -> Iterator[Found | Skipped]:
             yield Found(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
 
 
-def converted(found: Found, convert: Callable[[], Transcript | Skipped]) -> Transcript | Skipped:
-    """The conversation of an object; or why there is none."""
+def transcripts_of(
+    objects: Iterable[Found | Skipped], convert: Callable[[Found], Transcript | Skipped]
+) -> Iterator[Transcript | Skipped]:
+    """The conversation of each object; or why there is none."""
+    for found in objects:
+        yield found if isinstance(found, Skipped) else _converted(found, convert)
+
+
+def _converted(found: Found, convert: Callable[[Found], Transcript | Skipped]) -> Transcript | Skipped:
     try:
-        return convert()
+        return convert(found)
     except ThreadkeepError as error:
         return Skipped(found.where, f"it cannot be read: {error}")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, converted, json_elements
+from threadkeep.contrib.importers.json_files import Found, json_elements, transcripts_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
 from threadkeep.contrib.importers.rounds import Rounds
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
@@ -39,8 +39,7 @@ class LibreChat:
 
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversation of a file, or those in a list."""
-        for found in json_elements(input):
-            yield found if isinstance(found, Skipped) else converted(found, _Conversation(found).transcript)
+        yield from transcripts_of(json_elements(input), lambda found: _Conversation(found).transcript())
 
 
 LIBRECHAT: Final = LibreChat()

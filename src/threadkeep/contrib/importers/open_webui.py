@@ -20,14 +20,14 @@ from typing import Any, Final
 
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, converted, json_elements
+from threadkeep.contrib.importers.json_files import Found, json_elements, transcripts_of
 from threadkeep.contrib.importers.open_webui_texts import items_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
 from threadkeep.contrib.importers.rounds import Rounds
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 
-CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "updated_at", "archived", "pinned", "folder_id", "meta")
+CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "archived", "pinned", "folder_id", "meta")
 # column of `chat_message` -> key of a message in `history`
 MESSAGE: Final = {
     "role": "role", "parent_id": "parentId", "content": "content", "output": "output", "model_id": "model",
@@ -50,22 +50,22 @@ class OpenWebUI:
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the chats."""
         if input.url is None and not input.is_sqlite:
-            for found in json_elements(input):
-                yield (
-                    found
-                    if isinstance(found, Skipped)
-                    else converted(found, _Chat(found.where, found.value).transcript)
-                )
+            yield from transcripts_of(json_elements(input), lambda found: _Chat(found.where, found.value).transcript())
             return
         with opened(input) as database:
-            for row in database.rows("chat", CHAT, ("id",)):
-                where = f"{input.name}, {row['id']}"
-                value = row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])}
-                chat = _Chat(where, value, _rows(database, row["id"]))
-                yield converted(Found(where, value), chat.transcript)
+            yield from transcripts_of(
+                _chats(input.name, database),
+                lambda found: _Chat(found.where, found.value, _rows(database, found.value["id"])).transcript(),
+            )
 
 
 OPEN_WEBUI: Final = OpenWebUI()
+
+
+def _chats(name: str, database: Database) -> Iterator[Found]:
+    """The rows of chats, as an export has them."""
+    for row in database.rows("chat", CHAT, ("id",)):
+        yield Found(f"{name}, {row['id']}", row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])})
 
 
 def _rows(database: Database, chat: Any) -> dict[str, JsonObject]:
@@ -108,7 +108,7 @@ class _Chat:
             id=id_, where=self.where, entries=self.rounds.entries(), user_id=text_of(value, "user_id"),
             title=text_of(value, "title") or text_of(chat, "title"), model=self.rounds.model,
             instructions=text_of(chat, "system"),
-            created_at=_time(value, "created_at"), updated_at=_time(value, "updated_at"),
+            created_at=_time(value, "created_at"),
             properties=known | ({"tags": ", ".join(tags)} if tags else {}),
             active=self.rounds.ends.get(text_of(object_of(chat, "history"), "currentId") or ""), skipped=self.skipped,
         )  # fmt: skip

@@ -86,7 +86,7 @@ class Transcript:
         where: where it was read, for the report.
         entries: its entries in the order of the source, whose first child of an entry goes on with its branch.
         title, user_id, model, instructions: what is known of it.
-        created_at, updated_at: when it began, and when something was last added to it; aware.
+        created_at: when it began; aware.
         labels: for what conversations are found by; the label `source` is added.
         properties: for what else is known: at most 16 texts of 512 characters; what does not fit is cut off.
         active: the id of the entry at the end of the branch that was shown last; None: the last entry.
@@ -101,7 +101,6 @@ class Transcript:
     model: str | None = None
     instructions: str | None = None
     created_at: datetime | None = None
-    updated_at: datetime | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     active: str | None = None

@@ -8,6 +8,7 @@ Source: OpenAI's API reference, "Chat Completions", tools and tool_choice; recor
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -17,8 +18,9 @@ from threadkeep.formats.chat_completion.parts import merged
 from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.names import is_valid_name
-from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign, with_native_keys
+from threadkeep.formats.shared.parts import native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.tools import defined_tools
 
 # key of a function -> the type of its value
 FUNCTION_KEYS: Final[dict[str, type]] = {"name": str, "description": str, "parameters": dict, "strict": bool}
@@ -29,8 +31,7 @@ FUNCTION_KEYS: Final[dict[str, type]] = {"name": str, "description": str, "param
 
 def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, *, has_marks: bool) -> JsonObject:
     """Tools, and the two settings that are sent only with them; `has_marks`: the vendor takes cache marks on tools."""
-    wire = [_wire_tool(tool, context, f"tools[{index}]", has_marks=has_marks) for index, tool in enumerate(tools)]
-    wire = [tool for tool in wire if tool is not None]
+    wire = defined_tools(tools, NAME, context, partial(_function, has_marks=has_marks))
     keys = {name: settings[name] for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None}
     if not wire:
         for name in keys:
@@ -41,14 +42,7 @@ def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Contex
     return {"tools": wire, **{key: value for key, value in keys.items() if value is not None}}
 
 
-def _wire_tool(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
-    kind = tool.get("type", "function")
-    if kind == "provider_tool":
-        return own_block(tool, NAME, context, path)
-    if kind != "function":
-        context.loss("tool", path, f"Chat Completions has no tool of type {kind!r}.")
-        return None
-    report_foreign(tool, NAME, context, path)
+def _function(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
     native = native_keys(tool, NAME)
     own = native.get("function")
     is_kept = isinstance(own, dict) and "name" in own

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.pydantic_ai.fields import NAME
-from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign, with_native_keys
+from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.tools import by_name, defined_tools
 
 # key here -> key of a function tool, and the type of its value
 _KEYS: Final[dict[str, tuple[str, type]]] = {
@@ -27,23 +28,10 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format has them."""
-    wire: dict[Any, Any] = {}
-    for index, tool in enumerate(tools):
-        sent = _tool(tool, context, f"tools[{index}]")
-        if sent is not None:
-            name = sent.get("name") if isinstance(sent, dict) else None
-            wire[name if isinstance(name, str) else index] = sent
-    return list(wire.values())
+    return by_name(defined_tools(tools, NAME, context, _function))
 
 
-def _tool(tool: JsonObject, context: Context, path: str) -> Any:
-    kind = tool.get("type", "function")
-    if kind == "provider_tool":
-        return own_block(tool, NAME, context, path)
-    if kind != "function":
-        context.loss("tool", path, f"The format has no tool of type {kind!r}.")
-        return None
-    report_foreign(tool, NAME, context, path)
+def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
     wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
     if tool.get("origin") != NAME:
         wire["name"] = context.name(tool.get("name"), f"{path}.name")

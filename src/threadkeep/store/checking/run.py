@@ -12,6 +12,7 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
+from threadkeep.store.batches import Progress
 from threadkeep.store.changes.rows import record_change
 from threadkeep.store.checking import shared
 from threadkeep.store.checking.conversations import ConversationCheck
@@ -22,7 +23,6 @@ from threadkeep.store.handle import StoreResources
 from threadkeep.store.moving.contents import begin_snapshot
 from threadkeep.store.moving.exporting import Source
 from threadkeep.store.refs import ConversationRef, Scope
-from threadkeep.store.retention import Progress
 from threadkeep.store.transactions import Transactions
 
 Part = Callable[[Findings], object]

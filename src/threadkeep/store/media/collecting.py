@@ -17,45 +17,68 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, or_, select
 
 from threadkeep.db.tables import blobs, item_blobs, uploads
 from threadkeep.store.media.placing import remove_objects
+from threadkeep.store.pacing import Done, Pace
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
 BATCH_SIZE: Final = 1_000  # rows in one transaction
 
 
-def collect_media(connection: Connection, tenant: int) -> int:
-    """Remove a batch of media in rows that are not used any more; return how many."""
-    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(BATCH_SIZE)
-    hashes = list(connection.execute(statement).scalars())
-    if hashes:
-        connection.execute(delete(blobs).where(blobs.c.tenant_id == tenant, blobs.c.hash.in_(hashes)))
-    return len(hashes)
+def find_unused(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
+    """Return the hashes of media in rows that are not used any more."""
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(limit)
+    return connection.execute(statement).scalars().all()
 
 
-def collect_uploads(connection: Connection, tenant: int, user: str | None = None) -> int:
-    """Forget a batch of the uploads that have expired, or of all of a user; return how many.
+def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Done:
+    """Remove those of some media in rows that are not used any more, one after another: they may be large."""
+    statement = delete(blobs).where(*_unused(tenant), blobs.c.location.is_(None))
+    return pace.change(keys, lambda some: connection.execute(statement.where(blobs.c.hash.in_(some))).rowcount, size=1)
 
-    Their media are unused then, unless an item refers to them.
+
+def find_uploads(connection: Connection, tenant: int, limit: int, user: str | None = None) -> Sequence[bytes]:
+    """Return the hashes of uploads that have expired, or of all of a user."""
+    statement = select(uploads.c.hash).where(uploads.c.tenant_id == tenant, _is_over(user)).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def forget_uploads(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], user: str | None = None
+) -> Done:
+    """Forget those of some uploads that have expired, or are of a user: only items keep their media then."""
+    statement = delete(uploads).where(uploads.c.tenant_id == tenant, _is_over(user))
+    return pace.change(keys, lambda some: connection.execute(statement.where(uploads.c.hash.in_(some))).rowcount)
+
+
+def _is_over(user: str | None) -> ColumnElement[bool]:
+    return uploads.c.expires_at <= datetime.now(UTC) if user is None else uploads.c.user_id == user
+
+
+def find_unused_objects(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
+    """Return the hashes of unused media in the blob store; also those that an interrupted call had set aside."""
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_not(None)).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def set_aside_some(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]
+) -> tuple[int, dict[bytes, str]]:
+    """Set aside those of some media in the blob store that are not used any more.
+
+    Returns how many it has looked at, and the names of their objects by the new hashes of their rows.
     """
-    which = uploads.c.expires_at <= datetime.now(UTC) if user is None else uploads.c.user_id == user
-    statement = select(uploads.c.hash).where(uploads.c.tenant_id == tenant, which).limit(BATCH_SIZE)
-    hashes = list(connection.execute(statement).scalars())
-    if not hashes:
-        return 0
-    removal = delete(uploads).where(uploads.c.tenant_id == tenant, uploads.c.hash.in_(hashes), which)
-    return connection.execute(removal).rowcount
+    aside: dict[bytes, str] = {}
 
+    def set_aside(some: Sequence[bytes]) -> int:
+        found = _set_aside(connection, tenant, [blobs.c.hash.in_(some)])
+        aside.update(found)
+        return len(found)
 
-def set_aside_media(connection: Connection, tenant: int) -> dict[bytes, str]:
-    """Set aside a batch of unused media in the blob store; also those that an interrupted call had set aside.
-
-    Returns the names of their objects by the new hashes of their rows.
-    """
-    return _set_aside(connection, tenant, [])
+    return pace.change(keys, set_aside).rows, aside
 
 
 def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> dict[bytes, str]:
-    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_media`."""
+    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_some`."""
     aside: dict[bytes, str] = {}
     for start in range(0, len(hashes), BATCH_SIZE):
         are_these = blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])

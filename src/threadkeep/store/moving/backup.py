@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
+from threadkeep.store.batches import Progress
 from threadkeep.store.moving.contents import begin_snapshot
-from threadkeep.store.retention import Progress
 from threadkeep.store.transactions import Transactions
 
 PAGES: Final = 2_000  # copied in one step; in between, other connections can write

@@ -15,6 +15,7 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.usage import FIGURES
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
 from threadkeep.store import tenants
+from threadkeep.store.batches import Progress
 from threadkeep.store.engines import is_same_database
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.contents import begin_snapshot, fingerprint
@@ -23,7 +24,6 @@ from threadkeep.store.moving.reading import Lines
 from threadkeep.store.moving.records import Digest, Row, encode_row
 from threadkeep.store.moving.restoring import Target
 from threadkeep.store.refs import Scope
-from threadkeep.store.retention import Progress
 from threadkeep.store.transactions import EngineTransactions, Transactions
 
 MAX_DIFFERENCES: Final = 1000  # that are listed; all are counted

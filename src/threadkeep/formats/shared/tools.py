@@ -1,0 +1,36 @@
+"""Definitions of tools, for formats that send each of them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared.parts import Mapper, own_block, report_foreign
+from threadkeep.formats.shared.reports import Context
+
+
+def defined_tools(tools: Sequence[JsonObject], name: str, context: Context, define: Mapper) -> list[Any]:
+    """The tools as the format of that name sends them: `define` makes functions, its own tools go back as they came."""
+    sent = [_tool(tool, name, context, f"tools[{index}]", define) for index, tool in enumerate(tools)]
+    return [tool for tool in sent if tool is not None]
+
+
+def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper) -> Any:
+    kind = tool.get("type", "function")
+    if kind == "provider_tool":
+        return own_block(tool, name, context, path)
+    if kind != "function":
+        context.loss("tool", path, f"The format has no tool of type {kind!r}.")
+        return None
+    report_foreign(tool, name, context, path)
+    return define(tool, context, path)
+
+
+def by_name(wire: Iterable[Any]) -> list[Any]:
+    """The tools of a request, each once: the later definition, at the place of the first."""
+    tools: dict[Any, Any] = {}
+    for index, tool in enumerate(wire):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        tools[name if isinstance(name, str) else index] = tool
+    return list(tools.values())

@@ -1,0 +1,151 @@
+"""Removing data in many small transactions: the loops around the batches of `purging`, `anonymizing` and others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Connection
+
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption
+from threadkeep.store import options_removal, purging
+from threadkeep.store.connections import sleep
+from threadkeep.store.handle import StoreResources
+from threadkeep.store.media import collecting
+from threadkeep.store.pacing import Breaks, Change, Find, Pace
+from threadkeep.store.places import FIRST_PLACE
+from threadkeep.store.refs import Scope
+from threadkeep.store.streaming.recovery import StreamRecovery
+from threadkeep.store.transactions import Transactions
+
+FOUND: Final = 1_000  # rows that are looked for at once
+
+T = TypeVar("T")
+
+Progress = Callable[[str, int], None]
+"""Is called with what is being removed (such as "conversations") and how many of them have been removed so far."""
+
+
+class Batches:
+    """Removes data of a tenant in many transactions; `progress` is called with what was removed and how many.
+
+    What has to be looked for is looked for in transactions that lock nothing.
+    """
+
+    def __init__(
+        self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
+    ) -> None:
+        self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
+        if not (progress is None or callable(progress)):
+            raise mismatch(InvalidOption, "a function", progress, "progress")
+        self._progress = progress or (lambda _what, _count: None)
+        self._recovery = StreamRecovery(resources.prices)
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # of each kind of rows
+        is_sqlite = (
+            transactions.keeps_history and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
+        )
+        self._breaks = Breaks() if is_sqlite else None
+        self.conversations = 0  # that are purged
+
+    def find(self, find: Callable[..., T], **which: Any) -> T:
+        """Look for rows."""
+        return self._transactions.read(partial(find, tenant=self._tenant, **which))
+
+    def write(self, batch: Callable[..., T], what: str, **which: Any) -> T:
+        """Run one batch, which changes as many rows as its pace allows; `what` it changes has a pace of its own."""
+        pace, begun = self._paces[what], monotonic()
+
+        work = partial(_paced, batch, pace, tenant=self._tenant, **which)
+        result = self._transactions.write(work, is_repeatable=True)
+        pace.end()
+        if self._breaks is not None:
+            sleep(self._breaks.after(monotonic() - begun))
+        return result
+
+    def repeat(self, batch: Callable[..., int], what: str, **which: Any) -> int:
+        """Run batches until one has nothing to do; return the sum of their results."""
+        total = 0
+        while count := self.write(batch, what, **which):
+            total += count
+            self._progress(what, total)
+        return total
+
+    def change(self, find: Find, change: Change, what: str) -> int:
+        """Change rows, which then are not found any more, until none is found; return how many were changed."""
+        total = 0
+        while keys := self.find(find, limit=FOUND):
+            changed = self.change_these(change, keys, what, total)
+            if not changed:  # somebody else did
+                break
+            total += changed
+        return total
+
+    def change_behind(self, find: Find, change: Change, what: str) -> int:
+        """The same with rows that no index leads to: all of them are looked at once, in the order of their places."""
+        total, after = 0, FIRST_PLACE
+        while places := self.find(find, limit=FOUND, after=after):
+            after = places[-1]
+            total += self.change_these(change, places, what, total)
+        return total
+
+    def change_these(self, change: Change, keys: Sequence[Any], what: str, before: int = 0) -> int:
+        """Change rows that were found; return how many were changed."""
+        changed = 0
+        while keys:
+            done = self.write(change, what, keys=keys)
+            keys, changed = keys[done.rows :], changed + done.changed
+            self._progress(what, before + changed)
+        return changed
+
+    def purge_found(self, which: ColumnElement[bool], clear: Callable[[list[int]], object] | None = None) -> None:
+        """Hide conversations, and remove their rows, until none is found; before, `clear` what names them elsewhere."""
+        while found := self.find(purging.find_conversations, which=which):
+            hidden: list[int] = []
+            while found:
+                done, keys = self.write(purging.hide_conversations, "hidden", keys=found, which=which)
+                found, hidden = found[done:], hidden + keys
+            if not hidden:  # they are used again
+                break
+            if clear is not None:
+                clear(hidden)
+            self.purge(hidden)
+
+    def purge(self, keys: Sequence[int]) -> None:
+        """Remove the rows of hidden conversations."""
+        while keys:
+            done = self.write(purging.purge_some, "conversations", keys=keys, recovery=self._recovery)
+            keys, self.conversations = keys[done:], self.conversations + done
+            if done:
+                self._progress("conversations", self.conversations)
+
+    def collect(self) -> None:
+        """Remove media, options and tools that are no longer used."""
+        self.collect_media()
+        for find, remove in options_removal.STEPS:
+            self.change(find, remove, "options and tools")
+
+    def collect_media(self, *, is_strict: bool = False) -> None:
+        """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.change(collecting.find_uploads, collecting.forget_uploads, "uploads")
+        self.change(collecting.find_unused, collecting.remove_unused, "media")
+        count, scope = 0, Scope(self._tenant, blobs=self._blobs)
+        while found := self.find(collecting.find_unused_objects, limit=FOUND):
+            before = count
+            while found:
+                done, aside = self.write(collecting.set_aside_some, "objects", keys=found)
+                found = found[done:]
+                if aside and not collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict):
+                    return
+                count += len(aside)
+                self._progress("objects", count)
+            if count == before:  # they are used again
+                return
+
+
+def _paced(batch: Callable[..., T], pace: Pace, connection: Connection, **which: Any) -> T:
+    pace.begin()
+    return batch(connection, pace=pace, **which)
