@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
@@ -67,22 +67,25 @@ async def with_media(call: Call, content: Content) -> Content:
     if isinstance(content, str):
         return content
     left, parts = call.service.max_body_bytes, []
+    known: dict[str, tuple[str, int]] = {}  # reference -> data URL, and how many bytes it stands for
     for number, part in enumerate(content):
         changes: JsonObject = {}
         for key in _KEYS:
             name = part.get(key)
             if isinstance(name, str) and name.startswith(REFERENCE):
-                found = await _referred(call, name, f"content.{number}.{key}")
-                left -= found.size
+                if name not in known:
+                    known[name] = await _data_url(call, name, f"content.{number}.{key}")
+                changes[key], size = known[name]
+                left -= size
                 if left < 0:
                     raise Problem(413, "The media of the message are too large together.", code="request_too_large")
-                changes[key] = data_url(found.content, found.media_type or DEFAULT_MEDIA_TYPE)
         parts.append({**part, **changes})
     return parts
 
 
-async def _referred(call: Call, name: str, place: str) -> Any:
+async def _data_url(call: Call, name: str, place: str) -> tuple[str, int]:
     try:
-        return await call.store.media(name)
+        found = await call.store.media(name)
     except (NotFound, InvalidOption) as error:
         raise Problem(400, f"{place}: there are no such media.", param=place, code="invalid_value") from error
+    return data_url(found.content, found.media_type or DEFAULT_MEDIA_TYPE), found.size
