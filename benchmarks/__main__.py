@@ -37,6 +37,7 @@ BENCHMARKS: Final = {
         "viewer": "viewing",
         "growth": "growth",
         "housekeeping": "housekeeping",
+        "months": "months",
         "smallest": "smallest",
         "serving": "serving",
     }.items()

@@ -187,8 +187,8 @@ def _set_synchronous(connection: Any, _record: object) -> None:
 
 
 @contextlib.contextmanager
-def postgres_database() -> Iterator[Database]:
-    """A new database on the PostgreSQL server."""
+def postgres_database(**options: Any) -> Iterator[Database]:
+    """A new database on the PostgreSQL server; `options` are those of `schema.upgrade`."""
     name = f"threadkeep_bench_{os.getpid()}_{secrets.token_hex(4)}"
     server = _postgres_url()
     with psycopg.connect(server, autocommit=True) as connection:
@@ -196,7 +196,7 @@ def postgres_database() -> Iterator[Database]:
         try:
             url = make_url(server).set(database=name).render_as_string(hide_password=False)
             engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
-            threadkeep.schema.upgrade(engine)
+            threadkeep.schema.upgrade(engine, **options)
             engine.dispose()
             yield Database("postgresql", "PostgreSQL", url)
         finally:

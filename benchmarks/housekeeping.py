@@ -67,7 +67,7 @@ def _on(database: Database, scale: Scale) -> list[Line]:
         lines = []
         for name, use in uses.items():
             begun = time.perf_counter()
-            with _appending(other) as waits, _timed() as taken:
+            with appending(other) as waits, _timed() as taken:
                 use()
             seconds = time.perf_counter() - begun
             _print(f"{database.label}: {name} in {scale.items:,} items, {seconds:.0f} s", taken, waits)
@@ -137,7 +137,7 @@ def _name(work: Any) -> str:
 
 
 @contextlib.contextmanager
-def _appending(store: Store) -> Iterator[list[float]]:
+def appending(store: Store) -> Iterator[list[float]]:
     """Appends turns in a thread, and collects how long they take."""
     waits: list[float] = []
     is_over = threading.Event()

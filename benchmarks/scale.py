@@ -22,11 +22,12 @@ class Scale:
     ledger: int = 1_000_000  # attempts
     documents: tuple[int, int] = (20_000, 200_000)  # of the search, few and many
     items: int = 2_000_000  # of a large store
+    bodies: int = 1_000_000  # raw ones, of a month
     streams: int = 500  # of the server, at once
 
 
 def quick(folder: Path) -> Scale:
     return Scale(
         folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3,
-        ledger=50_000, documents=(2_000, 20_000), items=200_000, streams=100,
+        ledger=50_000, documents=(2_000, 20_000), items=200_000, bodies=20_000, streams=100,
     )  # fmt: skip

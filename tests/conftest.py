@@ -6,13 +6,14 @@ import gc
 import importlib
 import os
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
-from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand
+from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, fast_folder
 
 FACES = ("sync", "async")
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
@@ -28,6 +29,8 @@ KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
 
 # How many partitions the tables have in tests on PostgreSQL that do not create them themselves
 PARTITIONS = int(os.environ.get("THREADKEEP_TEST_PARTITIONS", "0")) or None
+# Whether raw bodies have partitions of months in these tests
+MONTHS = os.environ.get("THREADKEEP_TEST_MONTHS", "0") != "0"
 
 settings.register_profile(
     "default",
@@ -108,11 +111,13 @@ def escaped(value: Any) -> Any:
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Makes databases for this test process and drops them at its end, whatever happened to the tests."""
-    made = Databases(tmp_path_factory.mktemp("databases"), os.environ.get("PYTEST_XDIST_WORKER", "master"))
-    try:
-        yield made
-    finally:
-        made.close()
+    with fast_folder() as memory:
+        folder = memory or tmp_path_factory.mktemp("databases")
+        made = Databases(folder, os.environ.get("PYTEST_XDIST_WORKER", "master"))
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @pytest.fixture(scope="module", params=KINDS_HERE)
@@ -148,8 +153,11 @@ def face(request: pytest.FixtureRequest) -> str:
 
 def upgraded(engine: Engine) -> None:
     """Set up the schema. Imported here, so that tests of formats run without the database layers."""
-    partitions = PARTITIONS if engine.dialect.name == "postgresql" else None
-    importlib.import_module("threadkeep.schema").upgrade(engine, partitions=partitions)
+    options: dict[str, Any] = {}
+    if engine.dialect.name == "postgresql":
+        months = datetime.now(UTC).date() if MONTHS else None
+        options = {"partitions": PARTITIONS, "monthly_bodies": months}
+    importlib.import_module("threadkeep.schema").upgrade(engine, **options)
 
 
 def not_at_hand(refusal: NotAtHand) -> NoReturn:

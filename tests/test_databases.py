@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.databases import (
     Server,
     connect,
     drop_leftovers,
+    fast_folder,
 )
 
 
@@ -31,6 +33,26 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         not_at_hand(refusal)
     yield made
     made.close()
+
+
+def test_files_are_in_memory_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """… which a killed run leaves to a later one."""
+    left, recent = tmp_path / "threadkeep_test_left", tmp_path / "threadkeep_test_recent"
+    for folder in (left, recent):
+        folder.mkdir()
+    os.utime(left, (0, 0))
+    monkeypatch.setattr("tests.databases.MEMORY", tmp_path)
+    monkeypatch.setattr("tests.databases.MEMORY_BYTES", 0)
+    with fast_folder() as found:
+        assert found is not None
+        assert set(tmp_path.iterdir()) == {found, recent}
+    assert set(tmp_path.iterdir()) == {recent}
+    monkeypatch.setattr("tests.databases.MEMORY_BYTES", 2**63)
+    with fast_folder() as found:
+        assert found is None
+    monkeypatch.setattr("tests.databases.MEMORY", tmp_path / "nowhere")
+    with fast_folder() as found:
+        assert found is None
 
 
 def test_an_empty_database_has_no_tables(empty_database: Database) -> None:

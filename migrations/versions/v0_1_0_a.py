@@ -127,12 +127,19 @@ def create_table(name: str, columns: Sequence[sa.Column[Any]], key: str, *constr
     primary_key = sa.PrimaryKeyConstraint(*key.split(), name=op.f(f"threadkeep_{name}_pkey"))
     options: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
     partitions = context.config.attributes.get("partitions") or 0
-    if partitions and name in PARTITIONED:
+    months = context.config.attributes.get("months") if name == "response_bodies" else None
+    if months:
+        partitions = 0
+        primary_key = sa.PrimaryKeyConstraint(*key.split(), "created_at", name=op.f(f"threadkeep_{name}_pkey"))
+        options["postgresql_partition_by"] = "RANGE (created_at)"
+    elif partitions and name in PARTITIONED:
         options["postgresql_partition_by"] = f"HASH ({PARTITIONED[name]})"
     op.create_table(f"threadkeep_{name}", *columns, primary_key, *constraints, **options)
     for number in range(partitions if name in PARTITIONED else 0):
         values = f"WITH (MODULUS {partitions}, REMAINDER {number})"
         op.execute(f"CREATE TABLE threadkeep_{name}_p{number} PARTITION OF threadkeep_{name} FOR VALUES {values}")
+    for statement in months or ():
+        op.execute(statement)
 
 
 def columns(*types: tuple[Any, str]) -> list[sa.Column[Any]]:

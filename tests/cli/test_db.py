@@ -178,3 +178,10 @@ def test_partitions_are_for_postgresql(cli: Cli) -> None:
     assert "CREATE TABLE threadkeep_items_p3 PARTITION OF" in cli(
         "db", "sql", "--dialect", "postgresql", "--partitions", "4"
     ).out.replace("\n", " ")
+
+
+def test_months_are_for_postgresql(cli: Cli) -> None:
+    assert "for PostgreSQL, not for sqlite" in cli("db", "upgrade", "--monthly-bodies", "2026-01", code=2).err
+    assert "a month such as 2026-11, not 'now'" in cli("db", "upgrade", "--monthly-bodies", "now", code=2).err
+    sql = cli("db", "sql", "--dialect", "postgresql", "--monthly-bodies", "2026-01").out
+    assert "CREATE TABLE IF NOT EXISTS threadkeep_response_bodies_y2026m02 PARTITION OF" in sql

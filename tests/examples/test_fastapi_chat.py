@@ -27,10 +27,10 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Provider:
-    """Answers each request with the next script: texts, one after the other, or an error to raise."""
+    """Answers each request with the next script: texts, events to wait for, or an error to raise."""
 
     def __init__(self) -> None:
-        self.scripts: list[list[str | Exception | dict[str, Any]]] = []
+        self.scripts: list[list[str | Exception | asyncio.Event | dict[str, Any]]] = []
         self.payloads: list[dict[str, Any]] = []
         self.pause = 0.0
 
@@ -41,6 +41,9 @@ class Provider:
             await asyncio.sleep(self.pause)
             if isinstance(step, Exception):
                 raise step
+            if isinstance(step, asyncio.Event):
+                await step.wait()
+                continue
             delta = step if isinstance(step, dict) else {"content": step}
             yield {**head, "choices": [{"index": 0, "delta": {"role": "assistant", **delta}}]}
         yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -297,11 +300,11 @@ def test_a_server_that_is_killed_in_mid_stream(
 
 
 def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) -> None:
-    provider.scripts = [["slow"] * 50]
+    refused = asyncio.Event()
+    provider.scripts = [["slow, ", refused, "and ends"]]
 
     async def visit(browser: httpx2.AsyncClient) -> None:
         url = await new_conversation(browser)
-        provider.pause = 0.01
         first = asyncio.ensure_future(browser.post(f"{url}/messages", json={"text": "Count"}))
         while not provider.payloads:  # noqa: ASYNC110 - the provider has no event to wait for
             await asyncio.sleep(0.01)
@@ -309,7 +312,8 @@ def test_a_second_message_meanwhile_is_refused(chat: Any, provider: Provider) ->
         assert second.status_code == 409
         assert "still being streamed" in second.json()["detail"]
         assert 1 <= int(second.headers["Retry-After"]) <= 5
-        assert (await first).text == "slow" * 50
+        refused.set()
+        assert (await first).text == "slow, and ends"
 
     browsing(chat, visit)
 

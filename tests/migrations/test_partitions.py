@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ from sqlalchemy import Engine, UniqueConstraint, inspect, text
 from tests.databases import Database
 from tests.migrations.test_schema import constraint_names
 from threadkeep import InvalidOption, SchemaError, Store, schema
+from threadkeep.db import months
 from threadkeep.db.base import with_index_options
 from threadkeep.db.partitions import MOST, PARTITIONED, partition_names, partitions_in
 from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.tables import METADATA
 
 COUNT = 3
+TODAY = datetime.now(UTC).date()
 POSTGRESQL = pytest.mark.parametrize("empty_database", ["postgresql"], indirect=True)
 KEYS = text(
     "SELECT relname, pg_get_partkeydef(oid) FROM pg_class WHERE relkind = 'p' AND relnamespace = 'public'::regnamespace"
@@ -130,3 +134,95 @@ def test_a_copy_gives_a_database_partitions(empty_database: Database, engine: En
         ]
     assert sum(sizes) == len(ids)
     assert all(sizes)
+
+
+# Months of raw bodies
+
+BODIES = "threadkeep_response_bodies"
+
+
+def months_of(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return [month.name for month in months.find_months(connection) or ()]
+
+
+def coming(first: date) -> list[str]:
+    return [month.name for month in months.months_until(first, TODAY)]
+
+
+@pytest.mark.parametrize(
+    ("first", "today", "names"),
+    [
+        (date(2026, 10, 31), date(2026, 11, 1), ["y2026m10", "y2026m11", "y2026m12", "y2027m01", "y2027m02"]),
+        (date(2026, 1, 15), date(2026, 1, 31), ["y2026m01", "y2026m02", "y2026m03", "y2026m04"]),
+    ],
+)
+def test_there_are_partitions_until_the_third_month_that_comes(first: date, today: date, names: list[str]) -> None:
+    found = list(months.months_until(first, today))
+    assert [month.name.removeprefix(f"{BODIES}_") for month in found] == names
+    assert all(one.end == other.first for one, other in pairwise(found))
+
+
+@POSTGRESQL
+@pytest.mark.parametrize("partitions", [None, COUNT])
+def test_the_schema_is_the_same_with_months(engine: Engine, partitions: int | None) -> None:
+    schema.upgrade(engine, partitions=partitions, monthly_bodies=TODAY - timedelta(days=40))
+    with engine.connect() as connection:
+        options = {
+            "version_table": VERSION_TABLE, "compare_type": True,
+            "include_name": lambda name, kind, _: name in METADATA.tables if kind == "table" else True,
+            "include_object": is_no_copy,
+        }  # fmt: skip
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, with_index_options(METADATA)) == []
+        keys = {row[0]: row[1] for row in connection.execute(KEYS)}
+        assert partitions_in(connection) == (partitions or 0)
+    assert keys.pop(BODIES) == "RANGE (created_at)"
+    assert keys.keys() == (PARTITIONED.keys() - {BODIES} if partitions else set())
+    columns = inspect(engine).get_pk_constraint(BODIES)["constrained_columns"]
+    assert columns == ["tenant_id", "conversation_id", "number", "created_at"]
+    assert months_of(engine) == coming(TODAY - timedelta(days=40))
+    assert set(inspect(engine).get_table_names()) <= schema.TABLES
+
+
+@POSTGRESQL
+def test_an_upgrade_makes_the_months_that_come(engine: Engine) -> None:
+    schema.upgrade(engine, monthly_bodies=TODAY)
+    with engine.begin() as connection:
+        for name in coming(TODAY)[1:]:
+            connection.execute(text(f"DROP TABLE {name}"))
+    schema.upgrade(engine)
+    assert months_of(engine) == coming(TODAY)
+
+
+@POSTGRESQL
+def test_an_upgrade_does_not_give_months_to_a_table_without(engine: Engine) -> None:
+    schema.upgrade(engine)
+    with pytest.raises(SchemaError, match="no partitions of months"):
+        schema.upgrade(engine, monthly_bodies=TODAY)
+    assert months_of(engine) == []
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite", "mariadb"], indirect=True)
+def test_other_databases_have_no_months(empty_database: Database, engine: Engine) -> None:
+    with pytest.raises(InvalidOption, match=f"for PostgreSQL, not for {engine.dialect.name}"):
+        schema.upgrade(engine, monthly_bodies=TODAY)
+    with pytest.raises(InvalidOption, match="for PostgreSQL"):
+        schema.upgrade_sql(empty_database.kind, monthly_bodies=TODAY)
+
+
+@POSTGRESQL
+@pytest.mark.parametrize("month", ["2026-11", 202611, True, date(2019, 12, 31), TODAY + timedelta(days=1)])
+def test_odd_months_are_refused(engine: Engine, month: Any) -> None:
+    with pytest.raises(InvalidOption, match="from 2020-01-01 to today"):
+        schema.upgrade(engine, monthly_bodies=month)
+    assert inspect(engine).get_table_names() == []
+
+
+@POSTGRESQL
+def test_the_sql_for_administrators_makes_months(engine: Engine) -> None:
+    with engine.begin() as connection:
+        for statement in schema.upgrade_sql("postgresql", partitions=COUNT, monthly_bodies=TODAY).split(";\n"):
+            if statement.strip() and statement.strip() not in {"BEGIN", "COMMIT"}:
+                connection.exec_driver_sql(statement)
+    assert months_of(engine) == coming(TODAY)

@@ -7,13 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.factories import a_gemini_answer, a_stream, texts_of
 from tests.store.clocks import SHIFTS, host_clock
-from tests.store.test_streams import FORMAT, left
+from tests.store.test_streams import FORMAT, expire, left
 from threadkeep import ResponseInProgress
+from threadkeep.db.tables import context_caches
 
-LEASE = 1.5
+LEASE = 1.5  # which is waited for
+LONG = 60
 QUICK = ("two minutes ahead", "a week behind")
 WRONG = pytest.mark.parametrize(
     "shift",
@@ -38,16 +41,18 @@ def test_a_wrong_clock_ends_no_living_stream(conversation: Any, elsewhere: Any, 
 
 
 @WRONG
-def test_a_host_with_a_wrong_clock_blocks_nobody(conversation: Any, elsewhere: Any, shift: timedelta) -> None:
+def test_a_host_with_a_wrong_clock_blocks_nobody(
+    conversation: Any, elsewhere: Any, watching: Engine, shift: timedelta
+) -> None:
     """Its recorder dies; the branch is free as soon as the lease is over."""
     conversation.user("Count")
     with host_clock(shift):
-        left(conversation, *a_stream("one two three")[:4], lease=LEASE)
+        left(conversation, *a_stream("one two three")[:4], lease=LONG)
     other = elsewhere.get_conversation(conversation.id)
     with pytest.raises(ResponseInProgress) as caught:
         other.user("too early")
-    assert 0 < caught.value.retry_after <= LEASE
-    time.sleep(caught.value.retry_after + 0.01)
+    assert 0 < caught.value.retry_after <= LONG
+    expire(watching)
     other.user("Hello?")
     assert texts_of(other.transcript()) == ["Count", "one two ", "Hello?"]
     assert [row.status for row in other.responses()] == ["incomplete"]
@@ -75,7 +80,7 @@ def talk(store: Any) -> Any:
 
 
 @WRONG
-def test_a_wrong_clock_breaks_no_claim(store: Any, elsewhere: Any, shift: timedelta) -> None:
+def test_a_wrong_clock_breaks_no_claim(store: Any, elsewhere: Any, watching: Engine, shift: timedelta) -> None:
     """Whether it is the clock of the host that creates the cache or of one that asks meanwhile."""
     conversation = talk(store)
     other = elsewhere.get_conversation(conversation.id)
@@ -83,9 +88,11 @@ def test_a_wrong_clock_breaks_no_claim(store: Any, elsewhere: Any, shift: timede
     with host_clock(shift):
         assert other.plan_context_cache("gemini").action == "wait"
         conversation.record_context_cache(plan, name=None)
-        plan = conversation.plan_context_cache("gemini", lease=LEASE)
+        plan = conversation.plan_context_cache("gemini", lease=LONG)
     assert (plan.action, other.plan_context_cache("gemini").action) == ("create", "wait")
-    time.sleep(LEASE + 0.01)
+    with watching.begin() as connection:
+        over = datetime.now(UTC) - timedelta(seconds=1)
+        connection.execute(context_caches.update().where(context_caches.c.name.is_(None)).values(claim_until=over))
     assert other.plan_context_cache("gemini").action == "create"
 
 

@@ -1,13 +1,19 @@
-"""Hash partitions on PostgreSQL: which tables have them, by which columns, and how many there are."""
+"""Hash partitions on PostgreSQL: which tables have them, by which columns, and how many there are.
+
+Raw bodies may have partitions of months instead, see `months`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from typing import Final
 
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db import tables
+from threadkeep.db import months, tables
 from threadkeep.errors import InvalidOption, SchemaError
 
 # table -> the columns that say in which partition a row is. All keys of these tables contain them.
@@ -69,3 +75,29 @@ def refuse_other_number(connection: Connection, partitions: int | None) -> None:
         hint="Make a new database with them, and copy everything with copy_to() or `threadkeep copy` "
         "(docs/scaling.md).",
     )
+
+
+def refuse_months(connection: Connection, first: date | None) -> None:
+    """Raise SchemaError if the table of raw bodies exists, and has no partitions of months."""
+    if first is not None and months.find_months(connection) is None:
+        raise SchemaError(
+            "The table of raw bodies exists, and has no partitions of months: an upgrade does not make them.",
+            hint="Make a new database with them, and copy everything with copy_to() or `threadkeep copy` "
+            "(docs/scaling.md).",
+        )
+
+
+def missing_months(connection: Connection) -> list[months.Month]:
+    """Return the months from this one on for which raw bodies should have a partition, and have none."""
+    found = months.find_months(connection)
+    if found is None:
+        return []
+    today = datetime.now(UTC).date()
+    return [month for month in months.months_until(today, today) if month not in found]
+
+
+def make_months(connection: Connection) -> None:
+    """Make the partitions of coming months, except of those that have rows in the default one."""
+    for month in missing_months(connection):
+        with suppress(DBAPIError), connection.begin_nested():  # else another time
+            months.create_month(connection, month)

@@ -10,14 +10,24 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from threadkeep.db import months
 from threadkeep.db.base import PREFIX, SEARCH_INDEX
-from threadkeep.db.partitions import MOST, PARTITIONED, checked_partitions, partition_names, refuse_other_number
+from threadkeep.db.partitions import (
+    MOST,
+    PARTITIONED,
+    checked_partitions,
+    make_months,
+    partition_names,
+    refuse_months,
+    refuse_other_number,
+)
 from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
@@ -35,7 +45,7 @@ VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attem
 _SEARCH_TABLES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}_{name}" for name in ("config", "data", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
 _PARTITIONS: Final = (name for table in PARTITIONED for name in partition_names(table, MOST))
-TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS})
+TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS, *months.ALL})
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
 # What shares a namespace with our objects: kind and name
@@ -92,11 +102,14 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
     raise SchemaOutOfDate(version, HEAD, url) if version in REVISIONS else SchemaTooNew(version, HEAD)
 
 
-def upgrade(engine: Engine, revision: str = "head", *, partitions: int | None = None) -> None:
+def upgrade(
+    engine: Engine, revision: str = "head", *, partitions: int | None = None, monthly_bodies: date | None = None
+) -> None:
     """Upgrade a database to the latest schema, or to `revision`. Does nothing if the database is already there.
 
     With `partitions`, the tables that grow with every item are created with so many partitions each (PostgreSQL): 2 to
-    128. Later upgrades keep them, and need not be told.
+    128. With `monthly_bodies`, the table of raw bodies is created with a partition for each month since that date, and
+    the next three (PostgreSQL). Later upgrades keep all of these, need not be told, and make the coming months.
 
     Several processes may call this at once: one of them upgrades while the others wait. On databases that commit every
     statement separately, an interrupted upgrade is continued.
@@ -105,10 +118,11 @@ def upgrade(engine: Engine, revision: str = "head", *, partitions: int | None = 
         SchemaTooNew: the database belongs to a newer release.
         SchemaError: another application has tables, views or other objects with names that threadkeep needs (nothing
             was changed), rows violate a foreign key afterwards (SQLite), another upgrade does not finish, or the
-            tables exist with another number of partitions.
-        InvalidOption: partitions are not for this database, or it is no such number.
+            tables exist with another number of partitions, or without those of months.
+        InvalidOption: partitions are not for this database, or it is no such number or date.
     """
     count = checked_partitions(partitions, _checked(engine).dialect.name)
+    first = months.checked_month(monthly_bodies, engine.dialect.name)
     with _upgrading(engine) as connection:
         _check_names(connection)
         version = current(connection)
@@ -116,7 +130,9 @@ def upgrade(engine: Engine, revision: str = "head", *, partitions: int | None = 
             raise SchemaTooNew(version, HEAD)
         if version is not None:
             refuse_other_number(connection, count)
-        _command("upgrade", revision, _config(connection=connection, partitions=count))
+            refuse_months(connection, first)
+        _command("upgrade", revision, _config(connection=connection, partitions=count, months=_months_since(first)))
+        make_months(connection)
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
@@ -135,15 +151,26 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
             connection.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}")
 
 
-def upgrade_sql(dialect: str, revision: str = "head", *, partitions: int | None = None) -> str:
+def upgrade_sql(
+    dialect: str, revision: str = "head", *, partitions: int | None = None, monthly_bodies: date | None = None
+) -> str:
     """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb).
 
     Raises:
-        InvalidOption: partitions are not for this database, or it is no such number.
+        InvalidOption: partitions are not for this database, or it is no such number or date.
     """
     output, count = io.StringIO(), checked_partitions(partitions, dialect)
-    _command("upgrade", revision, _config(output, dialect=dialect, partitions=count), sql=True)
+    statements = _months_since(months.checked_month(monthly_bodies, dialect))
+    _command("upgrade", revision, _config(output, dialect=dialect, partitions=count, months=statements), sql=True)
     return output.getvalue()
+
+
+def _months_since(first: date | None) -> list[str]:
+    """The statements that make the partitions of raw bodies, from a month on."""
+    if first is None:
+        return []
+    made = months.months_until(first, datetime.now(UTC).date())
+    return [f"CREATE TABLE {months.DEFAULT} PARTITION OF {months.BODIES} DEFAULT", *map(months.creation, made)]
 
 
 def needs_set_up(connection: Connection, url: str | None = None) -> bool:

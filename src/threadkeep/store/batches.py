@@ -84,9 +84,12 @@ class Batches:
             total += changed
         return total
 
-    def change_behind(self, find: Find, change: Change, what: str) -> int:
-        """The same with rows that no index leads to: all of them are looked at once, in the order of their places."""
-        total, after = 0, FIRST_PLACE
+    def change_behind(self, find: Find, change: Change, what: str, total: int = 0) -> int:
+        """The same with rows that no index leads to: all of them are looked at once, in the order of their places.
+
+        `total` is how many were changed before.
+        """
+        after = FIRST_PLACE
         while places := self.find(find, limit=FOUND, after=after):
             after = places[-1]
             total += self.change_these(change, places, what, total)

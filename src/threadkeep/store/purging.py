@@ -220,10 +220,11 @@ def find_bodies(connection: Connection, tenant: int, after: Place, limit: int, b
     )
 
 
-def delete_bodies(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place]) -> Done:
-    """Remove raw bodies at some places."""
-    statement, number = delete(tables.response_bodies), tables.response_bodies.c.number
-    return pace.change(keys, lambda some: change_places(connection, statement, number, tenant, some))
+def delete_bodies(connection: Connection, tenant: int, pace: Pace, keys: Sequence[Place], before: datetime) -> Done:
+    """Remove old raw bodies at some places."""
+    table = tables.response_bodies.c
+    statement = delete(tables.response_bodies).where(table.created_at < before)
+    return pace.change(keys, lambda some: change_places(connection, statement, table.number, tenant, some))
 
 
 # The change feed

@@ -20,7 +20,7 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.tables import conversations
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
-from threadkeep.store import anonymizing, api_keys, purging
+from threadkeep.store import anonymizing, api_keys, expiring, purging
 from threadkeep.store.batches import FOUND, Batches, Progress
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.idempotency import IdempotencyKey
@@ -156,6 +156,7 @@ def retain(
     progress: Progress | None,
     *,
     dry_run: bool,
+    whole_months: bool,
 ) -> RetentionReport:
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     scope.check_all_users("What is retained is decided for all users", "retain()")
@@ -164,6 +165,8 @@ def retain(
     if bodies_before is content_before is changes_before:  # None
         hint = "Pass raw_bodies=, content= or changes=, in days."
         raise InvalidOption("It is not set how long anything is kept.", hint=hint)
+    if whole_months and bodies_before is not None:
+        bodies_before = bodies_before.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     keys_before = 0 if changes_before is None else key_at(min(changes_before, now - RECENT))
     if dry_run:
         return RetentionReport(
@@ -173,13 +176,16 @@ def retain(
         )
     removal, bodies = Batches(transactions, scope.tenant, resources, progress), 0
     if bodies_before is not None:  # first, so that those of conversations that go count as a dry run counts them
+        bodies = expiring.remove_months(transactions, scope.tenant, bodies_before, progress)
         find = partial(purging.find_bodies, before=bodies_before)
-        bodies = removal.change_behind(find, purging.delete_bodies, "raw bodies")
+        remove = partial(purging.delete_bodies, before=bodies_before)
+        bodies = removal.change_behind(find, remove, "raw bodies", bodies)
     if content_before is not None:
         for status in purging.STATUSES:
             are_inactive = (conversations.c.status == status) & (conversations.c.last_activity_at < content_before)
             removal.purge_found(are_inactive)
         removal.collect()
+    expiring.make_months(transactions)
     changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
     return RetentionReport(bodies, removal.conversations, changes)
 

@@ -453,20 +453,25 @@ class Store:
         content: timedelta | int | None = None,
         changes: timedelta | int | None = None,
         dry_run: bool = False,
+        whole_months: bool = False,
         progress: tk.Progress | None = None,
     ) -> tk.RetentionReport:
         """Remove content older than the given ages, in bounded transactions. An interrupted call can be repeated.
 
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
         without activity after which whole conversations are removed. `changes`: the age, at least an hour, at which
-        changes are removed from the change feed. The ledger is kept. With `dry_run`, rows are only counted. `progress`:
-        see `Progress`.
+        changes are removed from the change feed. The ledger is kept. With `dry_run`, rows are only counted. With
+        `whole_months`, raw bodies stay until those of their month (UTC) are all due, so that their partition can be
+        dropped. `progress`: see `Progress`.
 
         Raises:
             InvalidOption: no age is given, or one of them is not a length of time.
         """
         ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
-        return retention.retain(self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run)
+        transactions, scope = self._transactions, self._scope
+        return retention.retain(
+            transactions, scope, self._resources, ages, progress, dry_run=dry_run, whole_months=whole_months
+        )
 
     def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
         """Return the lines of an export: all conversations of this store, or some, and their rows in the ledger.

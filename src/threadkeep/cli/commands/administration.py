@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Final
 
 import typer
@@ -36,6 +36,13 @@ Partitions = Annotated[
         help="PostgreSQL: create the tables that grow with every item with so many partitions each, 2 to 128.",
     ),
 ]  # fmt: skip
+MonthlyBodies = Annotated[
+    Text,
+    Option(
+        "--monthly-bodies", metavar="MONTH",
+        help="PostgreSQL: create the table of raw bodies with a partition for each month from this one on: 2026-11.",
+    ),
+]  # fmt: skip
 FIGURES: Final = (
     "active", "archived", "branches", "items", "responses", "media", "attempts", "item_bytes", "body_bytes",
     "media_bytes",
@@ -55,13 +62,13 @@ LARGEST: Final = (
 
 @schema_commands.command("upgrade")
 @on_target("url", "as_json")
-def upgrade(target: Target, *, partitions: Partitions = None) -> None:
+def upgrade(target: Target, *, partitions: Partitions = None, monthly_bodies: MonthlyBodies = None) -> None:
     """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
 
     with target.engine() as engine:
         before = schema.current(engine)
-        schema.upgrade(engine, partitions=partitions)
+        schema.upgrade(engine, partitions=partitions, monthly_bodies=_month(monthly_bodies))
         now = schema.current(engine)
     change = "already" if before == now else f"now (before: {before or 'no tables'})"
     target.report({"before": before, "revision": now}, f"{target.shown_url} is at {now} {change}.")
@@ -125,6 +132,7 @@ def sql(
         Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: from the URL."),
     ] = None,
     partitions: Partitions = None,
+    monthly_bodies: MonthlyBodies = None,
 ) -> None:
     """Print the SQL of an upgrade, without running it.
 
@@ -136,7 +144,7 @@ def sql(
     name = dialect or parsed_url(target.url).get_backend_name()
     if name not in {"sqlite", "postgresql", "mysql", "mariadb"}:
         raise InvalidOption(f"There is no SQL for {name!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
-    text = schema.upgrade_sql(name, partitions=partitions)
+    text = schema.upgrade_sql(name, partitions=partitions, monthly_bodies=_month(monthly_bodies))
     target.report({"dialect": name, "sql": text}, text.rstrip())
 
 
@@ -217,6 +225,9 @@ def retain(
     changes: Annotated[
         Text, Option("--changes", metavar="TIME", help="Keep the change feed for this long: 7d.")
     ] = None,
+    whole_months: Annotated[
+        bool, Option("--whole-months", help="Keep raw bodies until those of their month are all due (UTC).")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
 ) -> None:
     """Remove content older than a given age; the ledger is kept."""
@@ -226,7 +237,7 @@ def retain(
         hint = "Use --raw-bodies TIME, --content TIME or --changes TIME to say how long to keep something."
         raise InvalidOption(hint)
     with target.store() as store, progress("removed") as advance:
-        report = store.retain(**ages, dry_run=dry_run, progress=progress_callback(advance))
+        report = store.retain(**ages, dry_run=dry_run, whole_months=whole_months, progress=progress_callback(advance))
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
     told = f", and {number_of(report.changes, 'change')} of the feed" if changes is not None else ""
     target.report(
@@ -259,6 +270,14 @@ def erase_user(
     )
     if report.is_scrubbed is False and not no_vacuum and not target.is_json:
         print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
+
+
+def _month(text: str | None) -> date | None:
+    """Parse a month such as 2026-11."""
+    try:
+        return None if text is None else date.fromisoformat(f"{text}-01")
+    except ValueError as error:
+        raise InvalidOption(f"--monthly-bodies must be a month such as 2026-11, not {text!r}.") from error
 
 
 def _checked_duration(option: str, text: str | None) -> timedelta | None:

@@ -1,0 +1,157 @@
+"""Monthly partitions of raw bodies on PostgreSQL: what they are called, which there are, and how they come and go.
+
+A month ends where the next one begins, in UTC. What no partition was made for is in the one called `default`, so that
+an append never fails. No statement here waits long for a lock: others would wait behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from threadkeep.db.tables import response_bodies
+from threadkeep.errors import InvalidOption
+
+BODIES: Final = response_bodies.name
+DEFAULT: Final = f"{BODIES}_default"
+AHEAD: Final = 3  # months that are there before they come
+EARLIEST: Final = date(2020, 1, 1)  # months of which partitions can be
+LAST: Final = date(2099, 12, 1)
+PATIENCE: Final = "100ms"  # that a statement waits for a lock, and others behind it
+
+_FIND: Final = text(
+    "SELECT part.relname FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid "
+    "JOIN pg_partitioned_table ON partrelid = inhparent AND partstrat = 'r' "
+    "WHERE inhparent = to_regclass(:name) ORDER BY part.relname"
+)
+_OWN: Final = text("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:name)")
+
+
+class Month(NamedTuple):
+    """The partition of a month: its name, its first day, and the first day of the next one."""
+
+    name: str
+    first: date
+    end: date
+
+    @property
+    def ends_at(self) -> datetime:
+        """When it is over."""
+        return datetime(self.end.year, self.end.month, 1, tzinfo=UTC)
+
+
+def month_of(day: date) -> Month:
+    """The partition of a day's month."""
+    first = day.replace(day=1)
+    return Month(f"{BODIES}_y{day.year}m{day.month:02}", date(first.year, first.month, 1), _following(first))
+
+
+def _following(first: date) -> date:
+    return date(first.year + first.month // 12, first.month % 12 + 1, 1)
+
+
+def months_between(first: date, last: date) -> Iterator[Month]:
+    """The partitions of all months from that of one day to that of another one."""
+    month = month_of(first)
+    while month.first <= last:
+        yield month
+        month = month_of(month.end)
+
+
+def months_until(first: date, today: date) -> Iterator[Month]:
+    """The partitions from the month of a day on which are there today."""
+    last = today.replace(day=1)
+    for _ in range(AHEAD):
+        last = _following(last)
+    return months_between(first, last)
+
+
+ALL: Final = (DEFAULT, *(month.name for month in months_between(EARLIEST, LAST)))  # names
+
+
+def checked_month(month: object, dialect: str) -> date | None:
+    """Return the first day of the month from which on raw bodies are to have partitions; None for none.
+
+    Raises:
+        InvalidOption: it is no date from 2020 on that has come, or the database is not PostgreSQL.
+    """
+    if month is None:
+        return None
+    if not isinstance(month, date) or not EARLIEST <= _day(month) <= datetime.now(UTC).date():
+        problem = f"must be a date from {EARLIEST} to today, not {month!r}."
+        hint = "Give the first month of which there will be raw bodies: this one, or that of the oldest to be copied."
+        raise InvalidOption(problem, argument="monthly_bodies", hint=hint)
+    if dialect != "postgresql":
+        problem = f"are for PostgreSQL, not for {dialect}."
+        raise InvalidOption(problem, argument="monthly_bodies", hint="Leave them out here.")
+    return _day(month).replace(day=1)
+
+
+def _day(moment: date) -> date:
+    return moment.date() if isinstance(moment, datetime) else moment
+
+
+def find_months(connection: Connection) -> list[Month] | None:
+    """Return the partitions of months, the oldest first; None where raw bodies have none."""
+    if connection.dialect.name != "postgresql":
+        return None
+    names = connection.execute(_FIND, {"name": BODIES}).scalars().all()
+    if not names:
+        return None
+    known = {month.name: month for month in months_between(EARLIEST, LAST)}
+    return [known[name] for name in names if name in known]
+
+
+def may_change(connection: Connection) -> bool:
+    """Return whether the user of the database may create and drop partitions."""
+    return bool(connection.execute(_OWN, {"name": BODIES}).scalar())
+
+
+def creation(month: Month) -> str:
+    """The statement that makes the partition of a month."""
+    values = f"FROM ('{month.first} 00:00:00+00') TO ('{month.end} 00:00:00+00')"
+    return f"CREATE TABLE IF NOT EXISTS {month.name} PARTITION OF {BODIES} FOR VALUES {values}"
+
+
+def be_impatient(connection: Connection) -> None:
+    """Let the statements of this transaction wait for locks only shortly."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE}'")
+
+
+def create_month(connection: Connection, month: Month) -> None:
+    """Make the partition of a month, for which the whole table is locked for some milliseconds."""
+    be_impatient(connection)
+    connection.exec_driver_sql(creation(month))
+
+
+def tenants_in(connection: Connection, month: Month) -> set[int]:
+    """Return up to two of the tenants that have rows in a partition: the first one and the last one."""
+    row = connection.exec_driver_sql(f"SELECT min(tenant_id), max(tenant_id) FROM {month.name}").one()  # noqa: S608 - our names
+    return {tenant for tenant in row if tenant is not None}
+
+
+def count_bodies(connection: Connection, month: Month) -> int:
+    """Return how many rows a partition has."""
+    count: int = connection.exec_driver_sql(f"SELECT count(*) FROM {month.name}").scalar_one()  # noqa: S608 - our names
+    return count
+
+
+def empty_month(connection: Connection, month: Month, tenant: int) -> bool:
+    """Empty a partition, which alone is locked, if all its rows are of a tenant; return whether they were."""
+    be_impatient(connection)
+    connection.exec_driver_sql(f"LOCK TABLE ONLY {month.name} IN ACCESS EXCLUSIVE MODE")
+    if not tenants_in(connection, month) <= {tenant}:
+        return False
+    connection.exec_driver_sql(f"TRUNCATE {month.name}")
+    return True
+
+
+def drop_month(connection: Connection, month: Month) -> None:
+    """Drop an empty partition, for which the whole table is locked for some milliseconds; one with rows is left."""
+    be_impatient(connection)
+    connection.exec_driver_sql(f"LOCK TABLE {BODIES} IN ACCESS EXCLUSIVE MODE")
+    if not tenants_in(connection, month):
+        connection.exec_driver_sql(f"DROP TABLE {month.name}")

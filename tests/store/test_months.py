@@ -1,0 +1,192 @@
+"""A store whose raw bodies are in partitions of months: retention drops these, and all else is as without them.
+
+All of it: ``THREADKEEP_TEST_MONTHS=1 make test-all ARGS='-k postgresql'``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select, text, update
+
+from tests.conftest import not_at_hand
+from tests.databases import Database, Databases, NotAtHand
+from tests.factories import an_answer
+from tests.store.test_retention import *  # noqa: F403 - the tests of that module, and its fixtures
+from threadkeep import NotFound, schema
+from threadkeep.db import months
+from threadkeep.db.tables import response_bodies
+
+FORMAT = "open_responses"
+TODAY = datetime.now(UTC)
+OLDEST = TODAY - timedelta(days=200)
+THEN = TODAY.replace(day=1) - timedelta(days=40)  # in the last month but one
+SYNC = pytest.mark.parametrize("face", ["sync"])
+
+
+def with_months(engine: Engine) -> None:
+    schema.upgrade(engine, partitions=4, monthly_bodies=OLDEST.date())
+
+
+@pytest.fixture(scope="module", params=["postgresql"])
+def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
+    """A database with partitions of months, in place of one without."""
+    try:
+        made = databases.prepared(request.param, with_months)
+    except NotAtHand as refusal:
+        not_at_hand(refusal)
+    yield made
+    databases.drop(made)
+
+
+@pytest.fixture(autouse=True)
+def all_months(database: Database) -> None:
+    """The partitions that tests before have dropped, made again; nothing is in them."""
+    with database.engine().begin() as connection:
+        connection.execute(text(f"TRUNCATE {months.BODIES}"))
+        for month in months.months_until(OLDEST.date(), TODAY.date()):
+            connection.execute(text(months.creation(month)))
+
+
+def answered(store: Any, watching: Engine, moment: datetime = THEN, count: int = 3) -> Any:
+    """A conversation with some raw bodies of a moment, and one of today."""
+    conversation = store.create_conversation(model="m", input="Hi")
+    for number in range(count + 1):
+        conversation.add_response(an_answer(f"Hello {number}"), FORMAT)
+    table = response_bodies.c
+    where = (table.conversation_id == conversation._handle.ref.key) & (table.number < count)
+    with watching.begin() as connection:
+        connection.execute(update(response_bodies).where(where).values(created_at=moment))
+    return conversation
+
+
+def names(watching: Engine) -> set[str]:
+    with watching.connect() as connection:
+        return {month.name for month in months.find_months(connection) or ()}
+
+
+def part_of(moment: datetime) -> str:
+    return months.month_of(moment.date()).name
+
+
+def test_a_month_that_is_due_is_dropped(store: Any, watching: Engine) -> None:
+    conversation, told = answered(store, watching), []
+    due = store.retain(raw_bodies=5, dry_run=True)
+    assert store.retain(raw_bodies=5, progress=lambda *so_far: told.append(so_far)) == due
+    assert (due.raw_bodies, told[-1]) == (3, ("raw bodies", 3))
+    left = names(watching)
+    assert part_of(OLDEST) not in left
+    assert part_of(THEN) not in left
+    assert part_of(TODAY) in left
+    assert conversation.response_body(3)
+    with pytest.raises(NotFound):
+        conversation.response_body(0)
+    assert len(store.get_conversation(conversation.id).transcript()) == 5
+    assert store.check().found == 0
+    assert store.retain(raw_bodies=5).raw_bodies == 0
+
+
+@SYNC
+def test_a_month_that_is_not_over_is_emptied_row_by_row(store: Any, watching: Engine) -> None:
+    answered(store, watching, TODAY - timedelta(hours=1))
+    assert store.retain(raw_bodies=timedelta(minutes=30)).raw_bodies == 3
+    assert part_of(TODAY) in names(watching)
+
+
+@SYNC
+def test_whole_months_leave_what_is_due_only_in_part(store: Any, watching: Engine) -> None:
+    answered(store, watching, THEN.replace(day=1))
+    kept = THEN.replace(day=1) + timedelta(days=2)
+    for options in ({"dry_run": True}, {}):
+        assert store.retain(raw_bodies=TODAY - kept, whole_months=True, **options).raw_bodies == 0
+    assert store.retain(raw_bodies=TODAY - kept).raw_bodies == 3
+
+
+@SYNC
+def test_a_month_of_several_tenants_goes_with_the_last_one(
+    stores: Any, face: str, tenant: str, store: Any, watching: Engine
+) -> None:
+    other = stores.get(face).create_tenant(f"other {tenant}")
+    answered(store, watching)
+    kept = answered(other, watching)
+    assert store.retain(raw_bodies=5).raw_bodies == 3
+    assert part_of(THEN) in names(watching)
+    assert kept.response_body(0)
+    assert other.retain(raw_bodies=5).raw_bodies == 3
+    assert part_of(THEN) not in names(watching)
+
+
+@SYNC
+def test_what_has_no_month_is_in_the_default_partition(store: Any, watching: Engine) -> None:
+    """It can be read, and goes row by row."""
+    conversation = answered(store, watching, datetime(2019, 5, 6, tzinfo=UTC))
+    with watching.connect() as connection:
+        assert connection.execute(text(f"SELECT count(*) FROM {months.DEFAULT}")).scalar_one() == 3
+    assert conversation.response_body(0)
+    assert store.retain(raw_bodies=5).raw_bodies == 3
+
+
+@SYNC
+def test_retention_makes_the_months_that_come(store: Any, watching: Engine) -> None:
+    expected = names(watching)
+    lost = max(expected)
+    with watching.begin() as connection:
+        connection.execute(text(f"DROP TABLE {lost}"))
+    store.retain(raw_bodies=timedelta(days=300))
+    assert names(watching) == expected
+
+
+@SYNC
+def test_a_month_with_rows_in_the_default_partition_stays_there(
+    store: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threadkeep.store.expiring.PAUSES", (None,))
+    with watching.begin() as connection:
+        connection.execute(text(f"DROP TABLE {part_of(TODAY)}"))
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.add_response(an_answer("Hello"), FORMAT)
+    assert store.retain(raw_bodies=1).raw_bodies == 0
+    assert part_of(TODAY) not in names(watching)
+    assert conversation.response_body(0)
+
+
+@SYNC
+def test_appends_do_not_wait_for_a_month_that_cannot_be_dropped(
+    store: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody reads raw bodies in a long transaction: its rows go one by one, and the partition another time."""
+    monkeypatch.setattr("threadkeep.store.expiring.PAUSES", (0.01, None))
+    conversation = answered(store, watching)
+    with watching.connect() as reader:
+        reader.execute(select(response_bodies.c.number)).all()
+        assert store.retain(raw_bodies=5).raw_bodies == 3
+        assert part_of(THEN) in names(watching)
+        conversation.add_response(an_answer("Still here"), FORMAT)
+    assert store.retain(raw_bodies=5).raw_bodies == 0
+    assert part_of(THEN) not in names(watching)
+
+
+@SYNC
+def test_a_transaction_of_the_application_drops_nothing(store: Any, watching: Engine) -> None:
+    answered(store, watching)
+    with watching.begin() as connection:
+        assert store.within(connection).retain(raw_bodies=5).raw_bodies == 3
+    assert part_of(THEN) in names(watching)
+
+
+@SYNC
+def test_erasing_and_copying_reach_all_months(
+    stores: Any, face: str, tenant: str, store: Any, watching: Engine
+) -> None:
+    conversation = answered(store, watching)
+    other = stores.get(face).create_tenant(f"copy {tenant}")
+    assert store.copy_to(other).is_equal
+    assert other.get_conversation(conversation.id).response_body(0) == conversation.response_body(0)
+    conversation.update(user_id="ann")
+    assert store.erase_user("ann").conversations == 1
+    tenants = select(response_bodies.c.tenant_id).distinct()
+    with watching.connect() as connection:
+        assert connection.execute(tenants).scalars().all() == [other._scope.tenant]
