@@ -389,9 +389,8 @@ class Store:
             NotFound: this store has no conversation with that id.
         """
         original, scope = self._open(id, is_current=True), self._scope
-        properties = Conversation(original).properties
-        copied = importing.copied_conversation(original, properties, info, scope, idempotency_key)
-        return self._create(copied, scope)
+        copy = importing.copied_conversation(original, Conversation(original).properties, info, scope, idempotency_key)
+        return self._create(copy, scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.
@@ -732,8 +731,7 @@ class Store:
             Conflict: new conversations were created for it during the deletion.
         """
         self._check_tenants()
-        tenant = tenants.get_tenant(self._transactions, name)
-        tenants.delete_tenant(self._transactions, tenant, self._resources)
+        tenants.delete_tenant(self._transactions, tenants.get_tenant(self._transactions, name), self._resources)
 
     @property
     def keys(self) -> tk.ApiKeys:
@@ -753,9 +751,7 @@ class Store:
     def _get_scope(self, *, create: bool) -> Scope:
         if self._has_tenants:
             raise self._needs_tenant()
-        tenant = self._tenant
-        if tenant is None:
-            tenant = self._root.default_tenant(self._transactions, create=create)
+        tenant = self._root.default_tenant(self._transactions, create=create) if self._tenant is None else self._tenant
         return Scope(tenant, self._user, self._resources.blobs)
 
     @property
