@@ -165,6 +165,7 @@ def test_calls_of_tools_with_google_genai(application: Application, streams: boo
     assert (conversation.model, conversation.instructions, conversation.temperature) == (GEMINI, "Be brief.", 0.5)
     [row] = application.store.usage(by=("provider", "status"))
     assert (row.provider, row.status, row.attempts) == ("google", "completed", 2)
+    assert (row.input_tokens, row.output_tokens) == (22, 14)
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -179,6 +180,8 @@ def test_the_responses_api(application: Application, streams: bool) -> None:
     assert conversation.instructions == "Be brief."
     [response] = conversation.responses()
     assert (response.provider_response_id, response.status) == ("resp_of_provider", "completed")
+    usage = conversation.usage()
+    assert (usage.input_tokens, usage.output_tokens) == (11, 7)
 
 
 def test_times_of_streams(application: Application) -> None:

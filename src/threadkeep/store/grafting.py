@@ -1,6 +1,6 @@
 """Writing trees of items: runs that continue what a conversation has, or begin branches of it.
 
-Importers use it. A conversation is found by its external id, and a state of it remembers what was written, so that the
+Importers use it. A conversation is found by its external id, and states of it remember what was written, so that the
 next import writes what is new. Everything is written in one transaction, in a number of statements that does not depend
 on how much it is, but for batches of rows and of ids.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count, takewhile
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -30,7 +31,7 @@ from threadkeep.store.state_writes import NewState, write_states
 from threadkeep.store.store import Store
 from threadkeep.store.upkeep import Upkeep
 
-STATE: Final = "import"
+STATE: Final = "import"  # the second part of what is remembered is "import.2", and so on
 TRIES: Final = 3  # how often it is found out what is new, where others import the same at the same time
 
 
@@ -40,23 +41,30 @@ class Graft:
 
     Attributes:
         runs: its items, those that others continue first.
-        state: what to remember, a JSON value made of the spots of the runs' first items.
+        remembered: what to remember, made of the spots of the runs' first items: JSON values, each of which fits into a
+            state. They begin with those that are known; what did not change is the same object.
         active: where the branch ends that is active from now on; None: it stays.
     """
 
     runs: Sequence[Run]
-    state: Callable[[Sequence[Spot]], Any]
+    remembered: Callable[[Sequence[Spot]], Sequence[Any]]
     active: Spot | NewSpot | None = None
+
+
+class Part(NamedTuple):
+    """A part of what was remembered, with the version of its state."""
+
+    value: Any = None
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A conversation that was imported before, and what was remembered of it (None: nothing)."""
+    """A conversation that was imported before, and the parts of what was remembered of it (none: nothing)."""
 
     ref: BranchRef
     title: str | None
-    version: int = 0
-    state: Any = None
+    parts: Sequence[Part] = ()
 
 
 class Written(NamedTuple):
@@ -128,8 +136,7 @@ class Grafting:
             rows.write(graft.runs, now)
             active = None if graft.active is None else rows.spot(graft.active).branch
             rows.move_heads(active, title)
-            state = NewState.of(STATE, graft.state(rows.spots), place.version)
-            write_states(connection, place.ref, [state], now)
+            write_states(connection, place.ref, _changed(place.parts, graft.remembered(rows.spots)), now)
             return Written(place.ref.public_id, known is None, rows.attempts)
 
         records = [item.record for run in graft.runs for item in run.items]
@@ -149,9 +156,25 @@ def _find(connection: Connection, scope: Scope, external_id: str) -> Known | Non
     if row is None:
         return None
     ref = BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
-    statement = states_of(scoped=scope.user is not None, named=True)
-    found = connection.execute(statement, scope.parameters(key=row.id, name=STATE)).one_or_none()
-    if found is None or found.name is None:
-        return Known(ref, row.title)
-    state = loads_stored(found.value, "conversation_states", f"name {STATE!r}")
-    return Known(ref, row.title, found.version, state)
+    found = connection.execute(states_of(scoped=scope.user is not None, named=False), scope.parameters(key=row.id))
+    states = {one.name: one for one in found}
+    parts = [states[name] for name in takewhile(states.__contains__, map(_name_of_part, count()))]
+    return Known(ref, row.title, [Part(_value(one), one.version) for one in parts])
+
+
+def _value(state: Any) -> Any:
+    return loads_stored(state.value, "conversation_states", f"name {state.name!r}")
+
+
+def _name_of_part(index: int) -> str:
+    return f"{STATE}.{index + 1}" if index else STATE
+
+
+def _changed(known: Sequence[Part], values: Sequence[Any]) -> list[NewState]:
+    """The states of parts that are new or changed."""
+    parts = [*known, *[Part()] * (len(values) - len(known))]
+    return [
+        NewState.of(_name_of_part(index), value, part.version)
+        for index, (value, part) in enumerate(zip(values, parts, strict=True))
+        if value is not part.value
+    ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.conftest import is_set
 from tests.contrib.importers.claude_code_files import Session, a_session
 from tests.contrib.importers.export_files import large_export
 from threadkeep import Store
-from threadkeep.contrib.importers import import_from
+from threadkeep.contrib.importers import Entry, ImportReport, Input, Transcript, import_from, trees
 
 SIZE = 1 << 30 if is_set("THREADKEEP_LONG") else 1 << 25
 MEMORY = 300 * 1024  # KiB
@@ -67,6 +69,70 @@ def grow(session: Session, turns: int) -> None:
     for number in range(turns):
         session.prompt(f"more {number}")
         session.answer(f"answer {number}", calls=2)
+
+
+class Chat:
+    """A source of one conversation in lines: in a row, but that each tenth of them begins a branch."""
+
+    name = "chat"
+
+    def recognizes(self, input: Input, /) -> bool:
+        return input.name.endswith(".chat")
+
+    def read(self, input: Input, /) -> Iterator[Transcript]:
+        with input.open() as file:
+            texts = file.read().decode().split()
+        entries = [Entry(text, parent, [{"role": "user", "content": text}]) for text, parent in in_a_row(texts)]
+        yield Transcript("1", input.name, entries)
+
+
+def in_a_row(texts: list[str]) -> Iterator[tuple[str, str | None]]:
+    """Texts, each with the one that it follows."""
+    last = None
+    for number, text in enumerate(texts):
+        yield text, last
+        if number % 10 != 9 or number > 1_000:
+            last = text
+
+
+def import_texts(target: Store, path: Path, count: int) -> ImportReport:
+    path.write_text(" ".join(map(str, range(count))))
+    return import_from(target, path, Chat())
+
+
+@pytest.mark.parametrize(("part", "piece"), [(120, 5), (1_000, 3), (10_000, 50_000)])
+def test_what_is_remembered_of_long_conversations_is_in_parts(
+    target: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int, piece: int
+) -> None:
+    monkeypatch.setattr(trees, "PART", part)
+    monkeypatch.setattr(trees, "PIECE", piece)
+    path, stored = tmp_path / "a.chat", 0
+    for count in (1, 40, 41, 41, 95, 200):
+        assert import_texts(target, path, count).items.values() == {
+            "stored": count - stored, "unchanged": stored, "skipped": 0,
+        }  # fmt: skip
+        stored = count
+    conversation = target.find_conversation(external_id="chat:1")
+    assert conversation is not None
+    states = conversation.states()
+    assert (len(states) > 1) == (part < 10_000)
+    assert all(len(json.dumps(state.value)) < 2 * part for state in states)
+    assert target.statistics().branches == 19
+    assert not target.check().findings
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_conversation_of_120_000_messages_is_imported(target: Store, tmp_path: Path) -> None:
+    path = tmp_path / "a.chat"
+    assert import_texts(target, path, 120_000).items.stored == 120_000
+    report = import_texts(target, path, 120_010)
+    assert (report.items.stored, report.items.unchanged, report.skipped) == (10, 120_000, [])
+    conversation = target.find_conversation(external_id="chat:1")
+    assert conversation is not None
+    assert sorted(state.name for state in conversation.states()) == ["import", "import.2"]
+    [newest] = conversation.items(order="desc", limit=1)
+    assert newest.item.to_dict()["content"] == [{"type": "input_text", "text": "120009"}]
 
 
 @pytest.mark.slow

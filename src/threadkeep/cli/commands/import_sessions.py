@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from threadkeep import Session, Store
 
 BATCH: Final = 50  # sessions written in one transaction
+_NOT_JSON: Final = "If the file is one of other software, name that with --from."
 _TURN_LISTS: Final = frozenset({"messages", "contents"})  # keys of requests that sessions do not have
 Parse = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
@@ -185,7 +186,7 @@ def _json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             rest = file.read() if is_first else b""
             if not rest.strip():
-                raise CannotParse(f"{path} is not JSON: {error}.") from error
+                raise CannotParse(f"{path} is not JSON: {error}.", hint=_NOT_JSON) from error
             path, value = name, _json_document(text + rest, name)
         yield path, value
         is_first = False
@@ -196,4 +197,4 @@ def _json_document(text: bytes, name: str) -> Any:
         return loads(text)
     except ValueError as error:
         problem = f"{name} is not JSON: {error}. It must be one JSON document, or one session per line."
-        raise CannotParse(problem) from error
+        raise CannotParse(problem, hint=_NOT_JSON) from error

@@ -133,7 +133,7 @@ class _Engine:
             report.responses.add(**planned.responses.values())
             is_new = planned.items.stored > 0
             report.conversations.add(stored=is_new, unchanged=not is_new)
-            report.created += is_new and planned.state is None
+            report.created += is_new and not planned.parts
             report.attempts += 0 if written is None else written.attempts
         self._progress("conversations", report.conversations.read)
 
@@ -143,10 +143,11 @@ class _Engine:
         plans: list[Planned] = []
 
         def plan(known: Known | None) -> Graft:
-            if known is not None and known.state is None:
+            if known is not None and not known.parts:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
-            plans.append(Planned(transcript, self._answer, None if known is None else known.state))
+            parts = [] if known is None else [part.value for part in known.parts]
+            plans.append(Planned(transcript, self._answer, parts))
             graft = plans[-1].graft()
             if known is None and not graft.runs:
                 raise CannotParse("It has no messages.")

@@ -19,8 +19,10 @@ from threadkeep.store.grafting import Graft
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
 from threadkeep.store.validation import past_moment
 
-KEY_BYTES: Final = 6  # of the hash of an entry: 8 characters of the state, which holds over 100,000 of them
-KEY_LENGTH: Final = 8
+KEY_BYTES: Final = 6  # of the hash of an entry
+KEY_LENGTH: Final = 8  # characters of that
+PART: Final = 900_000  # characters that are remembered in one state, which takes 1 MiB
+PIECE: Final = 50_000  # entries of a run that are remembered together
 VERSION: Final = 1
 
 
@@ -62,11 +64,11 @@ def _key(entry: Entry, after: str) -> str:
     return urlsafe_b64encode(blake2b(text, digest_size=KEY_BYTES).digest()).decode()
 
 
-def spots_of(state: Any) -> dict[str, Spot]:
-    """Where the entries are that a state remembers: the last item of each, by the keys."""
+def spots_of(parts: Sequence[Any]) -> dict[str, Spot]:
+    """Where the entries are that an import remembers: the last item of each, by the keys."""
     spots: dict[str, Spot] = {}
     try:
-        for branch, first, keys, counts in state["runs"]:
+        for branch, first, keys, counts in (run for part in parts for run in part["runs"]):
             names = [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
             ends = accumulate(counts or [1] * len(names))
             spots |= {name: Spot(branch, first + end - 1) for name, end in zip(names, ends, strict=True)}
@@ -100,10 +102,14 @@ class _NewRun:
     keys: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
-    def state(self, first: Spot) -> list[Any]:
-        """What is remembered of it."""
-        is_plain = all(count == 1 for count in self.counts)
-        return [first.branch, first.position, "".join(self.keys), None if is_plain else self.counts]
+    def pieces(self, first: Spot) -> Iterator[list[Any]]:
+        """What is remembered of it: branch, position, keys and counts, some entries at a time."""
+        position = first.position
+        for at in range(0, len(self.keys), PIECE):
+            keys, counts = self.keys[at : at + PIECE], self.counts[at : at + PIECE]
+            is_plain = all(count == 1 for count in counts)
+            yield [first.branch, position, "".join(keys), None if is_plain else counts]
+            position += sum(counts)
 
 
 @dataclass(slots=True)
@@ -111,13 +117,14 @@ class Planned:
     """What is new of a transcript, given what an earlier import remembered of it, and how much of it is not.
 
     Attributes:
+        parts: what was remembered.
         items, responses: what is new, unchanged, and cannot be stored.
         skipped: why that cannot be stored.
     """
 
     transcript: Transcript
     make_answer: Callable[[Answer, datetime], NewAnswer]
-    state: Any = None
+    parts: Sequence[Any] = ()
     items: Count = field(default_factory=Count)
     responses: Count = field(default_factory=Count)
     skipped: list[Skipped] = field(default_factory=list)
@@ -132,7 +139,7 @@ class Planned:
             Conflict: what an earlier import remembered cannot be read.
         """
         transcript = self.transcript
-        known: dict[str, Spot] = {} if self.state is None else spots_of(self.state)
+        known = spots_of(self.parts)
         self._spots = {"": ROOT, **known}
         moment, last, ends = moment_of(transcript.created_at), None, {}
         for node in ordered(transcript.entries, transcript.where, self.skipped):
@@ -194,10 +201,26 @@ class Planned:
         answers = [self.make_answer(*one) for one in self._answers]
         return [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
 
-    def _remembered(self, spots: Sequence[Spot]) -> Any:
-        earlier = [] if self.state is None else self.state["runs"]
-        new = [run.state(spot) for run, spot in zip(self._runs, spots, strict=True)]
-        return {"version": VERSION, "runs": [*earlier, *new]}
+    def _remembered(self, spots: Sequence[Spot]) -> list[Any]:
+        """The parts with the new runs, which go into the last part as long as there is room."""
+        parts = list(self.parts)
+        new: list[Any] = [] if not parts else list(parts[-1]["runs"])
+        room = PART - sum(map(_length, new)) if parts else 0
+        for run, spot in zip(self._runs, spots, strict=True):
+            for piece in run.pieces(spot):
+                if _length(piece) > room:
+                    new, room = [], PART
+                    parts.append(None)
+                new.append(piece)
+                room -= _length(piece)
+                parts[-1] = {"version": VERSION, "runs": new}
+        return parts
+
+
+def _length(piece: Sequence[Any]) -> int:
+    """How many characters of a state a piece takes, at most."""
+    _, _, keys, counts = piece
+    return 50 + len(keys) + sum(len(str(count)) + 1 for count in counts or ())
 
 
 def _is_more(last: Node | None, node: Node) -> bool:
