@@ -24,6 +24,7 @@ DEFAULT_POSTGRES: Final = "postgresql://postgres@127.0.0.1:5432/test"
 MARIADB: Final = "THREADKEEP_TEST_MARIADB"
 DEFAULT_MARIADB: Final = "mariadb://root@127.0.0.1:3306/test"
 BUSY_SECONDS: Final = 60
+CHECKPOINT_PAGES: Final = 4_000
 
 Row = Sequence[Any]
 
@@ -45,7 +46,8 @@ class SqliteDriver:
 
     def __init__(self, path: str, synchronous: str) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-        for setting in ("foreign_keys=ON", "journal_mode=WAL", f"synchronous={synchronous}"):
+        settings = "foreign_keys=ON", "journal_mode=WAL", f"synchronous={synchronous}"
+        for setting in (*settings, f"wal_autocheckpoint={CHECKPOINT_PAGES}"):
             self._connection.execute(f"PRAGMA {setting}")
         self._spelled: dict[str, str] = {}
 

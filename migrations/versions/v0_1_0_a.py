@@ -268,7 +268,9 @@ def items() -> dict[str, Any]:
     def to_item() -> sa.ForeignKeyConstraint:
         return refers("items", tenant_id="tenant_id", conversation_id="conversation_id", position="position")
 
-    blob = refers("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash")
+    def to_blob() -> sa.ForeignKeyConstraint:
+        return refers("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash")
+
     return {
         "items": (
             [
@@ -287,7 +289,11 @@ def items() -> dict[str, Any]:
                 (BIG, "tenant_id conversation_id position"), (SMALL, "part ordinal"), (BIG, "splice_at"),
                 (HASH, "hash"),
             ),
-            "tenant_id conversation_id position part ordinal", to_item(), blob,
+            "tenant_id conversation_id position part ordinal", to_item(), to_blob(),
+        ),
+        "uploads": (
+            columns((BIG, "tenant_id"), (HASH, "hash"), (IDENTIFIER, "user_id media_type?"), (MOMENT, "expires_at")),
+            "tenant_id hash user_id", to_blob(),
         ),
         "item_labels": (
             columns(place, (IDENTIFIER, "key value")), "tenant_id conversation_id position key", to_item(),

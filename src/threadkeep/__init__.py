@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         UnknownItem,
     )
     from threadkeep.domain.jsontext import JsonObject
-    from threadkeep.domain.media import Media, data_url
+    from threadkeep.domain.media import Media, UploadedMedia, data_url
     from threadkeep.domain.options import ImportOptions, NewOptions, SessionOptions, UpdateOptions
     from threadkeep.domain.pages import Page
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
@@ -92,9 +92,9 @@ __all__ = [
     "SearchResult", "Seen", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
     "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
     "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum",
-    "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "register_tool",
-    "reset_default_registry", "schema",
+    "UnknownItem", "UnknownPart", "UpdateOptions", "UploadedMedia", "Usage", "UsageFilters", "UsageKey", "UsageRow",
+    "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats",
+    "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -114,7 +114,7 @@ _NAMES: Final = {
         "UnknownItem"
     ),
     "domain.jsontext": "JsonObject",
-    "domain.media": "Media data_url",
+    "domain.media": "Media UploadedMedia data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
         "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"

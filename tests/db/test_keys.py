@@ -168,6 +168,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "threadkeep_conversation_labels": {"conversation_id": 1},
     "threadkeep_branches": {"conversation_id": 1, "number": 1},
     "threadkeep_items": {"conversation_id": 1, "position": 1},
+    "threadkeep_uploads": {"hash": b"1" * 32, "user_id": "ann"},
     "threadkeep_item_blobs": {"conversation_id": 1, "position": 0, "hash": b"h" * 32},
     "threadkeep_item_labels": {"conversation_id": 1, "position": 0},
     "threadkeep_item_feedback": {"conversation_id": 1, "position": 0},
@@ -189,7 +190,8 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
     table = METADATA.tables[name]
     for tenant in (1, 2):
         filled(connection, tenant)
-    connection.execute(insert(tables.configs), row(tables.configs, tenant_id=1, hash=b"1" * 32))
+    for shared in (tables.configs, tables.blobs):
+        connection.execute(insert(shared), row(shared, tenant_id=1, hash=b"1" * 32))
     connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
     own = {**FOREIGN[name], "tenant_id": 1}
     if table is tables.conversations:

@@ -243,6 +243,71 @@ def test_media_are_downloaded_by_their_reference(api: httpx2.Client) -> None:
     assert refusal(api.get(f"/media/{'0' * 64}"))[0] == 404
 
 
+PICTURE = b"\x89PNG\r\n\x1a\n" + noise(20_000, seed=4)
+
+
+def upload(api: httpx2.Client, content: bytes, kind: str | None = None) -> Any:
+    answer = api.post("/media", content=content, headers={} if kind is None else {"content-type": kind})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def test_what_was_uploaded_is_part_of_messages(api: httpx2.Client, served: Any) -> None:
+    chat, made = f"/conversations/{post(api, '/conversations', model='m')['id']}", upload(api, PICTURE)
+    assert (made["object"], made["media_type"], made["size"]) == ("media", "image/png", len(PICTURE))
+    parts = [
+        {"type": "input_text", "text": "Look"}, {"type": "input_image", "image_url": made["id"]},
+        {"type": "input_file", "file_data": made["id"], "filename": "a.png"},
+    ]  # fmt: skip
+    turn = post(api, f"{chat}/messages", content=parts, answer=False)
+    shown = turn["message"]["item"]["content"]
+    assert [shown[1]["image_url"], shown[2]["file_data"]] == [made["id"]] * 2, "an answer does not repeat media"
+    found = api.get(made["url"].removeprefix("/api"))
+    assert (found.content, found.headers["content-type"]) == (PICTURE, "image/png")
+    conversation = served.call(served.store.get_conversation, chat.rpartition("/")[2])
+    [said] = served.call(conversation.request_payload, "open_responses")["input"]
+    url = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+    assert [part["image_url"] for part in said["content"][1:]] == [url] * 2, "a file that is an image is sent as one"
+    path = f"{chat}/messages/{turn['message']['id']}/edit"
+    edited = post(api, path, content=shown[1:2], answer=False)
+    assert edited["message"]["item"]["content"][0]["image_url"] == made["id"], "nor does the client send them again"
+
+
+def test_small_media_are_uploaded_too(api: httpx2.Client) -> None:
+    chat, made = f"/conversations/{post(api, '/conversations')['id']}", upload(api, b"GIF89a" + bytes(9))
+    post(api, f"{chat}/messages", content=[{"type": "input_image", "image_url": made["id"]}], answer=False)
+    [found] = api.get(f"{chat}/messages").json()["data"]
+    assert found["item"]["content"][0]["image_url"].startswith("data:image/gif;base64,R0lGODlh")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("application/pdf; q=1", "application/pdf"), ("IMAGE/WEBP", "image/webp"), ("image", "image/png"),
+        ("application/x-www-form-urlencoded", "image/png"), ("application/octet-stream", "image/png"),
+    ],
+)  # fmt: skip
+def test_the_type_of_an_upload_is_that_of_its_request(api: httpx2.Client, kind: str, expected: str) -> None:
+    assert upload(api, PICTURE, kind)["media_type"] == expected
+
+
+def test_uploads_that_cannot_be_used_are_refused(served: Any) -> None:
+    api = Rest(served, max_body_bytes=50_000).of("ann")
+    assert refusal(api.post("/media"))[:2] == (400, "invalid_value")
+    assert refusal(api.post("/media", files={"file": PICTURE})) == (400, "invalid_value", "Content-Type")
+    assert refusal(api.post("/media", content=bytes(50_001)))[:2] == (413, "request_too_large")
+    assert refusal(api.post("/media", content=iter([bytes(30_000)] * 2)))[:2] == (413, "request_too_large")
+    path, made = f"/conversations/{post(api, '/conversations')['id']}/messages", upload(api, PICTURE)
+    two, three = ([{"type": "input_image", "image_url": made["id"]}] * count for count in (2, 3))
+    post(api, path, content=two, answer=False)
+    answer = api.post(path, json={"content": three, "answer": False})
+    assert refusal(answer)[:2] == (413, "request_too_large"), "a small request must not become a huge message"
+    for unknown in ("threadkeep-media:", f"threadkeep-media:{'0' * 64}"):
+        content = [{"type": "input_text", "text": "?"}, {"type": "input_image", "image_url": unknown}]
+        answer = api.post(path, json={"content": content, "answer": False})
+        assert refusal(answer) == (400, "invalid_value", "content.1.image_url")
+
+
 # Streams
 
 

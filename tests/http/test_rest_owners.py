@@ -52,8 +52,10 @@ def known(served: Any) -> dict[str, str]:
 
 
 def asked(api: httpx2.Client, one: Operation, known: dict[str, str]) -> httpx2.Response:
-    body = BODIES[one.body] if one.body is not None else None
-    return api.request(one.method, one.path.format(**known), json=body)
+    path = one.path.format(**known)
+    if one.takes_bytes:
+        return api.request(one.method, path, content=b"Mine", headers={"content-type": "text/plain"})
+    return api.request(one.method, path, json=BODIES[one.body] if one.body is not None else None)
 
 
 def state_of(api: httpx2.Client, known: dict[str, str]) -> Any:
@@ -88,6 +90,27 @@ def test_every_operation_hides_what_belongs_to_others(served: Any, known: dict[s
     fork = rest.of("ben").post(f"/conversations/{mine.id}/branches", json={"at": known["item_id"]})
     assert fork.status_code == 404
     assert state_of(rest.of("ann"), known) == before
+
+
+def test_nobody_uses_the_uploads_of_others(served: Any) -> None:
+    """Nor learns whether somebody has the same: what is unknown and what is foreign are told the same."""
+    rest, content = Rest(served), noise(20_000, seed=12)
+    headers = {"content-type": "image/png"}
+    made = rest.of("ann").post("/media", content=content, headers=headers).json()
+    chat = f"/conversations/{rest.of('ben').post('/conversations', json={}).json()['id']}"
+
+    def tried(id_: str) -> list[tuple[int, str]]:
+        body = {"content": [{"type": "input_image", "image_url": id_}], "answer": False}
+        answers = [rest.of("ben").get(f"/media/{id_}"), rest.of("ben").post(f"{chat}/messages", json=body)]
+        name = id_.removeprefix("threadkeep-media:")
+        return [(answer.status_code, answer.text.replace(name, "")) for answer in answers]
+
+    assert [status for status, _ in tried(made["id"])] == [404, 400]
+    assert tried(made["id"]) == tried(f"threadkeep-media:{'0' * 64}")
+    assert rest.of("ben").get(f"{chat}/messages").json()["data"] == []
+    own = rest.of("ben").post("/media", content=content, headers={"content-type": "application/pdf"}).json()
+    assert {**made, "media_type": "application/pdf", "expires_at": own["expires_at"]} == own
+    assert rest.of("ben").get(made["url"].removeprefix("/api")).headers["content-type"] == "application/octet-stream"
 
 
 def test_other_tenants_have_nothing(served: Any, known: dict[str, str]) -> None:

@@ -96,6 +96,7 @@ def fill(url: str, engine: Engine) -> list[str]:
         )
     with Store(url) as store:
         store.keys.create()
+        store.upload_media(b"a file")
         store.fill_usage_days()
         store.reindex()
     return ids

@@ -21,6 +21,7 @@ from tests.databases import Database
 from tests.factories import a_picture, an_output, noise
 from tests.store.blob_stores import KINDS, Watched, a_blob_store, names_in, s3_server
 from tests.store.faces import blocking_store
+from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables
 from threadkeep import DamagedRow, HeadConflict, InvalidOption, NotFound, Session, Store
 from threadkeep.blobs import FolderBlobs, S3Blobs
@@ -107,6 +108,31 @@ class TestEveryKind:
             elsewhere.get_conversation(conversation.id).get_item(0)
         reference = f"threadkeep-media:{row['hash'].hex()}"
         assert shown(elsewhere.get_conversation(conversation.id).get_item(0, media="reference")) == reference
+
+    def test_uploads_are_objects_until_they_expire(
+        self, opened: Any, blobs: Watched, tables: Tables, watching: Engine
+    ) -> None:
+        store = opened(blobs)
+        for user in ("ann", "bob"):
+            uploaded = store.for_user(user).upload_media(BIG, "image/png")
+        conversation = store.create_conversation(model="m")
+        conversation.user([PICTURE])
+        [row] = tables.rows("blobs")
+        assert names_in(blobs.blobs) == [row["location"]], "the same bytes are one object"
+        assert store.for_user("bob").media(uploaded.reference).content == BIG
+        store.delete_conversation(conversation.id)
+        assert names_in(blobs.blobs) == [row["location"]]
+        let_expire(watching, uploaded.hash)
+        store.purge_deleted()
+        assert not names_in(blobs.blobs)
+        assert not tables.rows("blobs")
+
+    def test_an_upload_that_fails_leaves_no_object(self, opened: Any, blobs: Watched, tables: Tables) -> None:
+        store, blobs.fails = opened(blobs), {"put"}
+        with pytest.raises(ConnectionError):
+            store.upload_media(BIG)
+        assert not names_in(blobs.blobs)
+        assert not tables.rows("uploads")
 
     def test_deleting_removes_the_objects_nothing_else_uses(self, opened: Any, blobs: Watched, tables: Tables) -> None:
         store = opened(blobs)

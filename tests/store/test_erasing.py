@@ -69,6 +69,7 @@ def plant(store: Any, user: str, word: str) -> Any:
     conversation.set_feedback(0, comment=f"{word} comment", user_id=user)
     conversation.mark_seen(user)
     store.keys.create(user_id=user, label=f"{word} key")
+    store.for_user(user).upload_media(f"{word} upload".encode())
     conversation.remove_item(conversation.user(f"{word} hidden").position)
     conversation.add_item(a_call(f"{word} popped"))
     conversation.pop(idempotency_key=f"{word} pop")
@@ -116,7 +117,7 @@ WITHOUT_TEXT = {
     "api_keys": {"scopes"},
     "approvals": {"decision"},
     "tenants": {"name"},
-    "blobs": {"content", "location", "media_type"},
+    "blobs": {"location", "media_type"},
     "branches": {"lineage"},
     "changes": {"kind"},
     "context_caches": {"model"},
@@ -126,6 +127,7 @@ WITHOUT_TEXT = {
     "search_documents": {"type", "role", "words", "scope"},  # the words of the text beside them
     "tool_definitions": {"type"},
     "tool_sets": {"definitions"},
+    "uploads": {"media_type"},
     "usage_daily": {"provider", "model", "format", "status"},
     "usage_daily_models": {"model"},
     "usage_records": {"provider", "model", "format", "status", "price"},

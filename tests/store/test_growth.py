@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import MATRIX, is_set
+from tests.databases import Database
 from tests.factories import a_call, a_message, an_answer, an_output
-from tests.store.watching import statements_of
-from threadkeep import Session
+from tests.store.watching import engine_of, statements_of
+from threadkeep import Session, Store
+from threadkeep.store.engines import CHECKPOINT_PAGES
 
 N = 400 if is_set("THREADKEEP_LONG") else 60 if MATRIX == "all" else 24
 Thunk = Callable[[], Any]
@@ -236,3 +238,9 @@ def test_a_call_costs_as_much_more_as_it_is_given_more(store: Any, face: str, na
     (few, small), (more, middle), (many, large) = (least_cost(store, case, count) for count in (N, 2 * N, 4 * N))
     assert many - more <= 2.6 * max(more - few, 0) + 4, (few, more, many)
     assert large - middle <= 2.6 * max(middle - small, 0) + 500, (small, middle, large)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_sqlite_copies_pages_that_turns_write_again_and_again_once_in_a_while(database: Database) -> None:
+    with Store(database.url) as store, engine_of(store).connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar() == CHECKPOINT_PAGES

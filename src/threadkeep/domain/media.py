@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -50,7 +51,7 @@ _SIGNATURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image or file of an item, as `Store.media` returns it.
+    """An image or file of an item, or one that was uploaded, as `Store.media` returns it.
 
     Attributes:
         content: the bytes.
@@ -63,6 +64,28 @@ class Media:
     media_type: str | None
     size: int
     hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedMedia:
+    """An image or file that `Store.upload_media` has stored; the same bytes again are the same upload.
+
+    Attributes:
+        media_type: such as ``image/png``; None if unknown.
+        size: the number of bytes.
+        hash: their SHA-256, as 64 hexadecimal digits.
+        expires_at: when the upload is forgotten. What an item has by then stays.
+    """
+
+    media_type: str | None
+    size: int
+    hash: str
+    expires_at: datetime
+
+    @property
+    def reference(self) -> str:
+        """The reference that stands for the media."""
+        return REFERENCE + self.hash
 
 
 def media_hash(name: object) -> bytes:

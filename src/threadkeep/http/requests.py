@@ -20,7 +20,7 @@ _HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
 
 async def body_object(request: Request, most: int) -> JsonObject:
     """Return the JSON object that a request has as its body; an empty one for an empty body."""
-    text = await _body(request, most)
+    text = await body_bytes(request, most)
     try:
         body = loads(text) if text.strip() else {}
     except ValueError as error:
@@ -30,8 +30,8 @@ async def body_object(request: Request, most: int) -> JsonObject:
     return body
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """The body as it comes, for as long as it is within its limit."""
+async def body_bytes(request: Request, most: int) -> bytes:
+    """Return the body of a request; it is read as it comes, for as long as it is within its limit."""
     found = bytearray()
     if not exceeds(request.headers.get("content-length", ""), most):
         async for chunk in request.stream():

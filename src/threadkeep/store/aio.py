@@ -223,6 +223,7 @@ class AsyncStore:
     list_conversations = awaited_face(Store.list_conversations)
     list_summaries = awaited(Store.list_summaries)
     media = awaited(Store.media)
+    upload_media = awaited(Store.upload_media)
     copy_conversation = awaited_face(Store.copy_conversation)
     complete_id = awaited(Store.complete_id)
     export = iterated(Store.export)
@@ -463,14 +464,25 @@ class AsyncRecorder(RecorderAttributes):
     Like `Recorder`; the end of the response is also stored if the task is cancelled.
     """
 
-    def __init__(self, writer: StreamWriter, run: Runner) -> None:
-        self._writer, self._run = writer, run
+    def __init__(self, writer: StreamWriter | Callable[[], StreamWriter], run: Runner) -> None:
+        """`writer` may be a function that makes it: then it is made when the recorder is entered."""
+        self._make: Callable[[], StreamWriter] | None = None
+        if isinstance(writer, StreamWriter):
+            self._writer = writer
+        else:
+            self._make = writer
+        self._run = run
         self._lock = asyncio.Lock()
         self._heartbeat: AsyncHeartbeat | None = None
 
+    def _start(self) -> None:
+        if self._make is not None:
+            self._writer = self._make()
+        self._writer.start()
+
     async def __aenter__(self) -> Self:
         try:
-            await uninterrupted(self._run(self._writer.start))
+            await uninterrupted(self._run(self._start))
         except asyncio.CancelledError as error:
             await uninterrupted(self._end(error))  # nothing else will: the body of the `with` statement is not entered
             raise
@@ -548,6 +560,20 @@ async def on_conversation(
 ) -> T:
     """The same for what a function makes of the blocking conversation behind this one."""
     return await conversation._call(function, conversation._sync, *args, **kwargs)
+
+
+def recorder_on(face: AsyncStore | AsyncConversation, make: Callable[[Any], Recorder]) -> AsyncRecorder:
+    """Return a recorder that a function makes of the blocking store or conversation behind this one.
+
+    It is made when it is entered, in one go with its start: what else the function does costs no switch of its own
+    between the event loop and a worker thread, and is not interrupted.
+    """
+    return AsyncRecorder(lambda: make(face._sync)._writer, face._call)
+
+
+def conversation_on(store: AsyncStore, conversation: Conversation) -> AsyncConversation:
+    """Return the asyncio face of a conversation that a function has opened in the blocking store behind this one."""
+    return AsyncConversation(conversation, store._call)
 
 
 async def in_transaction(

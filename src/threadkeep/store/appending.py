@@ -90,7 +90,8 @@ def write_items(
 ) -> T:
     """Run work that writes these items; once their media are in the blob store, if there is one."""
     if scope.blobs is not None and any(record.media for record in records):
-        return write_placed(transactions, scope, scope.blobs, records, work, is_repeatable=is_repeatable)
+        media = (piece for record in records for piece in record.media)
+        return write_placed(transactions, scope, scope.blobs, media, work, is_repeatable=is_repeatable)
     return transactions.write(work, is_repeatable=is_repeatable, at_once=at_once)
 
 

@@ -133,6 +133,7 @@ class Batches:
 
     def collect_media(self, *, is_strict: bool = False) -> None:
         """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.change(collecting.find_uploads, collecting.forget_uploads, "uploads")
         self.change(collecting.find_unused, collecting.remove_unused, "media")
         count, scope = 0, Scope(self._tenant, blobs=self._blobs)
         while found := self.find(collecting.find_unused_objects, limit=FOUND):

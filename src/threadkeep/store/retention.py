@@ -75,6 +75,7 @@ _BESIDE: Final[tuple[tuple[Find, Change, str], ...]] = (
     (anonymizing.find_feedback, anonymizing.delete_feedback, "feedback"),
     (anonymizing.find_reads, anonymizing.delete_reads, "marks"),
     (api_keys.find_keys, api_keys.delete_keys, "keys"),
+    (collecting.find_uploads, collecting.forget_uploads, "uploads"),
     (anonymizing.find_approvals, anonymizing.anonymize_approvals, "decisions"),
 )
 

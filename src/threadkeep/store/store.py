@@ -46,7 +46,7 @@ from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.engines import command_url, engine_for, host_connection
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
-from threadkeep.store.media import rows as media_rows
+from threadkeep.store.media import by_hash
 from threadkeep.store.media.stores import blob_store
 from threadkeep.store.moving import backup, copying, exporting, restoring
 from threadkeep.store.prices import PriceBook
@@ -366,10 +366,18 @@ class Store:
 
         Raises:
             InvalidOption: `hash` is neither.
-            NotFound: no conversation of this store has such media.
+            NotFound: neither a conversation nor an upload of this store has such media.
             DamagedRow: their object in the blob store is missing or has changed.
         """
-        return media_rows.get_media(self._transactions, self._scope, hash)
+        return by_hash.get_media(self._transactions, self._scope, hash)
+
+    def upload_media(self, content: bytes, media_type: str | None = None) -> tk.UploadedMedia:
+        """Store bytes that an item is to have later, for a day; `media` returns them to the user of this store only.
+
+        Raises:
+            InvalidOption, TooLarge: an argument cannot be used, or the database takes no value of this size.
+        """
+        return by_hash.upload_media(self._transactions, self._new_scope, content, media_type)
 
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
@@ -382,9 +390,8 @@ class Store:
             NotFound: this store has no conversation with that id.
         """
         original, scope = self._open(id, is_current=True), self._scope
-        properties = Conversation(original).properties
-        copied = importing.copied_conversation(original, properties, info, scope, idempotency_key)
-        return self._create(copied, scope)
+        copy = importing.copied_conversation(original, Conversation(original).properties, info, scope, idempotency_key)
+        return self._create(copy, scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
         """Delete a conversation. It disappears at once; its rows are then removed in batches. Its ledger rows are kept.
@@ -509,7 +516,7 @@ class Store:
         if self._has_tenants and other._has_tenants:
             self._root.open()
             other._root.open()
-            ours, theirs = (self._transactions, self._blobs), (other._transactions, other._blobs)
+            ours, theirs = (self._transactions, self._resources.blobs), (other._transactions, other._resources.blobs)
             return copying.copy_tenants(ours, theirs, progress)
         source = exporting.Source(self._transactions, self._scope)
         return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
@@ -721,17 +728,12 @@ class Store:
             Conflict: new conversations were created for it during the deletion.
         """
         self._check_tenants()
-        tenant = tenants.get_tenant(self._transactions, name)
-        tenants.delete_tenant(self._transactions, tenant, self._resources)
+        tenants.delete_tenant(self._transactions, tenants.get_tenant(self._transactions, name), self._resources)
 
     @property
     def keys(self) -> tk.ApiKeys:
         """The keys of the server's API, of this store's tenant and user; with tenants, those of all of them."""
         return api_keys.ApiKeys(self._transactions, self._get_scope, all_tenants=self._has_tenants)
-
-    @property
-    def _blobs(self) -> tk.blobs.BlobStore | None:
-        return self._resources.blobs
 
     @property
     def _scope(self) -> Scope:
@@ -746,10 +748,8 @@ class Store:
     def _get_scope(self, *, create: bool) -> Scope:
         if self._has_tenants:
             raise self._needs_tenant()
-        tenant = self._tenant
-        if tenant is None:
-            tenant = self._root.default_tenant(self._transactions, create=create)
-        return Scope(tenant, self._user, self._blobs)
+        tenant = self._root.default_tenant(self._transactions, create=create) if self._tenant is None else self._tenant
+        return Scope(tenant, self._user, self._resources.blobs)
 
     @property
     def _searched_scope(self) -> Scope:

@@ -25,7 +25,7 @@ ROUNDS: Final = 10  # attempts to delete a tenant while conversations are being 
 # What is not removed with conversations; children first
 _TABLES: Final = (
     tables.usage_daily_models, tables.usage_daily, tables.usage_days, tables.tool_sets, tables.tool_definitions,
-    tables.configs, tables.blobs, tables.api_keys,
+    tables.configs, tables.uploads, tables.blobs, tables.api_keys,
 )  # fmt: skip
 NO_TENANT: Final = 0  # the id of none: nothing is stored for it
 

@@ -64,7 +64,8 @@ class CompiledStatement:
             for index, name in enumerate(self.names)
             if (processor := processors[name]) is not None and name not in self._constants
         ]
-        self._places: list[tuple[int, str]] | None = None  # where `bind_rows` finds each value
+        # where `bind_rows` finds each value, and what it passes through
+        self._places: list[tuple[int, str, Processor | None]] | None = None
 
     def bind(self, parameters: Parameters) -> Any:
         """The parameters as the driver takes them; a missing one is NULL."""
@@ -86,9 +87,14 @@ class CompiledStatement:
     def bind_rows(self, sources: Mapping[str, tuple[int, str]], shared: Parameters, rows: Sequence[Parameters]) -> Any:
         """The same of several rows and of what these share; `sources` as in `RowsStatement`."""
         if self._places is None:
-            self._places = [sources.get(name, (-1, name)) for name in self.names]
+            processors = {self.names[index]: processor for index, processor in self._processors}
+            self._places = [(*sources.get(name, (-1, name)), processors.get(name)) for name in self.names]
         get = [row.get for row in (*rows, {**self._constants, **shared})]  # the last one is number -1
-        return self._processed([get[number](key) for number, key in self._places])
+        values = [
+            get[number](key) if processor is None else processor(get[number](key))  # bind processors take None, too
+            for number, key, processor in self._places
+        ]
+        return tuple(values) if self.is_positional else dict(zip(self.names, values, strict=True))
 
     def bind_many(self, rows: Sequence[Parameters]) -> list[Any]:
         """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""

@@ -105,7 +105,8 @@ class _CursorExecutor:
     def run(
         self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
     ) -> Any:
-        cursor = connection.connection.cursor()
+        pooled: Any = connection.connection
+        cursor = pooled.dbapi_connection.cursor()
         try:
             (cursor.executemany if many else cursor.execute)(text, arguments)
             return cursor.rowcount if rows is None else cursor.fetchall()

@@ -24,7 +24,7 @@ from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items
+from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items, uploads
 from threadkeep.db.tables.items import MARKS
 from threadkeep.db.types import MYSQL
 
@@ -317,7 +317,10 @@ def places_of(dialect: str) -> Select[Any]:
 
 @cache
 def media_of(*, scoped: bool) -> Select[Any]:
-    """The media of a hash, if an item has them that a branch of a visible conversation has."""
+    """The media of a hash, if an item has them that a branch of a visible conversation has, or as somebody's upload.
+
+    `uploaded_type` is what was said with the upload. Uploads count until they expire, in a scoped store its user's.
+    """
     link, item, owner = item_blobs.c, items.c, conversations.c
     is_item = and_(
         item.tenant_id == link.tenant_id, item.conversation_id == link.conversation_id, item.position == link.position
@@ -325,9 +328,13 @@ def media_of(*, scoped: bool) -> Select[Any]:
     is_owner = and_(owner.tenant_id == link.tenant_id, owner.id == link.conversation_id)
     used = item_blobs.join(items, is_item).join(conversations, is_owner)
     is_used = select(link.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"), item.branch >= 0)
-    table = blobs.c
-    return select(table.hash, table.media_type, table.size, *_CONTENT).where(
-        *of_tenant(blobs, hash="hash"), is_used.where(*visible(scoped=scoped)).exists()
+    of_user = {"user_id": "user"} if scoped else {}
+    are_uploads = [*of_tenant(uploads, hash="hash", **of_user), uploads.c.expires_at > bindparam("now")]
+    uploaded_type = select(uploads.c.media_type).where(*are_uploads).order_by(uploads.c.user_id).limit(1)
+    is_uploaded = select(uploads.c.hash).where(*are_uploads).exists()
+    columns = (blobs.c.hash, blobs.c.media_type, uploaded_type.scalar_subquery().label("uploaded_type"), blobs.c.size)
+    return select(*columns, *_CONTENT).where(
+        *of_tenant(blobs, hash="hash"), or_(is_uploaded, is_used.where(*visible(scoped=scoped)).exists())
     )
 
 

@@ -75,16 +75,26 @@ items: Final = table(
     partial_index("marks", MARKS, "tenant_id", "conversation_id", "type", "role"),
 )
 
-# Base64 media of a conversation's items, decoded, once per content.
+# Base64 media of items, decoded, and what was uploaded, once per content.
 blobs: Final = table(
     "blobs",
     key("hash", Hash(32)),
     optional("content", BigBinary),  # NULL when it is kept elsewhere
     optional("location", Identifier),  # the name under which it is kept elsewhere
-    optional("media_type", Identifier),  # as the first item said that has it
+    optional("media_type", Identifier),  # as was said when it was first stored
     column("size", BigInteger),  # in bytes
     column("created_at", UtcDateTime),
     references("tenants", tenant_id="id"),
+)
+
+# Media that users have uploaded, and may refer to for some time.
+uploads: Final = table(
+    "uploads",
+    key("hash", Hash(32)),
+    key("user_id", Identifier),  # '' for nobody in particular
+    optional("media_type", Identifier),  # as this user said
+    column("expires_at", UtcDateTime),
+    references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
 )
 
 # Where in an item's text a blob belongs, in bytes from the start of the text as stored.

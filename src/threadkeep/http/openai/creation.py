@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from itertools import count
@@ -24,6 +24,7 @@ from threadkeep.domain.objects import body_object as parsed
 from threadkeep.domain.objects import event_text
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Loss, Rendered, Repair
+from threadkeep.domain.session import Session
 from threadkeep.errors import LossError, NotFound
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
@@ -35,9 +36,11 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key, required
 from threadkeep.http.service import Call, Service, open_conversation
 from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, on_conversation
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, conversation_on, recorder_on
+from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.streaming.background import BackgroundFeed
+from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.web.names import own_key
 
 logger = logging.getLogger(__name__)
@@ -98,19 +101,19 @@ async def create(call: Call) -> Response:
     if upstream is None:
         problem = f"The model '{wanted.model}' does not exist."
         raise Problem(404, problem, param="model", code="model_not_found")
-    asked = await _with_input(call, body, wanted)
+    said = await _Input.of(call, body, wanted)
+    run = Run(call, upstream, wanted, said.place or call.store, said.say)
     try:
-        rendered = await rendered_for(call, asked.conversation, upstream)
-        events = answer_events(Run(call, asked.conversation, rendered, upstream, wanted))
+        events = answer_events(run)
         with call.service.waiting():
             first = await anext(events)  # raises what went wrong before there was anything to send
     except UpstreamError as error:
-        await asked.take_back(call)
+        await said.take_back(call)
         raise refused(error) from error
     except Exception:  # also of a function that an application has as its upstream
-        await asked.take_back(call)
+        await said.take_back(call)
         raise
-    headers = loss_headers(rendered)
+    headers = loss_headers(run.rendered)
     if wanted.is_background:
         call.service.in_background(drained(events))
         if not wanted.is_stream:
@@ -127,57 +130,64 @@ async def create(call: Call) -> Response:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A conversation with the input of a request.
+class _Input:
+    """What a request says, and what was stored of it.
 
     Attributes:
-        conversation: the conversation, on the branch that goes on.
-        is_new: whether the request made it.
-        has_key: whether a repeated request finds what was stored, and stores nothing again.
-        added: the positions of the input.
+        session: the settings of the request.
+        content: a text, or items.
+        key: under which a repeated request finds what was stored, and stores nothing again.
+        place: the conversation, on the branch that goes on; None for a new one.
+        stored: the conversation in which it was said.
+        added: the positions of the input there.
     """
 
-    conversation: AsyncConversation
-    is_new: bool
-    has_key: bool
+    session: Session
+    content: Any
+    key: str | None
+    place: AsyncConversation | None
+    user_id: str | None
+    stored: Conversation | None = None
     added: list[int] = field(default_factory=list)
+
+    @classmethod
+    async def of(cls, call: Call, body: Mapping[str, Any], wanted: Wanted) -> _Input:
+        """Read a request's body, and open the conversation that it goes on with."""
+        session = get_format("open_responses").parse_request({**_settings(body), "input": []})
+        given, key, place = body.get("input"), idempotency_key(call.request), None
+        content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
+        if wanted.conversation_id is not None:
+            place = await open_conversation(call, wanted.conversation_id)
+        elif wanted.previous_response_id is not None:
+            place = await _after(call, wanted.previous_response_id, key)
+        return cls(session, content, None if key is None else f"{key}:input", place, call.user_id)
+
+    def say(self, face: Any) -> Conversation:
+        """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
+        if self.place is None:
+            key = own_key(self.key, self.user_id)
+            settings: Any = self.session.settings
+            self.stored = face.create_conversation(
+                input=self.content or None, tools=self.session.tools, idempotency_key=key, **settings
+            )
+            return self.stored
+        conversation: Conversation = face
+        self.stored = conversation
+        configure(conversation, self.session)
+        if isinstance(self.content, str):
+            self.added.append(conversation.user(self.content, idempotency_key=self.key).position)
+        elif self.content:
+            self.added += [item.position for item in conversation.add_items(self.content, idempotency_key=self.key)]
+        return conversation
 
     async def take_back(self, call: Call) -> None:
         """Remove the input, to which there is no answer: clients repeat the request, as if nothing had been stored."""
-        if self.has_key:
+        if self.key is not None or self.stored is None:
             return
-        if self.is_new:
-            await call.store.delete_conversation(self.conversation.id)
+        if self.place is None:
+            await call.store.delete_conversation(self.stored.id)
         for position in reversed(self.added):
-            await self.conversation.remove_item(position, purge=True)
-
-
-async def _with_input(call: Call, body: Mapping[str, Any], wanted: Wanted) -> _Asked:
-    """The conversation that the request goes on with, or a new one; with its settings and input."""
-    session = get_format("open_responses").parse_request({**_settings(body), "input": []})
-    given = body.get("input")
-    content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
-    key = idempotency_key(call.request)
-    input_key = None if key is None else f"{key}:input"
-    if wanted.conversation_id is None and wanted.previous_response_id is None:
-        made = await call.store.create_conversation(
-            input=content or None,
-            tools=session.tools,
-            idempotency_key=own_key(input_key, call.user_id),
-            **session.settings,
-        )
-        return _Asked(made, is_new=True, has_key=key is not None)
-    if wanted.conversation_id is not None:
-        conversation = await open_conversation(call, wanted.conversation_id)
-    else:
-        conversation = await _after(call, str(wanted.previous_response_id), key)
-    await on_conversation(conversation, configure, session)
-    asked = _Asked(conversation, is_new=False, has_key=key is not None)
-    if isinstance(content, str):
-        asked.added.append((await conversation.user(content, idempotency_key=input_key)).position)
-    elif content:
-        asked.added += [item.position for item in await conversation.add_items(content, idempotency_key=input_key)]
-    return asked
+            await conversation_on(call.store, self.stored).remove_item(position, purge=True)
 
 
 def _settings(body: Mapping[str, Any]) -> JsonObject:
@@ -193,16 +203,6 @@ async def _after(call: Call, previous: str, key: str | None) -> AsyncConversatio
     return await found.conversation.fork(at=end, idempotency_key=None if key is None else f"{key}:fork")
 
 
-async def rendered_for(call: Call, conversation: AsyncConversation, upstream: Upstream) -> Rendered:
-    """Return the request that the history makes for an upstream; Problem for losses, where none is allowed."""
-    is_strict = call.request.headers.get(STRICT, "").lower() in ("1", "true")
-    try:
-        return await conversation.render(upstream.format, strict=is_strict)
-    except LossError as error:
-        first = next(iter([*error.losses, *error.repairs]), None)
-        raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
-
-
 def loss_headers(rendered: Rendered) -> dict[str, str]:
     """Return the header that names what the upstream could not be told."""
     reports: list[Loss | Repair] = [*rendered.losses]
@@ -216,15 +216,50 @@ def loss_headers(rendered: Rendered) -> dict[str, str]:
 # What is answered
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
-    """One answer: who asked, of what, and whom."""
+    """One answer: who asked, whom, and where.
+
+    Attributes:
+        call, upstream, wanted: who asked, whom, and what for.
+        face: the conversation, or for a new one the store.
+        say: says what comes with the request, in the blocking one behind `face`, and returns the conversation.
+        conversation, rendered: the conversation, and the request that its history makes, once the answer has begun.
+    """
 
     call: Call
-    conversation: AsyncConversation
-    rendered: Rendered
     upstream: Upstream
     wanted: Wanted
+    face: AsyncStore | AsyncConversation
+    say: Callable[[Any], Conversation]
+    conversation: AsyncConversation = field(init=False)
+    rendered: Rendered = field(init=False)
+
+    def recorder(self, number: int) -> AsyncRecorder:
+        """Return a recorder of an attempt; entering the first one says what comes with the request, and renders."""
+        key = idempotency_key(self.call.request)
+        options: Any = {
+            "provider": self.upstream.name, "idempotency_key": None if key is None else f"{key}:response:{number}",
+        }  # fmt: skip
+        if number:
+            return self.conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
+
+        def begin(face: Any) -> Recorder:
+            conversation = self.say(face)
+            self.conversation = conversation_on(self.call.store, conversation)
+            self.rendered = self._rendered(conversation)
+            return conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
+
+        return recorder_on(self.face, begin)
+
+    def _rendered(self, conversation: Conversation) -> Rendered:
+        """The request that the history makes; Problem for losses, where none is allowed."""
+        is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
+        try:
+            return conversation.render(self.upstream.format, strict=is_strict)
+        except LossError as error:
+            first = next(iter([*error.losses, *error.repairs]), None)
+            raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
 
     def beginning(self, recorder: AsyncRecorder) -> JsonObject:
         """The response before any output."""
@@ -285,14 +320,8 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
 
 async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
     """A recorder that has begun; with a key, of the first attempt that was not refused."""
-    key = idempotency_key(run.call.request)
     for attempt in count():
-        recorder = run.conversation.stream_response(
-            run.upstream.format,
-            rendered=run.rendered,
-            provider=run.upstream.name,
-            idempotency_key=None if key is None else f"{key}:response:{attempt}",
-        )
+        recorder = run.recorder(attempt)
         await stack.enter_async_context(recorder)
         if not recorder.replayed or await _is_answered(run, recorder.number or 0):
             break

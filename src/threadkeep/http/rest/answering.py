@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.creation import Run, Wanted, answer_events, loss_headers, refused, rendered_for
+from threadkeep.http.openai.creation import Run, Wanted, answer_events, loss_headers, refused
 from threadkeep.http.openai.responses import Found, find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.rest.models import Asking
@@ -25,6 +26,7 @@ from threadkeep.http.rest.objects import message_view
 from threadkeep.http.service import Call
 from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
 from threadkeep.store.aio import AsyncConversation, partial_response
+from threadkeep.store.conversation import Conversation
 
 POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
 END: Final = "end"  # the number of the last event
@@ -77,11 +79,9 @@ async def answer(call: Call, asked: Asked) -> Response:
     """Have the model answer; return its response, a stream, or a response that is in progress."""
     conversation, (upstream, model) = asked.conversation, asked.upstream
     try:
-        if model != conversation.model:
-            await conversation.update(model=model)
-        rendered = await rendered_for(call, conversation, upstream)
         wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
-        events = answer_events(Run(call, conversation, rendered, upstream, wanted))
+        run = Run(call, upstream, wanted, conversation, partial(_with_model, model=model))
+        events = answer_events(run)
         with call.service.waiting():
             first = await anext(events)
     except UpstreamError as error:
@@ -92,7 +92,7 @@ async def answer(call: Call, asked: Asked) -> Response:
         raise
     live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
     call.service.in_background(_pumped(events, live))
-    turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(rendered)
+    turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
     if asked.body.background and not asked.body.stream:
         return JsonAnswer(turn, 202, headers)
     if asked.body.stream:
@@ -101,6 +101,12 @@ async def answer(call: Call, asked: Asked) -> Response:
     while (event := await live.get()) is not None:
         last = event
     return JsonAnswer({**turn, "response": last["response"]}, 201, headers)
+
+
+def _with_model(conversation: Conversation, model: str) -> Conversation:
+    if model != conversation.model:
+        conversation.update(model=model)
+    return conversation
 
 
 async def _pumped(events: AsyncGenerator[JsonObject], live: asyncio.Queue[JsonObject | None]) -> None:

@@ -13,6 +13,7 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
 from threadkeep.http.rest.answering import Asked, answer, stored_turn, upstream_of
 from threadkeep.http.rest.bodies import read_body, seconds
+from threadkeep.http.rest.media import has_media, with_media
 from threadkeep.http.rest.models import (
     ActiveBranch,
     EditedMessage,
@@ -64,8 +65,10 @@ async def create(call: Call) -> Response:
     key = idempotency_key(call.request)
     options: dict[str, Any] = {"expected_head": expected_head(call.request), "on_conflict": "raise"}
     item = await conversation.user(
-        body.content, idempotency_key=None if key is None else f"{key}:input", **options
+        await with_media(call, body.content), idempotency_key=None if key is None else f"{key}:input", **options
     )  # fmt: skip
+    if has_media(body.content):
+        item = await conversation.get_item(item.position, media="reference")
     if upstream is None:
         return JsonAnswer(stored_turn(conversation, item), 201)
 
@@ -83,10 +86,10 @@ async def edit(call: Call) -> Response:
     upstream = upstream_of(call, conversation, body) if body.answer else None
     key = idempotency_key(call.request)
     edited = await conversation.edit(
-        call.request.path_params["item_id"], body.content,
+        call.request.path_params["item_id"], await with_media(call, body.content),
         idempotency_key=None if key is None else f"{key}:input",
     )  # fmt: skip
-    item = await edited.get_item(edited.head)
+    item = await edited.get_item(edited.head, media="reference")
     if upstream is None:
         return JsonAnswer(stored_turn(edited, item), 201)
     return await answer(call, Asked(edited, upstream, body, item, _back_to(conversation, key)))

@@ -51,7 +51,9 @@ class Asking(Body):
 class NewMessage(Asking):
     """A message of the user, and whether the model answers it."""
 
-    content: Content = Field(description="Text, or content parts as in the Responses API.")
+    content: Content = Field(
+        description="Text, or content parts as in the Responses API, where the id of media can stand for a data URL."
+    )
     answer: bool = Field(default=True, description="Whether the model answers.")
 
 
@@ -276,6 +278,17 @@ class Seen(BaseModel):
     object: Literal["seen"]
     user_id: str
     position: int
+
+
+class UploadedMedia(BaseModel):
+    """An image or file that messages can have: its `id` stands for it, in the place of a data URL."""
+
+    id: str
+    object: Literal["media"]
+    media_type: str | None = Field(description="As the request said, else a guess; null if unknown.")
+    size: int = Field(description="In bytes.")
+    url: str = Field(description="The path where it is downloaded.")
+    expires_at: int = Field(description="Seconds since 1970. What a message has by then stays.")
 
 
 class Deleted(BaseModel):

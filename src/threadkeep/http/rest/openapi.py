@@ -61,6 +61,9 @@ def _described(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     if operation.body is not None:
         content = {"application/json": {"schema": _schema(operation.body, schemas, "validation")}}
         found["requestBody"] = {"required": True, "content": content}
+    if operation.takes_bytes:
+        content = {"*/*": {"schema": {"type": "string", "format": "binary", "minLength": 1}}}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 

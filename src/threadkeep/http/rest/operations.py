@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from threadkeep.http.rest import answering, conversations, messages, models, reports, responses
+from threadkeep.http.rest import answering, conversations, media, messages, models, reports, responses
 from threadkeep.http.service import Handler
 from threadkeep.web.owners import Scope
 
@@ -43,6 +43,7 @@ class Operation:
         parameters: of the query, and headers.
         media_type: of an answer that is not JSON, or can be a stream.
         others: further statuses with the same body as `answer` (or none, for 204).
+        takes_bytes: its body is an image or file.
     """
 
     method: str
@@ -55,6 +56,7 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     media_type: str | None = None
     others: tuple[int, ...] = ()
+    takes_bytes: bool = False
 
 
 _TEXT: Final = {"type": "string"}
@@ -137,5 +139,6 @@ OPERATIONS: Final = (
               parameters=(Parameter("by", _TEXT, "Columns with commas: hour, day, week, month, model, provider, "
                                     "format, user_id, conversation_id, status, tool_set, response."),
                           *_PERIOD, Parameter("tz", {"type": "string", "default": "UTC"}, "Time zone of days."))),
-    Operation("GET", "/media/{hash}", "read", reports.media, 200, None, media_type="application/octet-stream"),
+    Operation("POST", "/media", "write", media.upload, 201, models.UploadedMedia, takes_bytes=True),
+    Operation("GET", "/media/{hash}", "read", media.download, 200, None, media_type="application/octet-stream"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Search, usage and media."""
+"""Search and usage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from threadkeep.http.rest.bodies import seconds
 from threadkeep.http.rest.objects import plain_list
 from threadkeep.http.service import Call
 
-_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # what browsers may show as it is
 _SUMS: Final = (
     "attempts", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
 )  # fmt: skip
@@ -74,16 +73,3 @@ def _moment(call: Call, name: str) -> date | datetime | None:
             continue
     problem = f"{name} must be a date, or a time with its zone, in ISO 8601."
     raise Problem(400, problem, param=name, code="invalid_value")
-
-
-async def media(call: Call) -> Response:
-    """Download an image or file by the reference that an item has in its place."""
-    found = await call.store.media(call.request.path_params["hash"])
-    headers = {
-        "x-content-type-options": "nosniff", "cache-control": "private, max-age=31536000, immutable",
-        "content-security-policy": "default-src 'none'; sandbox",
-    }  # fmt: skip
-    kind = found.media_type if found.media_type in _INLINE else "application/octet-stream"
-    if kind not in _INLINE:
-        headers["content-disposition"] = "attachment"
-    return Response(found.content, headers=headers, media_type=kind)

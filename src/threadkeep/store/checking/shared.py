@@ -9,14 +9,14 @@ from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import ForeignKeyConstraint, Table, and_, select
+from sqlalchemy import ForeignKeyConstraint, Table, select
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import DamagedRow
 from threadkeep.store.checking.findings import Findings
-from threadkeep.store.media.collecting import collect_these_media, hash_set_aside
+from threadkeep.store.media.collecting import collect_these_media, hash_set_aside, is_used
 from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.contents import SHARED, pages
 from threadkeep.store.moving.records import Row
@@ -124,13 +124,12 @@ def _check_blob(findings: Findings, row: Row) -> None:
 
 
 def check_unused(findings: Findings) -> None:
-    """Find media that no item has, unless somebody is deleting conversations just now."""
-    blob, link, row = tables.blobs.c, tables.item_blobs.c, tables.conversations.c
+    """Find media that neither an item nor an upload has, unless somebody is deleting conversations just now."""
+    blob, row = tables.blobs.c, tables.conversations.c
     deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == DELETED).limit(1)
     if findings.connection.execute(deleted).first() is not None:
         return
-    used = select(link.hash).where(and_(link.tenant_id == blob.tenant_id, link.hash == blob.hash))
-    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~used.exists())
+    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~is_used())
     for found in findings.connection.execute(statement).all():
         hash_, location = bytes(found.hash), found.location
         if location is None or hash_set_aside(location) != hash_:

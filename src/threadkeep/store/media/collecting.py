@@ -1,4 +1,4 @@
-"""Removing media that no item refers to any more: their rows, and after these their objects in the blob store.
+"""Removing media that no item or upload has any more: their rows, and after these their objects in the blob store.
 
 A row that names an object is first set aside: it gets a hash that nothing can refer to. It is deleted when the object
 is gone. So what is interrupted, or has to wait for a store with `blobs` or for the COMMIT of the caller, is found
@@ -8,13 +8,14 @@ again, and who stores the same media meanwhile makes a row and an object of its 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, or_, select, update
 
-from threadkeep.db.tables import blobs, item_blobs
+from threadkeep.db.tables import blobs, item_blobs, uploads
 from threadkeep.store.media.placing import remove_objects
 from threadkeep.store.pacing import Done, Pace
 from threadkeep.store.refs import Scope
@@ -33,6 +34,24 @@ def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequenc
     """Remove those of some media in rows that are not used any more, one after another: they may be large."""
     statement = delete(blobs).where(*_unused(tenant), blobs.c.location.is_(None))
     return pace.change(keys, lambda some: connection.execute(statement.where(blobs.c.hash.in_(some))).rowcount, size=1)
+
+
+def find_uploads(connection: Connection, tenant: int, limit: int, user: str | None = None) -> Sequence[bytes]:
+    """Return the hashes of uploads that have expired, or of all of a user."""
+    statement = select(uploads.c.hash).where(uploads.c.tenant_id == tenant, _is_over(user)).limit(limit)
+    return connection.execute(statement).scalars().all()
+
+
+def forget_uploads(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], user: str | None = None
+) -> Done:
+    """Forget those of some uploads that have expired, or are of a user: only items keep their media then."""
+    statement = delete(uploads).where(uploads.c.tenant_id == tenant, _is_over(user))
+    return pace.change(keys, lambda some: connection.execute(statement.where(uploads.c.hash.in_(some))).rowcount)
+
+
+def _is_over(user: str | None) -> ColumnElement[bool]:
+    return uploads.c.expires_at <= datetime.now(UTC) if user is None else uploads.c.user_id == user
 
 
 def find_unused_objects(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
@@ -82,10 +101,16 @@ def _set_aside(connection: Connection, tenant: int, conditions: Sequence[ColumnE
 
 
 def _unused(tenant: int) -> list[Any]:
-    user = select(item_blobs.c.hash).where(
-        item_blobs.c.tenant_id == blobs.c.tenant_id, item_blobs.c.hash == blobs.c.hash
+    return [blobs.c.tenant_id == tenant, ~is_used()]
+
+
+def is_used() -> ColumnElement[bool]:
+    """The condition for rows of media that an item refers to, or that were uploaded and have not been collected."""
+    users = (
+        select(table.c.hash).where(table.c.tenant_id == blobs.c.tenant_id, table.c.hash == blobs.c.hash).exists()
+        for table in (item_blobs, uploads)
     )
-    return [blobs.c.tenant_id == tenant, ~user.exists()]
+    return or_(*users)
 
 
 def hash_set_aside(location: str) -> bytes:

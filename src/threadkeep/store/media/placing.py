@@ -16,7 +16,6 @@ from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db.queries.items import places_of
 from threadkeep.store.connections import run_blocking
-from threadkeep.store.item_rows import ItemRecord
 from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.refs import Scope
@@ -31,16 +30,15 @@ def write_placed(
     transactions: Transactions,
     scope: Scope,
     store: BlobStore,
-    records: Sequence[ItemRecord],
+    media: Iterable[MediaPiece],
     work: Callable[[Connection], T],
     *,
     is_repeatable: bool,
 ) -> T:
-    """Run work that writes these items, once their media are in the blob store."""
+    """Run work that writes the rows of these media, once they are in the blob store."""
     found: dict[bytes, MediaPiece] = {}
-    for record in records:
-        for piece in record.media:
-            found.setdefault(piece.hash, piece)
+    for piece in media:
+        found.setdefault(piece.hash, piece)
     pieces = list(found.values())
 
     def attempt(connection: Connection) -> T:

@@ -11,16 +11,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, insert
 
 from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.queries.items import blobs_of, contents_of, media_of, places_of, references_of
+from threadkeep.db.queries.items import blobs_of, contents_of, places_of, references_of
 from threadkeep.db.tables import blobs, item_blobs
-from threadkeep.domain.media import Media, media_hash
-from threadkeep.errors import DamagedRow, InvalidOption, NotFound
+from threadkeep.errors import DamagedRow, InvalidOption
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.connections import run_blocking
 from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.refs import ConversationRef, Scope
-from threadkeep.store.transactions import Transactions
 
 _AT_ONCE: Final = 8  # objects that are read at the same time
 
@@ -84,18 +82,6 @@ def read_contents(connection: Connection, scope: Scope, hashes: Sequence[bytes])
     rows = connection.execute(contents_of(), {"tenant": scope.tenant, "hashes": sorted(hashes)}).all()
     objects = read_objects(scope.blobs, rows)
     return {bytes(row.hash): content_of(row, objects) for row in rows}
-
-
-def get_media(transactions: Transactions, scope: Scope, name: str) -> Media:
-    """The media with that hash, if an item of a conversation of this scope has them; see `Store.media`."""
-    hash_ = media_hash(name)
-    statement, parameters = media_of(scoped=scope.user is not None), scope.parameters(hash=hash_)
-    row = transactions.read_any(lambda connection: connection.execute(statement, parameters).one_or_none())
-    if row is None:
-        hint = "Check the hash, and that the store has the right database, tenant and user."
-        raise NotFound(f"No conversation has media with the hash {hash_.hex()}.", hint=hint)
-    content = content_of(row, read_objects(scope.blobs, [row]))
-    return Media(content, row.media_type, row.size, hash_.hex())
 
 
 def read_objects(store: BlobStore | None, rows: Sequence[Any]) -> dict[str, bytes | None]:

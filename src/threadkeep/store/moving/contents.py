@@ -24,12 +24,13 @@ from threadkeep.store.transactions import HostTransactions, Transactions
 
 BATCH: Final = 200  # rows read at once
 
-# Tables of conversations that are not carried: they are made again, or mean something in one database only
+# Tables that are not carried: they are made again, or mean something in one database only
 LEFT_BEHIND: Final = {
     "api_keys": "a key opens the database that it was made for, and no other",
     "search_documents": "the index is made again, by the first search",
     "context_caches": "a cache at a provider belongs to whoever deletes it there",
     "changes": "the feed tells what happened in one database",
+    "uploads": "an upload is for a message that is about to be written",
     "usage_records": "the ledger is carried by itself: it outlives conversations",
 }
 # Columns that are not carried: derived, a secret of a process, or of where a blob is kept

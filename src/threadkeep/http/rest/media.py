@@ -1,0 +1,91 @@
+"""Images and files: uploaded before the message that has them, and downloaded by the reference in their place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, REFERENCE, data_url, media_type_of
+from threadkeep.errors import InvalidOption, NotFound
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.problems import Problem
+from threadkeep.http.requests import body_bytes
+from threadkeep.http.rest.bodies import seconds
+from threadkeep.http.rest.models import Content
+from threadkeep.http.service import Call
+
+_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # what browsers may show as it is
+_KEYS: Final = ("image_url", "file_data", "video_url")  # of parts, which have data URLs
+_FORM: Final = "application/x-www-form-urlencoded"  # what curl and others say when they are not told
+
+
+async def upload(call: Call) -> Response:
+    """Upload an image or file, as the body of the request; its `Content-Type` is that of the file."""
+    stated = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if stated == "multipart/form-data":
+        problem = "The body must be the file itself, not a form."
+        raise Problem(400, problem, param="Content-Type", code="invalid_value")
+    content = await body_bytes(call.request, call.service.max_body_bytes)
+    if not content:
+        raise Problem(400, "The body must be a file, and is empty.", code="invalid_value")
+    known = stated != _FORM and media_type_of(b"", [stated]) is not None
+    uploaded = await call.store.upload_media(content, stated if known else None)
+    answer = {
+        "id": uploaded.reference, "object": "media", "media_type": uploaded.media_type, "size": uploaded.size,
+        "url": f"{call.request.url.path}/{uploaded.hash}", "expires_at": seconds(uploaded.expires_at),
+    }  # fmt: skip
+    return JsonAnswer(answer, 201)
+
+
+async def download(call: Call) -> Response:
+    """Download an image or file by the reference that an item has in its place, or by the id of an upload."""
+    found = await call.store.media(call.request.path_params["hash"])
+    headers = {
+        "x-content-type-options": "nosniff", "cache-control": "private, max-age=31536000, immutable",
+        "content-security-policy": "default-src 'none'; sandbox",
+    }  # fmt: skip
+    kind = found.media_type if found.media_type in _INLINE else DEFAULT_MEDIA_TYPE
+    if kind not in _INLINE:
+        headers["content-disposition"] = "attachment"
+    return Response(found.content, headers=headers, media_type=kind)
+
+
+def has_media(content: Content) -> bool:
+    """Return whether a message has media, which its answer does not repeat."""
+    parts = [] if isinstance(content, str) else content
+    values = (part.get(key) for part in parts for key in _KEYS)
+    return any(isinstance(value, str) and value.startswith(("data:", REFERENCE)) for value in values)
+
+
+async def with_media(call: Call, content: Content) -> Content:
+    """Return the content of a message with media in the place of their references.
+
+    The caller must be able to download them. All of them together are limited as the body of a request is.
+    """
+    if isinstance(content, str):
+        return content
+    left, parts = call.service.max_body_bytes, []
+    known: dict[str, tuple[str, int]] = {}  # reference -> data URL, and how many bytes it stands for
+    for number, part in enumerate(content):
+        changes: JsonObject = {}
+        for key in _KEYS:
+            name = part.get(key)
+            if isinstance(name, str) and name.startswith(REFERENCE):
+                if name not in known:
+                    known[name] = await _data_url(call, name, f"content.{number}.{key}")
+                changes[key], size = known[name]
+                left -= size
+                if left < 0:
+                    raise Problem(413, "The media of the message are too large together.", code="request_too_large")
+        parts.append({**part, **changes})
+    return parts
+
+
+async def _data_url(call: Call, name: str, place: str) -> tuple[str, int]:
+    try:
+        found = await call.store.media(name)
+    except (NotFound, InvalidOption) as error:
+        raise Problem(400, f"{place}: there are no such media.", param=place, code="invalid_value") from error
+    return data_url(found.content, found.media_type or DEFAULT_MEDIA_TYPE), found.size
