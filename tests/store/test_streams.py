@@ -529,9 +529,12 @@ def test_a_late_recorder_that_nobody_ended_goes_on(conversation: Any, watching: 
     assert recorder.response.text == WORDS
 
 
-def test_feeding_renews_the_lease(conversation: Any, tables: Tables) -> None:
+def test_feeding_renews_the_lease(conversation: Any, tables: Tables, watching: Engine) -> None:
     recorder = left(conversation, a_stream(WORDS)[0], lease=9)
-    before = tables.rows("responses", "number")[0]["lease_until"]
+    before = tables.rows("responses", "number")[0]["lease_until"] - timedelta(seconds=1)  # as if a second had passed
+    with watching.begin() as connection:
+        begun = responses.c.conversation_id == conversation._handle.ref.key
+        connection.execute(responses.update().where(begun).values(lease_until=before))
     recorder.feed(a_stream(WORDS)[1])
     assert tables.rows("responses", "number")[0]["lease_until"] > before
     with pytest.raises(ResponseInProgress):
