@@ -253,7 +253,7 @@ def test_an_interrupted_run_ends_without_a_traceback(cli: Cli, stored: str) -> N
         for _ in range(100):  # a signal just before a blocking read is only seen after the next one
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
+                process.wait(5)
                 break
         assert process.returncode == 130
         assert process.stderr.read().strip() == b""

@@ -26,6 +26,7 @@ BETTER = [
     ("needle thread", "needle thread thread", "needle thread hay hay"),
     ("cafe", "Café café", "Café Kaffee"),
     ("café", "CAFE cafe", "Café cafes"),
+    ("istanbul", "İstanbul", "Ankara"),
     ("get", "get_weather get", "get_weather target"),
     ("ещё", "еще ещё", "ещё раз"),
     ("天气", "天气 天气", "天气 天空"),

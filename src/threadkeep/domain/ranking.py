@@ -16,6 +16,7 @@ from threadkeep.domain.searching import USUAL, Term, folded
 REPEATS: Final = 1.2  # how much the second, third … time counts: towards 1 + this
 BY_LENGTH: Final = 0.75  # how much of the length counts
 LENGTH: Final = 500  # characters of an ordinary text
+_DOTTED: Final = "\u0130"  # Turkish: the only letter that in lower case is two characters
 _BEFORE, _AFTER, _BETWEEN = r"(?<![^\W_]%s)", r"(?![^\W_])", r"[\W_]+"
 
 Pattern = re.Pattern[str]
@@ -29,10 +30,11 @@ def question_of(terms: Iterable[Term]) -> str:
 def score_of(text: str, question: str) -> float:
     """How well a text fits; more is better. Accents and cases are those of the text, or none."""
     plain, accented = _patterns(question)
-    lower = text.lower()
+    is_plain = text.isascii()
+    lower = (text if is_plain else text.replace(_DOTTED, "i")).lower()
     per_length = REPEATS * (1 - BY_LENGTH + BY_LENGTH * len(text) / LENGTH)
     score = 0.0
-    for pattern in plain if text.isascii() else accented:
+    for pattern in plain if is_plain else accented:
         count = len(pattern.findall(lower))
         score += count * (1 + REPEATS) / (count + per_length)
     return score
