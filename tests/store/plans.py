@@ -11,6 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from tests.store.watching import engine_of
+from threadkeep.db.queries.matches import SCORE
+from threadkeep.domain.ranking import score_of
 
 Statement = tuple[str, Any]
 
@@ -51,6 +53,8 @@ def foreign_reads(engine: Engine, statement: Statement, most: int) -> list[str]:
 def _sqlite(connection: Connection, statement: Statement, most: int) -> Iterator[str]:
     """Tables that are scanned, or searched by what all have in common, where that is not ended by a LIMIT."""
     text, parameters = statement
+    driver: Any = connection.connection.driver_connection
+    driver.create_function(SCORE, 2, score_of, deterministic=True)  # as a search gives it to its connection
     names = {name: table for table, name in _ALIAS.findall(text)}
     found = []
     for *_, detail in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters):

@@ -73,6 +73,7 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     ],
     "list_items": lambda s, _u, c: s.list_items(labels=c.labels),
     "media": lambda s, _u, c: s.media(c.items(media="reference").items[1].item.content[1].url.removeprefix("")),
+    "upload_media": lambda _s, u, _c: [u.upload_media(noise(9_000), "image/png"), u.upload_media(b"a file")],
     "search": lambda _s, u, c: list(u.search(c.title)),
     "search_conversations": lambda _s, u, c: list(u.search_conversations(c.title)),
     "changes": lambda s, _u, _c: [
