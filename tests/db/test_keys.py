@@ -233,6 +233,8 @@ def test_foreign_keys_are_checked_on_primary_keys(empty_database: Database, is_w
         if is_wrong:
             connection.execute(text("CREATE INDEX wrong ON threadkeep_conversations (tenant_id, user_id, status, id)"))
         filled(connection, 1)
+        for shared in (tables.configs, tables.blobs):
+            connection.execute(insert(shared), row(shared, tenant_id=1, hash=b"1" * 32))
         connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
         for name, values in FOREIGN.items():
             if name != tables.conversations.name:

@@ -205,7 +205,8 @@ def test_rows_at_places_are_found_by_their_keys(database: Database, store: Any, 
             assert change_places(connection, delete(response_bodies), column, store._scope.tenant, places) == count
     finally:
         event.remove(engine, "before_cursor_execute", watch)
-    if database.kind != "postgresql":  # which reads a table as small as this one in whatever way
+    # PostgreSQL reads a table as small as this one in whatever way, MariaDB all of it where half is meant
+    if database.kind == "sqlite" or (database.kind == "mariadb" and count < ANSWERS):
         statement, parameters = seen[-1]
         with engine.connect() as connection:
             one = parameters[0] if isinstance(parameters, list) else parameters  # of an executemany
