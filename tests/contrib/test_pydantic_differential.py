@@ -20,9 +20,12 @@ from pydantic_ai.conversation_store import (
     InMemoryConversationStore,
 )
 from pydantic_ai.exceptions import UserError
+from sqlalchemy import event
 
 from tests.conftest import is_set
 from tests.contrib.pydantic_messages import a_message
+from tests.databases import Database
+from tests.store.watching import engine_of
 from threadkeep import AsyncStore, Store
 from threadkeep.contrib.pydantic_ai import ThreadkeepConversationStore
 
@@ -260,3 +263,28 @@ async def test_two_writers_at_once_lose_nothing(store: Store | AsyncStore) -> No
         assert reader.done["save", False] > 0, "they have not met"
         for revision, messages in reader.seen.items():
             assert messages == kept.history(records[revision].head_id)
+
+
+@pytest.mark.parametrize("number", range(9))
+async def test_a_history_is_whole_or_gone(database: Database, number: int) -> None:
+    """The conversation is deleted by another writer before the statement with this number of those that read it."""
+    talk = Conversation(messages=[a_message(Random(seed)) for seed in range(4)], conversation_id=uuid4().hex)
+    with Store(database.url, tenants=True) as root, Store(database.url, tenants=True) as elsewhere:
+        tenant = uuid4().hex
+        store, other = root.create_tenant(tenant), elsewhere.for_tenant(tenant)
+        conversations, engine = ThreadkeepConversationStore(store), engine_of(store)
+        await conversations.save(talk)
+        statements: list[str] = []
+
+        def delete(_connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
+            statements.append(statement)
+            if len(statements) == number + 1:
+                other.delete_conversation(next(iter(other.list_conversations())).id)
+
+        event.listen(engine, "before_cursor_execute", delete)
+        try:
+            found = await conversations.load(talk.conversation_id)
+        finally:
+            event.remove(engine, "before_cursor_execute", delete)
+    assert len(statements) > number
+    assert found is None or found.messages == talk.messages

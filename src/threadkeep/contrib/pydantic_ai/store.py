@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import InvalidOption, StateConflict
+from threadkeep.errors import InvalidOption, NotFound, StateConflict
 from threadkeep.formats import get_format
 from threadkeep.formats.pydantic_ai.own import message_of
 from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, in_transaction, on_store, uninterrupted
@@ -138,7 +138,10 @@ class _Place(NamedTuple):
 
 def _find(store: Store, conversation_id: str) -> _Stored | None:
     conversation = store.find_conversation(external_id=conversation_id)
-    state = None if conversation is None else conversation.state(STATE)
+    try:
+        state = None if conversation is None else conversation.state(STATE)
+    except NotFound:  # it was deleted meanwhile
+        return None
     if conversation is None or state is None:
         return None
     return _Stored(conversation, _RECORDS.validate_python(state.value), state.version)
@@ -274,13 +277,9 @@ def _history(store: Store, head_id: str, limit: int | None) -> list[Conversation
     first = _first_item(store, head_id)
     if first is None:
         raise LookupError(head_id)
-    conversation = store.get_conversation(first.conversation_id, branch=first.branch)
-    entries: list[tuple[str, list[StoredItem]]] = []
-    for entry_id, items in _backwards(conversation, first):
-        entries.append((entry_id, items))
-        if limit is not None and len(entries) > limit:  # one more, which is the parent of the first
-            break
-    entries.reverse()
+    entries = _newest_entries(store.get_conversation(first.conversation_id, branch=first.branch), first, limit)
+    if _first_item(store, head_id, first.conversation_id) is None:  # deleted meanwhile: what was read may be a part
+        raise LookupError(head_id)
     messages = ModelMessagesTypeAdapter.validate_python(
         [message_of([item.to_object() for item in items]) for _, items in entries]
     )
@@ -290,6 +289,18 @@ def _history(store: Store, head_id: str, limit: int | None) -> list[Conversation
         for (entry_id, _), parent, message in zip(entries, parents, messages, strict=False)
     ]
     return history if limit is None else history[-limit:]
+
+
+def _newest_entries(
+    conversation: Conversation, first: StoredItem, limit: int | None
+) -> list[tuple[str, list[StoredItem]]]:
+    """The entries up to the one that begins with an item, and their items; one more than `limit`, for its id."""
+    entries: list[tuple[str, list[StoredItem]]] = []
+    for entry in _backwards(conversation, first):
+        entries.append(entry)
+        if limit is not None and len(entries) > limit:
+            break
+    return entries[::-1]
 
 
 def _size(first: StoredItem) -> int:
