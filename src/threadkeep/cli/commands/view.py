@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,8 @@ from threadkeep.cli.output import note
 from threadkeep.cli.target import Target
 
 if TYPE_CHECKING:
+    import socket
+
     from starlette.applications import Starlette
 
     from threadkeep import AsyncStore
@@ -36,6 +37,7 @@ def view(
     new token each time. Ctrl+C ends it.
     """
     from threadkeep import AsyncStore
+    from threadkeep.cli.serving import listening_at
     from threadkeep.viewer import Owner, app
 
     token = token_urlsafe(24)
@@ -43,8 +45,8 @@ def view(
         pass  # the database can be used, and has that tenant
     store = AsyncStore(target.url, tenants=target.tenant is not None, blobs=target.blob_store)
     application = app(store, token=token, owner=Owner(user_id=user, tenant=target.tenant))
-    with socket.create_server((HOST, port)) as listening:
-        address = f"http://{HOST}:{listening.getsockname()[1]}/?token={token}"
+    with listening_at(HOST, port) as (listening, url):
+        address = f"{url}/?token={token}"
         note(f"threadkeep: {target.shown_url} at {address}")
         asyncio.run(_served(application, listening, store, address if browser else None))
 
