@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, UniqueConstraint, inspect, text
+from sqlalchemy import Connection, Engine, UniqueConstraint, inspect, text
 
 from tests.databases import Database
 from tests.migrations.test_schema import constraint_names
@@ -46,6 +46,16 @@ def is_no_copy(thing: Any, _name: str, kind: str, *_: Any) -> bool:
     return kind != "foreign_key_constraint" or thing.elements[0].target_fullname.partition(".")[0] in METADATA.tables
 
 
+def differences(connection: Connection) -> Any:
+    """What the tables have otherwise than the models, except for partitions and the copies of keys that these have."""
+    options = {
+        "version_table": VERSION_TABLE, "compare_type": True,
+        "include_name": lambda name, kind, _: name in METADATA.tables if kind == "table" else True,
+        "include_object": is_no_copy,
+    }  # fmt: skip
+    return compare_metadata(MigrationContext.configure(connection, opts=options), with_index_options(METADATA))
+
+
 @POSTGRESQL
 def test_the_schema_is_the_same_with_partitions(engine: Engine) -> None:
     schema.upgrade(engine)
@@ -53,13 +63,7 @@ def test_the_schema_is_the_same_with_partitions(engine: Engine) -> None:
     schema.downgrade(engine)
     schema.upgrade(engine, partitions=COUNT)
     with engine.connect() as connection:
-        options = {
-            "version_table": VERSION_TABLE, "compare_type": True,
-            "include_name": lambda name, kind, _: name in METADATA.tables if kind == "table" else True,
-            "include_object": is_no_copy,
-        }  # fmt: skip
-        context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, with_index_options(METADATA)) == []
+        assert differences(connection) == []
         keys = {row[0]: row[1] for row in connection.execute(KEYS)}
         assert partitions_in(connection) == COUNT
     assert constraint_names(engine) >= expected  # the copies of foreign keys have names, too
@@ -168,13 +172,7 @@ def test_there_are_partitions_until_the_third_month_that_comes(first: date, toda
 def test_the_schema_is_the_same_with_months(engine: Engine, partitions: int | None) -> None:
     schema.upgrade(engine, partitions=partitions, monthly_bodies=TODAY - timedelta(days=40))
     with engine.connect() as connection:
-        options = {
-            "version_table": VERSION_TABLE, "compare_type": True,
-            "include_name": lambda name, kind, _: name in METADATA.tables if kind == "table" else True,
-            "include_object": is_no_copy,
-        }  # fmt: skip
-        context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, with_index_options(METADATA)) == []
+        assert differences(connection) == []
         keys = {row[0]: row[1] for row in connection.execute(KEYS)}
         assert partitions_in(connection) == (partitions or 0)
     assert keys.pop(BODIES) == "RANGE (created_at)"
