@@ -20,7 +20,8 @@ from sqlalchemy import text
 
 from tests.contrib.telling import SECRET, ask
 from tests.databases import Database
-from tests.http.recorder.conftest import said, wait
+from tests.http.recorder.conftest import said
+from tests.waiting import wait_until
 from threadkeep import Store
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook
 
@@ -41,7 +42,7 @@ def test_a_database_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> No
         begun = time.monotonic()
         ask(hook)
         assert time.monotonic() - begun < 5
-        wait(lambda: hook.counts() == {**NOTHING, "failed": 1}, lambda: str(hook.counts()))
+        wait_until(lambda: hook.counts() == {**NOTHING, "failed": 1}, lambda: str(hook.counts()))
     assert "OperationalError" in caplog.text
     assert SECRET not in caplog.text
     assert "password1" not in caplog.text
@@ -84,7 +85,7 @@ def test_more_calls_than_may_wait(database: Database, caplog: pytest.LogCaptureF
         connection.exec_driver_sql("BEGIN EXCLUSIVE")
         for number in range(6):
             ask(hook, f"{SECRET} {number}")
-        wait(lambda: hook.counts()["dropped"] >= 3, lambda: str(hook.counts()))
+        wait_until(lambda: hook.counts()["dropped"] >= 3, lambda: str(hook.counts()))
         connection.rollback()
         assert hook.flush(30)
         counts = hook.counts()

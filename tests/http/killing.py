@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import httpx2
 import uvicorn
 
 from tests.processes import forked, pipe
+from tests.waiting import listens, wait_until
 from threadkeep import AsyncStore
 from threadkeep.http import Owner, app, http_upstream
 
@@ -89,10 +89,10 @@ class World:
         upstream_port, port = self.ports
         if name == "upstream":
             self.processes[name] = forked(upstream_process, upstream_port)
-            self._await(upstream_port)
+            wait_until(lambda: listens(upstream_port), seconds=START_SECONDS)
         else:
             self.processes[name] = forked(server_process, self.url, self.tenant, upstream_port, port)
-            self._await(port)
+            wait_until(lambda: listens(port), seconds=START_SECONDS)
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -129,18 +129,6 @@ class World:
                 assert told.status_code != 400 or told.json()["error"]["code"] == "conversation_locked", told.text
             assert time.monotonic() < deadline, told and told.text
             time.sleep(0.2)
-
-    @staticmethod
-    def _await(port: int) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            else:
-                return
 
 
 def received(receiver: Connection) -> list[tuple[float, str]]:

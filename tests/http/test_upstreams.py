@@ -22,6 +22,7 @@ from starlette.routing import Route
 from tests.databases import Database
 from tests.http.scripts import FORMATS, script
 from tests.http.servers import running
+from tests.waiting import wait_until
 from tests.wires import SPOKEN
 from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.formats import NAMES
@@ -135,14 +136,10 @@ def served_to(database: Database, name: str, slow: Slow) -> AbstractContextManag
 
 def ended(store: Any) -> Any:
     """The only response, once it has ended."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        [conversation] = store.list_conversations()
-        [response] = conversation.responses()
-        if response.status != "in_progress":
-            return conversation, response
-        time.sleep(0.05)
-    raise AssertionError(response.status)
+    [conversation] = store.list_conversations()
+    wait_until(lambda: [one.status for one in conversation.responses()] != ["in_progress"])
+    [response] = conversation.responses()
+    return conversation, response
 
 
 def test_what_came_before_the_client_left_is_stored(database: Database, tenant: tuple[str, Any]) -> None:

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+from tests.waiting import listens, wait_until
 from threadkeep import schema
 
 ROOT = Path(__file__).parents[2]
@@ -50,20 +50,11 @@ def base_url(seeded_url: str) -> Iterator[str]:
     )
     server = subprocess.Popen([sys.executable, "-c", program, seeded_url, str(port)])
     try:
-        wait_for(port)
+        wait_until(lambda: listens(port), seconds=60)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.terminate()
         server.wait(30)
-
-
-def wait_for(port: int) -> None:
-    for _ in range(300):
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(port)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.factories import a_stream, texts_of
-from tests.store.test_leases import eventually, inner, wait
+from tests.store.test_leases import inner, wait
 from tests.store.test_streams import FORMAT, beginning, expire, left, streamed
 from tests.store.watching import Tables, statements_of
+from tests.waiting import wait_until
 from threadkeep import LeaseLost, NotFound
 
 WORDS = "one two three four five"
@@ -52,7 +53,7 @@ def test_a_silent_model_is_no_obstacle(store: Any, conversation: Any, elsewhere:
             wait(store, 0.02)
             return bool(recorder.cancel_requested)
 
-        eventually(is_seen, 2)
+        wait_until(is_seen)
     assert recorder.response.status == "cancelled"
 
 

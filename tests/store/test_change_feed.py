@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, text, update
 
 from tests.databases import Database
 from tests.factories import a_message, a_stream, an_answer
 from tests.store.watching import Tables, statements_of
+from tests.waiting import wait_until
 from threadkeep import CursorExpired, HeadConflict, InvalidOption, NotFound, Session, Store, ThreadkeepError
 from threadkeep.db.change_keys import SERIALS, key_at
 from threadkeep.db.tables import changes
@@ -228,12 +229,23 @@ def grow_old(connection: Connection, tenant: int, days: int) -> None:
     )
 
 
+def wait_until_settled(database: Database) -> None:
+    """Wait until no transaction of the server is older than the newest change: a cursor would be from before it."""
+    if database.kind != "postgresql":
+        return
+    xmin = text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+    with database.engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        newest = connection.execute(select(func.max(changes.c.transaction_id))).scalar_one()
+        wait_until(lambda: connection.execute(xmin).scalar_one() > newest, seconds=60)
+
+
 def test_old_changes_are_removed_and_old_cursors_expire(database: Database, store: Any, conversation: Any) -> None:
     first = store.changes("now").cursor
     for number in range(5):
         conversation.user(str(number))
     with database.engine().begin() as connection:
         grow_old(connection, store._scope.tenant, 10)
+    wait_until_settled(database)
     whole = store.changes()
     assert len(whole) == 6
     assert store.retain(changes=9, dry_run=True).changes == 5

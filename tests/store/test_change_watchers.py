@@ -7,7 +7,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from sqlalchemy.exc import OperationalError
 from tests.databases import Database
 from tests.store.test_lost_connections import kill_all
 from tests.store.watching import engine_of
+from tests.waiting import wait_until
 from threadkeep import AsyncStore, CursorExpired, InvalidOption, Store
 from threadkeep.db.tables import changes
 from threadkeep.store.changes.notify import Listener, Notifier
@@ -34,13 +35,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """MariaDB's rows count as settled at once, and outages are looked after often."""
     monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 0.0)
     monkeypatch.setattr("threadkeep.store.changes.watching.OUTAGE_SECONDS", QUICK)
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def ended_listeners() -> bool:
@@ -219,7 +213,7 @@ def test_a_commit_wakes_those_who_watch(notifying: Any) -> None:
             timer.start()
             assert next(watcher).to_position == number
             timer.join()
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "threadkeep-listen"])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "threadkeep-listen"])
 
 
 @POSTGRES
@@ -239,7 +233,7 @@ def test_a_commit_wakes_tasks(database: Database, tenant: str) -> None:
         return found
 
     assert asyncio.run(watch()) == [0, 1, 2]
-    until(ended_listeners)
+    wait_until(ended_listeners)
 
 
 @POSTGRES
@@ -266,7 +260,7 @@ def test_a_write_does_not_notice_that_nobody_can_be_notified(
     with notifying.watch("now", poll=QUICK) as watcher, caplog.at_level(logging.WARNING, "threadkeep.changes"):
         notifying.create_conversation(model="m")
         assert next(watcher).kind == "appended"
-        until(lambda: "notified" in caplog.text and "listened" in caplog.text)
+        wait_until(lambda: "notified" in caplog.text and "listened" in caplog.text)
     assert "secret" not in caplog.text
 
 
@@ -277,12 +271,12 @@ def test_many_commits_are_told_at_once(database: Database) -> None:
     with Store(database.url, tenants=True) as store:
         engine = engine_of(store)
         listener = Listener(engine, lambda: woken.append(time.monotonic()))
-        until(lambda: woken)
+        wait_until(lambda: woken)
         notifier = Notifier(engine)
         for _ in range(1000):
             notifier.notify()
         notifier.close()
-        until(lambda: len(woken) > 1)
+        wait_until(lambda: len(woken) > 1)
         listener.close()
     assert len(woken) < 10
 
@@ -292,7 +286,7 @@ def test_many_commits_are_told_at_once(database: Database) -> None:
 def test_a_watcher_that_nobody_holds_stops_listening(notifying: Any) -> None:
     notifying.watch(poll=3600)
     gc.collect()
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "threadkeep-listen"])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "threadkeep-listen"])
 
 
 @pytest.mark.one_face

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from tests.processes import forked, pipe
 from tests.store.test_streams import FORMAT, expire, left
 from tests.store.watching import Tables, engine_of
 from tests.store.writers import stream_for_ever
+from tests.waiting import wait_until
 from threadkeep import InvalidOption, LeaseLost, ResponseInProgress
 from threadkeep.store.defaults import LEASE_SECONDS
 from threadkeep.store.streaming.heartbeat import NAME
@@ -56,13 +57,6 @@ def wait(store: Any, seconds: float) -> None:
 
 def heartbeats() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == NAME]
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def refused(conversation: Any) -> float:
@@ -305,5 +299,5 @@ def take_over(conversation: Any) -> Any:
 
 def test_left_recorders_of_tests_have_no_heartbeat(conversation: Any) -> None:
     recorder = left(conversation)
-    eventually(lambda: not heartbeats())
+    wait_until(lambda: not heartbeats())
     recorder.__exit__(None, None, None)

@@ -175,7 +175,8 @@ def test_retention_tells_how_far_it_is(store: Any, large: Any) -> None:
     due = store.retain(raw_bodies=timedelta(0), dry_run=True)
     assert store.retain(raw_bodies=timedelta(0), progress=lambda *so_far: told.append(so_far)) == due
     assert due.raw_bodies == ANSWERS
-    assert told == [("raw bodies", ANSWERS)]
+    assert told[-1] == ("raw bodies", ANSWERS)
+    assert told == [("raw bodies", count) for count in sorted({count for _, count in told})]  # more each time
 
 
 def test_looking_for_rows_locks_none(tmp_path: Path) -> None:

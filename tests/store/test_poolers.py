@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -22,6 +21,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tests.databases import DRIVERS, Database
 from tests.factories import an_answer
 from tests.store.faces import blocking_store
+from tests.waiting import listens, wait_until
 from threadkeep import AsyncStore, InvalidOption, Store, schema
 
 pytestmark = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -34,18 +34,6 @@ def a_free_port() -> int:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port: int = listener.getsockname()[1]
     return port
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(200):
-        assert process.poll() is None, log.read_text()
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise AssertionError(log.read_text())
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +62,8 @@ def served(url: URL, program: str, folder: Path) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen([program, str(settings)], stdout=output, stderr=output, **user)  # type: ignore[call-overload]
         try:
-            wait_for(port, process, log)
+            wait_until(lambda: process.poll() is not None or listens(port), log.read_text)
+            assert process.poll() is None, log.read_text()
             yield url.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
         finally:
             process.terminate()

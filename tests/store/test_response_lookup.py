@@ -58,7 +58,7 @@ def test_streams_are_found_too(store: Any, elsewhere: Any, conversation: Any) ->
         for event in a_stream("Hi", id="resp_streamed"):
             recorder.feed(event)
     assert store.get_response("resp_streamed").number == 0
-    recorder = conversation.stream_response(FORMAT, lease=0.05)
+    recorder = conversation.stream_response(FORMAT, lease=60)
     recorder.__enter__()
     for event in a_stream("Hi", id="resp_lost")[:4]:
         recorder.feed(event)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from sqlalchemy import text
 from tests.databases import Database
 from tests.http.recorder.provider import Provider, serving
 from tests.http.servers import running
+from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Store
 from threadkeep.http import Owner, RecordedUpstream, recorder_app
 
@@ -54,17 +54,14 @@ class Recorded:
     def wait_for(self, calls: int = 1, **others: int) -> None:
         """Wait until so many calls are recorded, and so many have failed, are dropped or unreadable."""
         wanted = {"recorded": calls, "failed": 0, "dropped": 0, "unreadable": 0, **others}
-        wait(lambda: self.counts == wanted, lambda: f"{self.counts} instead of {wanted}")
+        wait_until(lambda: self.counts == wanted, lambda: f"{self.counts} instead of {wanted}")
+
+    def wait_until_idle(self) -> None:
+        """Wait until nothing waits to be recorded."""
+        wait_until(lambda: self.application.state.health()["waiting_bytes"] == 0, self.application.state.health)
 
     def conversations(self) -> list[Conversation]:
         return list(self.store.list_conversations(status=None, order_by="created", order="asc"))
-
-
-def wait(is_done: Callable[[], bool], problem: Callable[[], str], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_done():
-        assert time.monotonic() < deadline, problem()
-        time.sleep(0.01)
 
 
 def said(conversation: Conversation) -> list[str]:

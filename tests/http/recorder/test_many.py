@@ -8,9 +8,10 @@ import httpx2
 import pytest
 
 from tests.databases import Database
-from tests.http.recorder.conftest import Recorded, recorder, said, wait
+from tests.http.recorder.conftest import Recorded, recorder, said
 from tests.http.recorder.provider import Provider, serving, stream, whole
 from tests.http.servers import running
+from tests.waiting import wait_until
 from threadkeep import AsyncStore
 from threadkeep.http import Owner, RecordedUpstream, recorder_app, site
 
@@ -33,7 +34,7 @@ def test_no_stream_of_many_is_lost(recorded: Recorded) -> None:
             return await asyncio.gather(*(ask(client, number) for number in range(STREAMS)))
 
     assert asyncio.run(ask_all()) == [whole_text] * STREAMS
-    wait(lambda: recorded.counts["recorded"] == STREAMS, lambda: str(recorded.counts), seconds=60)
+    wait_until(lambda: recorded.counts["recorded"] == STREAMS, lambda: str(recorded.counts), seconds=60)
     conversations = recorded.conversations()
     assert {said(one)[0] for one in conversations} == {f"user: Question {number}" for number in range(STREAMS)}
     assert {said(one)[1] for one in conversations} == {f"assistant: {''.join(WORDS)}"}
@@ -52,7 +53,7 @@ def test_what_was_recorded_is_told(database: Database) -> None:
             body = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
             answer = httpx2.post(f"{url}/record/provider/v1/messages", json=body)
             assert answer.headers["request-id"] == "req_1"
-            wait(lambda: face.state.collector.counts()["recorded"] == 1, lambda: "not recorded")
+            wait_until(lambda: face.state.collector.counts()["recorded"] == 1, lambda: "not recorded")
             told = httpx2.get(f"{url}/healthz").json()["/record"]
             assert {name: told[name] for name in ("recorded", "failed", "dropped")} == {
                 "recorded": 1, "failed": 0, "dropped": 0,

@@ -12,9 +12,10 @@ import httpx2
 import pytest
 
 from tests.databases import Database
-from tests.http.recorder.conftest import Recorded, recorder, wait
+from tests.http.recorder.conftest import Recorded, recorder
 from tests.http.recorder.provider import EVENTS, JSON, Reply, whole
 from tests.http.recorder.test_trouble import MESSAGES, STREAM, post
+from tests.waiting import wait_until
 from threadkeep import Store
 from threadkeep.domain.api_keys import new_secret
 from threadkeep.http import Owner, RecordedUpstream
@@ -194,7 +195,7 @@ def test_the_log_has_nothing_of_what_was_sent(recorded: Recorded, caplog: pytest
         post(recorded, unreadable, headers=headers)
         post(recorded, body, headers=headers)
         post(recorded, {**body, "stream": True}, headers=headers)
-        wait(lambda: sum(recorded.counts.values()) == 8, lambda: str(recorded.counts))
+        wait_until(lambda: sum(recorded.counts.values()) == 8, lambda: str(recorded.counts))
     ours = [one for one in caplog.records if one.name.startswith("threadkeep")]
     assert any("is not recorded" in one.getMessage() for one in ours)
     assert SECRET not in "".join(f"{one.getMessage()} {one.exc_info}" for one in ours)

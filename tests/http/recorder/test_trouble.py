@@ -16,8 +16,9 @@ import pytest
 from sqlalchemy import text
 
 from tests.databases import Database
-from tests.http.recorder.conftest import Recorded, recorder, said, wait
+from tests.http.recorder.conftest import Recorded, recorder, said
 from tests.http.recorder.provider import EVENTS, JSON, Reply, stream, whole
+from tests.waiting import wait_until
 from threadkeep.http import Owner, RecordedUpstream
 from threadkeep.http.recorder.worker import RecordingThread
 
@@ -54,7 +55,7 @@ def test_a_client_that_leaves_before_the_answer_is_a_cancelled_attempt(recorded:
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.host}\r\ncontent-length: {len(body)}\r\n\r\n"
     with socket.create_connection((url.host, url.port)) as client:
         client.sendall(head.encode() + body)
-        wait(lambda: recorded.provider.calls != [], lambda: "the provider was not asked")
+        wait_until(lambda: recorded.provider.calls != [], lambda: "the provider was not asked")
     assert recorded.provider.was_left.wait(20)
     recorded.wait_for(1)
     [conversation] = recorded.conversations()
@@ -113,7 +114,7 @@ def test_a_damaged_stream_goes_through_as_far_as_it_is_one(recorded: Recorded) -
 def test_a_damaged_request_is_the_providers_matter(recorded: Recorded, body: bytes) -> None:
     recorded.provider.says(Reply(400, JSON, [b"{}"]))
     assert httpx2.post(f"{recorded.url}/v1/messages", content=body).status_code == 400
-    wait(lambda: sum(recorded.counts.values()) == 1, lambda: str(recorded.counts))
+    wait_until(lambda: sum(recorded.counts.values()) == 1, lambda: str(recorded.counts))
     assert recorded.counts["recorded"] == 0
     assert recorded.conversations() == []
     assert recorded.provider.calls[0].body == body
@@ -156,7 +157,7 @@ def test_a_request_that_is_too_large_when_decompressed_is_not_recorded(database:
         assert recorded.provider.calls[0].body == BOMB
         post(recorded)
         recorded.wait_for(1, dropped=1)
-        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+        recorded.wait_until_idle()
 
 
 @pytest.mark.parametrize("headers", [JSON, EVENTS], ids=["whole", "stream"])
@@ -168,7 +169,7 @@ def test_an_answer_that_is_too_large_when_decompressed_is_not_recorded(database:
         recorded.wait_for(0, dropped=1)
         post(recorded)
         recorded.wait_for(1, dropped=1)
-        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+        recorded.wait_until_idle()
 
 
 @pytest.mark.parametrize("encoding", ["deflate", "Deflate, identity"])
@@ -267,7 +268,7 @@ def test_a_stream_waits_for_the_database_within_the_limit(database: Database) ->
         with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM) as answer:
             chunks = answer.iter_raw()
             received, most = len(next(chunks)), 0
-            wait(
+            wait_until(
                 lambda: bool(recorded.conversations() and recorded.conversations()[0].responses()), lambda: "no stream"
             )
             with unwritten_parts(recorded):
@@ -277,10 +278,10 @@ def test_a_stream_waits_for_the_database_within_the_limit(database: Database) ->
                     most = max(most, recorded.application.state.health()["waiting_bytes"])
         assert received > 300_000
         assert most <= 50_000
-        wait(lambda: recorded.counts["dropped"] + recorded.counts["failed"] == 1, lambda: str(recorded.counts))
-        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+        wait_until(lambda: recorded.counts["dropped"] + recorded.counts["failed"] == 1, lambda: str(recorded.counts))
+        recorded.wait_until_idle()
         post(recorded)
-        wait(lambda: recorded.counts["recorded"] == 1, lambda: str(recorded.counts))
+        wait_until(lambda: recorded.counts["recorded"] == 1, lambda: str(recorded.counts))
 
 
 def test_a_long_stream_is_recorded_whole_as_it_is_written(database: Database) -> None:
@@ -290,7 +291,7 @@ def test_a_long_stream_is_recorded_whole_as_it_is_written(database: Database) ->
         post(recorded, STREAM)
         recorded.wait_for(1)
         assert said(recorded.conversations()[0])[-1] == "assistant: " + "x" * 400_000
-        wait(lambda: recorded.application.state.health()["waiting_bytes"] == 0, lambda: "something waits for ever")
+        recorded.wait_until_idle()
 
 
 def test_calls_beyond_the_limit_pass_unrecorded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,4 +305,4 @@ def test_calls_beyond_the_limit_pass_unrecorded(database: Database, monkeypatch:
             recorded.wait_for(0, dropped=1)
             recorded.provider.release.set()
             assert b"message_stop" in b"".join(chunks)
-        wait(lambda: sum(recorded.counts.values()) == 2, lambda: str(recorded.counts))
+        wait_until(lambda: sum(recorded.counts.values()) == 2, lambda: str(recorded.counts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from tests.http.recorder.conftest import wait
+from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.http.recorder.exchanges import CallFacts
 from threadkeep.http.recorder.secrets import CallSecrets
@@ -33,7 +33,7 @@ def test_bytes_of_a_call_that_cannot_be_recorded_are_given_back(tmp_path: object
             assert exchange is not None
             exchange.note_request(b"not JSON")
             exchange.note_request_end()
-            await asyncio.to_thread(wait, partial(_has_given_up, recording, number + 1), lambda: "it goes on")
+            await asyncio.to_thread(wait_until, partial(_has_given_up, recording, number + 1), lambda: "it goes on")
             exchange.note_answer(200, ())
             exchange.note_chunk(b"x" * 1_000_000)
             exchange.end("answered")
