@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +15,20 @@ import pytest
 from sqlalchemy import create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-from tests.cluster.servers import MARIADB_INSTALL, MARIADBD, POSTGRES_BIN, Mariadb, Postgres, folder_for, free_ports
+from tests.cluster.servers import (
+    MARIADB_INSTALL,
+    MARIADBD,
+    POSTGRES_BIN,
+    Mariadb,
+    Postgres,
+    Server,
+    folder_for,
+    free_ports,
+)
 from tests.cluster.servers import running as running_servers
 from tests.databases import DRIVERS
 from tests.store.faces import opening
+from tests.waiting import wait_until
 from threadkeep import schema
 
 CATCH_UP_SECONDS = 30.0
@@ -47,10 +56,12 @@ class Pair:
             self.resume()
 
     def catch_up(self) -> None:
-        last = time.monotonic() + CATCH_UP_SECONDS
-        while not self.reached():
-            assert time.monotonic() < last, self.replica.log
-            time.sleep(0.02)
+        wait_for_servers(self.reached, self.replica)
+
+
+def wait_for_servers(is_reached: Callable[[], bool], *servers: Server) -> None:
+    """Wait for what servers do in a moment; if it takes long, fail with what they have logged."""
+    wait_until(is_reached, lambda: "\n".join(server.log for server in servers), seconds=CATCH_UP_SECONDS)
 
 
 def set_up(url: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pwd
 import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,10 @@ import psycopg
 import pymysql
 
 from tests.databases import CONNECT_SECONDS
+from tests.waiting import wait_until
+
+LOG = logging.getLogger("tests.cluster")
+LOG.setLevel(logging.INFO)  # shown with failed tests
 
 START_SECONDS = 60.0
 POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("/usr/local/bin"))
@@ -66,8 +70,9 @@ class Server:
 
     @property
     def log(self) -> str:
-        """What it said, for the message of a failed test."""
-        return (self.folder / "log").read_text(errors="replace")[-4000:]
+        """What it said, for the message of a failed test; empty if it was never started."""
+        log = self.folder / "log"
+        return log.read_text(errors="replace")[-4000:] if log.exists() else ""
 
     def run(self, *command: str | Path) -> None:
         """Run a program that ends, as the user of the server."""
@@ -84,15 +89,17 @@ class Server:
                 [str(part) for part in command], cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 **as_user(self.user),
             )  # fmt: skip
-        last = time.monotonic() + START_SECONDS
-        while not self.answers():
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < last, self.log
-            time.sleep(0.1)
+        wait_until(lambda: self.has_ended or self.answers(), lambda: self.log, seconds=START_SECONDS)
+        assert not self.has_ended, self.log  # something else may answer at this port
 
     def answers(self) -> bool:
         """Whether it can be used."""
         raise NotImplementedError
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its program has ended, by itself or not."""
+        return self.process is not None and self.process.poll() is not None
 
     def kill(self) -> None:
         """End it at once, as a power failure does."""
@@ -257,3 +264,5 @@ def running(*servers: Server) -> Iterator[None]:
         for server in servers:
             stack.callback(server.stop)
         yield
+        for server in servers:
+            LOG.info("The server at port %s said:\n%s", server.port, server.log)

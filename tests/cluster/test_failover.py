@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import postgres_servers
-from tests.cluster.servers import Postgres
+from tests.cluster.conftest import postgres_servers, wait_for_servers
+from tests.cluster.servers import LOG, Postgres
 from tests.cluster.writing import Writing, check_written, run_writers
 from threadkeep import Store
 
@@ -20,7 +20,11 @@ def servers() -> Iterator[tuple[Postgres, Postgres]]:
     with postgres_servers() as (primary, replica):
         primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'replica'")
         primary.sql("SELECT pg_reload_conf()")
+        states = "SELECT sync_state, state, sent_lsn, flush_lsn, reply_time FROM pg_stat_replication"
+        wait_for_servers(lambda: [state for state, *_ in primary.sql(states)] == ["sync"], primary, replica)
         yield primary, replica
+        if primary.process is not None:  # the test failed before it killed it
+            LOG.info("Replicas of the primary: %s", primary.sql(states))
 
 
 def test_a_promoted_replica_has_all_that_was_confirmed(servers: tuple[Postgres, Postgres]) -> None:
@@ -29,7 +33,6 @@ def test_a_promoted_replica_has_all_that_was_confirmed(servers: tuple[Postgres, 
     url = f"postgresql://postgres@127.0.0.1:{primary.port},127.0.0.1:{replica.port}/postgres"
     with Store(url) as store:
         writing = Writing(store.create_conversation(model="m").id)
-        assert len(primary.sql("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")) == 1
 
         def fail_over() -> None:
             primary.kill()

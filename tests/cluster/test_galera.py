@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.conftest import own_folder, prepare, set_up
-from tests.cluster.servers import GALERA, MARIADB_INSTALL, MARIADBD, GaleraNode, folder_for, free_ports, running
-from tests.cluster.writing import LOG, Writing, check_written, run_writers
+from tests.cluster.servers import GALERA, LOG, MARIADB_INSTALL, MARIADBD, GaleraNode, folder_for, free_ports, running
+from tests.cluster.writing import Writing, check_written, run_writers
 from threadkeep import Store
 
 pytestmark = pytest.mark.cluster

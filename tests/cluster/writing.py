@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import Counter
@@ -13,12 +12,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import DBAPIError
 
+from tests.cluster.servers import LOG
 from tests.factories import an_answer, texts_of
 from tests.store.faces import blocking_store
 from threadkeep import Store
 
 T = TypeVar("T")
-LOG = logging.getLogger("tests.cluster")
 
 WRITERS = 12
 TURNS = 16  # of each writer, in the conversation of all and in one of its own
