@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
-from tests.store.watching import engine_of
+from tests.store.watching import engine_of, sqlite_steps
 from threadkeep.db.queries.matches import SCORE
 from threadkeep.domain.ranking import score_of
 
@@ -70,19 +70,9 @@ def _sqlite(connection: Connection, statement: Statement, most: int) -> Iterator
 
 def _steps(connection: Connection, statement: Statement) -> int:
     """How many instructions SQLite's virtual machine needs for a statement, in hundreds."""
-    driver: Any = connection.connection.driver_connection
-    count = 0
-
-    def step() -> None:
-        nonlocal count
-        count += 100
-
-    driver.set_progress_handler(step, 100)
-    try:
+    with sqlite_steps(connection, 100) as steps:
         connection.exec_driver_sql(*statement).close()
-    finally:
-        driver.set_progress_handler(None, 0)
-    return count
+    return 100 * len(steps)
 
 
 def _postgresql(connection: Connection, statement: Statement, most: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise, texts_of
-from tests.store.watching import Tables
+from tests.store.watching import Tables, sqlite_steps
 from threadkeep import FunctionCall, IdempotencyConflict, NotFound, Session, Store
 from threadkeep.db.queries.removal import creations_of
 from threadkeep.formats import NAMES
@@ -204,13 +204,11 @@ def test_the_keys_of_other_conversations_are_not_read(database: Database, store:
             store.create_conversation(idempotency_key=f"{count} {number}")
         conversation = store.create_conversation(model="m", input=SECRET, idempotency_key=f"own {count}")
         with database.engine().connect() as connection:
-            driver: Any = connection.connection.driver_connection
             ref = conversation._handle.ref
             pattern = f"%{ref.public_id.removeprefix('conv_')}%"
-            taken: list[None] = []
-            driver.set_progress_handler(lambda taken=taken: taken.append(None), 1)
-            found = connection.execute(creations_of(), ref.parameters(everywhere=TENANT_WIDE, pattern=pattern)).all()
-            driver.set_progress_handler(None, 1)
+            which = ref.parameters(everywhere=TENANT_WIDE, pattern=pattern)
+            with sqlite_steps(connection, 1) as taken:
+                found = connection.execute(creations_of(), which).all()
         assert [row.key for row in found] == [f"own {count}"]
         steps.append(len(taken))
     assert steps[0] == steps[1] > 0

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from tests.databases import Database
 from tests.factories import a_call, a_message
-from tests.store.watching import Tables, statements_of
+from tests.store.watching import Tables, sqlite_steps, statements_of
 from threadkeep import InvalidOption, Session, Store, schema
 from threadkeep.db.queries.matches import matching_conversations, matching_documents
 from threadkeep.domain.searching import terms_of, words_of
@@ -289,13 +289,9 @@ def test_a_question_takes_as_many_statements_however_much_there_is(store: Any, f
 
 def steps_of(store: Any, database: Database, **filters: Any) -> int:
     """How many hundred instructions SQLite runs for a question."""
-    with database.engine().connect() as host:
-        driver: Any = host.connection.driver_connection
-        calls: list[None] = []
-        driver.set_progress_handler(lambda: calls.append(None), 100)
+    with database.engine().connect() as host, sqlite_steps(host) as steps:
         assert len(store.within(host).search("one", limit=5, **filters)) == 5
-        driver.set_progress_handler(None, 0)
-    return len(calls)
+    return len(steps)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

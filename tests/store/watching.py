@@ -92,3 +92,15 @@ def engine_of(store: Any) -> Engine:
     """The engine below a store or conversation of either face."""
     engine: Engine = transactions_of(store).engine
     return engine
+
+
+@contextmanager
+def sqlite_steps(connection: Connection, every: int = 100) -> Iterator[list[None]]:
+    """A list that grows by one whenever SQLite has run so many instructions."""
+    driver: Any = connection.connection.driver_connection
+    steps: list[None] = []
+    driver.set_progress_handler(lambda: steps.append(None), every)
+    try:
+        yield steps
+    finally:
+        driver.set_progress_handler(None, 0)
