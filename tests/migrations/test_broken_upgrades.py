@@ -9,6 +9,7 @@ from tests.databases import Database, Databases
 from tests.migrations.hosts import definitions, tables
 from tests.migrations.upgrading import burning
 from threadkeep import SchemaMissing, Store, schema
+from threadkeep.store.engines import engine_for
 
 
 @pytest.fixture
@@ -24,6 +25,19 @@ def test_nothing_is_left_where_statements_are_rolled_back(engine: Engine, fuse: 
     assert definitions(engine) == {}
     schema.upgrade(engine)
     schema.check(engine)
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("fuse", [3, 38])
+def test_nothing_is_left_by_the_command_line(empty_database: Database, fuse: int) -> None:
+    """Its engine is that of a store, which is in autocommit mode on PostgreSQL."""
+    engine = engine_for(empty_database.url)
+    with pytest.raises(KeyboardInterrupt), burning(engine, fuse):
+        schema.upgrade(engine)
+    assert definitions(empty_database.engine()) == {}
+    schema.upgrade(engine)
+    schema.check(engine)
+    engine.dispose()
 
 
 def upgrade_by_one_statement(engine: Engine) -> bool:

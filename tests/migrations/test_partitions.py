@@ -19,6 +19,7 @@ from threadkeep.db.base import with_index_options
 from threadkeep.db.partitions import MOST, PARTITIONED, partition_names, partitions_in
 from threadkeep.db.schema import VERSION_TABLE
 from threadkeep.db.tables import METADATA
+from threadkeep.store.engines import engine_for
 
 COUNT = 3
 TODAY = datetime.now(UTC).date()
@@ -184,12 +185,14 @@ def test_the_schema_is_the_same_with_months(engine: Engine, partitions: int | No
 
 
 @POSTGRESQL
-def test_an_upgrade_makes_the_months_that_come(engine: Engine) -> None:
+def test_an_upgrade_makes_the_months_that_come(engine: Engine, empty_database: Database) -> None:
     schema.upgrade(engine, monthly_bodies=TODAY)
     with engine.begin() as connection:
         for name in coming(TODAY)[1:]:
             connection.execute(text(f"DROP TABLE {name}"))
-    schema.upgrade(engine)
+    own = engine_for(empty_database.url)  # as the command line does
+    schema.upgrade(own)
+    own.dispose()
     assert months_of(engine) == coming(TODAY)
 
 

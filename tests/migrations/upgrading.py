@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Engine, create_engine, event, func, inspect, make_url, select, text
+from sqlalchemy import Engine, event, func, inspect, select, text
 
-from tests.databases import DRIVERS
 from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from threadkeep import Store, schema
 from threadkeep.db.schema import migrations_folder
 from threadkeep.db.tables import METADATA
 from threadkeep.formats import FormatName
+from threadkeep.store.engines import engine_for
 
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 CACHES = (
@@ -62,8 +62,7 @@ def indented(code: str) -> str:
 
 def upgrade_in_process(url: str) -> None:
     """What a process does that starts together with others."""
-    target = make_url(url)
-    engine = create_engine(target.set(drivername=DRIVERS[target.drivername]))
+    engine = engine_for(url)  # as the command line does
     schema.upgrade(engine)
     schema.check(engine)
     engine.dispose()

@@ -233,6 +233,8 @@ def _upgrading(engine: Engine) -> Iterator[Connection]:
                 yield connection
                 connection.commit()
         else:
+            # Engines of a store are in autocommit mode. Who has waited for the lock must see what was done meanwhile.
+            connection.execution_options(isolation_level="READ COMMITTED")
             with connection.begin():
                 connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK_NUMBER})
                 yield connection
