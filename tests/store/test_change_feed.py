@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, func, insert, select, text, update
 
 from tests.databases import Database
 from tests.factories import a_message, a_stream, an_answer
@@ -283,6 +283,25 @@ def test_pruning_in_batches(
     assert store.retain(changes=9).changes == 8
     mark, left = tables.rows("changes", "id")
     assert (mark["id"], mark["kind"], mark["conversation_id"], left["kind"]) == (0, "pruned", 0, "appended")
+
+
+@pytest.mark.parametrize("database", ["sqlite", "mariadb"], indirect=True)
+def test_what_was_removed_stays_known_after_a_late_change_is_removed(
+    database: Database, store: Any, conversation: Any, tables: Tables
+) -> None:
+    """One that a transaction of hours commits after all that is newer was removed."""
+    for number in range(5):
+        conversation.user(str(number))
+    with database.engine().begin() as connection:
+        grow_old(connection, store._scope.tenant, 10)
+    behind = store.changes().changes[2].cursor
+    late = tables.rows("changes", "id")[0]
+    assert store.retain(changes=9).changes == 5
+    with database.engine().begin() as connection:
+        connection.execute(insert(changes), late)
+    assert store.retain(changes=9).changes == 1
+    with pytest.raises(CursorExpired):
+        store.changes(behind)
 
 
 def test_a_restored_database_is_told_from_its_later_self(database: Database, store: Any, conversation: Any) -> None:

@@ -247,16 +247,19 @@ def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) 
     rows = connection.execute(statement.order_by(table.id).limit(pace.rows)).all()
     if not rows:
         return 0
+    done, removed = pace.change(rows, lambda some: _delete_changes(connection, tenant, [row.id for row in some]))
+    if not removed:  # others have removed them, and noted it
+        return 0
     is_mark = [table.tenant_id == tenant, table.id == PRUNED]
-    mark = connection.execute(select(table.transaction_id).where(*is_mark)).one_or_none()
-    done = pace.change(rows, lambda some: _delete_changes(connection, tenant, [row.id for row in some])).rows
+    mark = connection.execute(select(table.to_position, table.transaction_id).where(*is_mark)).one_or_none()
     numbers = [row.transaction_id for row in (*rows[:done], mark) if row is not None and row.transaction_id is not None]
+    last = max(rows[done - 1].id, PRUNED if mark is None else mark.to_position)  # these may have been committed late
     _delete_changes(connection, tenant, [PRUNED])
     connection.execute(
         insert(tables.changes),
         {
             "tenant_id": tenant, "id": PRUNED, "conversation_id": 0, "public_id": bytes(16), "kind": "pruned",
-            "to_position": rows[done - 1].id, "transaction_id": max(numbers, default=None),
+            "to_position": last, "transaction_id": max(numbers, default=None),
             "created_at": datetime.now(UTC),
         },
     )  # fmt: skip
