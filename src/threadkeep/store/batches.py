@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import ColumnElement, Connection
 
@@ -25,6 +25,17 @@ from threadkeep.store.transactions import Transactions
 FOUND: Final = 1_000  # rows that are looked for at once
 
 T = TypeVar("T")
+
+
+class Step(Protocol):
+    """What a transaction has done with some of the keys that it was given."""
+
+    @property
+    def rows(self) -> int:
+        """How many of them, from the first one on, need nothing more."""
+
+
+S = TypeVar("S", bound=Step)
 
 Progress = Callable[[str, int], None]
 """Is called with what is being removed (such as "conversations") and how many of them have been removed so far."""
@@ -66,6 +77,17 @@ class Batches:
             sleep(self._breaks.after(monotonic() - begun))
         return result
 
+    @staticmethod
+    def _each(find: Callable[[], Sequence[T]]) -> Iterator[Sequence[T]]:
+        """What is found, again and again until there is nothing.
+
+        Or the same once more: the caller's transaction may still see what others have changed meanwhile.
+        """
+        before: Sequence[T] = ()
+        while (keys := find()) and keys != before:
+            yield keys
+            before = keys
+
     def repeat(self, batch: Callable[..., int], what: str, **which: Any) -> int:
         """Run batches until one has nothing to do; return the sum of their results."""
         total = 0
@@ -77,11 +99,8 @@ class Batches:
     def change(self, find: Find, change: Change, what: str) -> int:
         """Change rows, which then are not found any more, until none is found; return how many were changed."""
         total = 0
-        while keys := self.find(find, limit=FOUND):
-            changed = self.change_these(change, keys, what, total)
-            if not changed:  # somebody else did
-                break
-            total += changed
+        for keys in self._each(partial(self.find, find, limit=FOUND)):
+            total += self.change_these(change, keys, what, total)
         return total
 
     def change_behind(self, find: Find, change: Change, what: str, total: int = 0) -> int:
@@ -98,22 +117,24 @@ class Batches:
     def change_these(self, change: Change, keys: Sequence[Any], what: str, before: int = 0) -> int:
         """Change rows that were found; return how many were changed."""
         changed = 0
-        while keys:
-            done = self.write(change, what, keys=keys)
-            keys, changed = keys[done.rows :], changed + done.changed
+        for done in self._steps(change, what, keys):
+            changed += done.changed
             self._progress(what, before + changed)
         return changed
 
+    def _steps(self, batch: Callable[..., S], what: str, keys: Sequence[Any], **which: Any) -> Iterator[S]:
+        """Run batches until nothing is left to do with these keys; what each of them has done."""
+        while keys:
+            done = self.write(batch, what, keys=keys, **which)
+            keys = keys[done.rows :]
+            yield done
+
     def purge_found(self, which: ColumnElement[bool], clear: Callable[[list[int]], object] | None = None) -> None:
         """Hide conversations, and remove their rows, until none is found; before, `clear` what names them elsewhere."""
-        while found := self.find(purging.find_conversations, which=which):
-            hidden: list[int] = []
-            while found:
-                done, keys = self.write(purging.hide_conversations, "hidden", keys=found, which=which)
-                found, hidden = found[done:], hidden + keys
-            if not hidden:  # they are used again
-                break
-            if clear is not None:
+        for found in self._each(partial(self.find, purging.find_conversations, which=which)):
+            steps = self._steps(purging.hide_conversations, "hidden", found, which=which)
+            hidden = [key for done in steps for key in done.keys]
+            if clear is not None and hidden:
                 clear(hidden)
             self.purge(hidden)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, insert, select, union_all, update
 
 from threadkeep.db import tables
 from threadkeep.db.queries.changes import PRUNED
@@ -49,6 +49,13 @@ _SMALL: Final = (tables.conversation_labels, tables.conversation_states, tables.
 # Hiding
 
 
+class Hidden(NamedTuple):
+    """How many conversations were looked at, and the keys of those that still have rows, hidden before or now."""
+
+    rows: int
+    keys: list[int]
+
+
 def hide_conversation(connection: Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
     """Hide a conversation; return its key, which is needed to purge its rows."""
     outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
@@ -68,21 +75,25 @@ def hide_conversation(connection: Connection, scope: Scope, id: str, key: Idempo
     return conversation
 
 
-def find_conversations(connection: Connection, tenant: int, which: ColumnElement[bool]) -> list[int]:
-    """Return the keys of some conversations, the longest inactive ones first."""
+def find_conversations(
+    connection: Connection, tenant: int, which: ColumnElement[bool], statuses: Sequence[str] = STATUSES
+) -> list[int]:
+    """Return the keys of some conversations, of each status the longest inactive ones first.
+
+    One statement for all statuses: between two, a conversation could change from one to the other.
+    """
     table = tables.conversations.c
-    statement = select(table.id).where(table.tenant_id == tenant, which)
-    statement = statement.order_by(table.last_activity_at, table.id).limit(FOUND)
-    return list(connection.execute(statement).scalars())
+    each = select(table.id).where(table.tenant_id == tenant, which).order_by(table.last_activity_at, table.id)
+    found = (each.where(table.status == status).limit(FOUND).subquery() for status in statuses)
+    return list(connection.execute(union_all(*(select(some.c.id) for some in found))).scalars())
 
 
 def hide_conversations(
     connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], which: ColumnElement[bool]
-) -> tuple[int, list[int]]:
+) -> Hidden:
     """Hide some conversations, and clear what their rows contain besides the items.
 
-    Returns how many it has looked at, and the keys of those that still have rows, hidden before or now. The rows are
-    locked, and read again, before they are changed: a writer that was faster keeps its conversation.
+    The rows are locked, and read again, before they are changed: a writer that was faster keeps its conversation.
     """
     hidden: list[int] = []
 
@@ -91,7 +102,7 @@ def hide_conversations(
         hidden.extend(key for key in some if key in found)
         return len(found)
 
-    return pace.change(keys, hide).rows, hidden
+    return Hidden(pace.change(keys, hide).rows, hidden)
 
 
 def _hide(connection: Connection, tenant: int, keys: Sequence[int], which: ColumnElement[bool]) -> set[int]:
@@ -183,24 +194,27 @@ def purge_batch(connection: Connection, tenant: int, pace: Pace, key: int, recov
 def _delete_lowest(connection: Connection, column: Column[Any], tenant: int, key: int, pace: Pace) -> bool:
     """Remove rows in order of their numbers, as ranges, because not every database has DELETE … LIMIT.
 
-    Returns whether the transaction has to end before all of them are gone.
+    Returns whether the transaction has to end before all of them are gone. Each range is looked at once: the caller's
+    transaction may still see rows that others have removed.
     """
-    conditions = of_conversation(column.table, tenant, key)
-    while (lowest := connection.execute(select(func.min(column)).where(*conditions)).scalar()) is not None:
+    conditions, upto = of_conversation(column.table, tenant, key), -1
+    lowest = select(func.min(column)).where(*conditions)
+    while (number := connection.execute(lowest.where(column > upto)).scalar()) is not None:
         if pace.is_over:
             return True
-        is_low = column < lowest + pace.slice
-        pace.note(connection.execute(delete(column.table).where(*conditions, is_low)).rowcount)
+        upto = number + pace.slice - 1
+        pace.note(connection.execute(delete(column.table).where(*conditions, column <= upto)).rowcount)
     return False
 
 
 def _delete_some(connection: Connection, column: Column[Any], tenant: int, key: int, pace: Pace) -> bool:
     """The same with rows that have names."""
-    conditions = of_conversation(column.table, tenant, key)
-    found = select(column).where(*conditions)
-    while names := connection.execute(found.limit(pace.slice)).scalars().all():
+    conditions, after = of_conversation(column.table, tenant, key), ""
+    found = select(column).where(*conditions).order_by(column)
+    while names := connection.execute(found.where(column > after).limit(pace.slice)).scalars().all():
         if pace.is_over:
             return True
+        after = names[-1]
         pace.note(connection.execute(delete(column.table).where(*conditions, column.in_(names))).rowcount)
     return False
 

@@ -120,9 +120,7 @@ def erase_user(
         raise other_user(scope.user, user)
     removal = Batches(transactions, scope.tenant, resources, progress)
     check_blobs(transactions, scope.tenant, resources)
-    for status in purging.STATUSES:
-        which = (conversations.c.user_id == user) & (conversations.c.status == status)
-        removal.purge_found(which, partial(_clear_attempts, removal, user))
+    removal.purge_found(conversations.c.user_id == user, partial(_clear_attempts, removal, user))
     attempts = removal.change(partial(anonymizing.find_attempts, user=user), anonymizing.anonymize_attempts, "attempts")
     find = partial(anonymizing.find_items, user=user)
     items = removal.change_behind(find, partial(anonymizing.anonymize_items, user=user), "items")
@@ -173,9 +171,7 @@ def retain(
         remove = partial(purging.delete_bodies, before=bodies_before)
         bodies = removal.change_behind(find, remove, "raw bodies", bodies)
     if content_before is not None:
-        for status in purging.STATUSES:
-            are_inactive = (conversations.c.status == status) & (conversations.c.last_activity_at < content_before)
-            removal.purge_found(are_inactive)
+        removal.purge_found(conversations.c.last_activity_at < content_before)
         removal.collect()
     expiring.make_months(transactions)
     changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0

@@ -190,18 +190,17 @@ def forget_batch(connection: Connection, tenant: int, key: int, limit: int = BAT
     """Remove documents of a conversation; returns how many."""
     parameters = {"tenant": tenant, "key": key, "limit": limit}
     ids = list(connection.execute(queries.documents_of(conversation=True), parameters).scalars())
-    _delete_documents(connection, tenant, ids)
-    return len(ids)
+    return _delete_documents(connection, tenant, ids)
 
 
-def _delete_documents(connection: Connection, tenant: int, ids: Sequence[int]) -> None:
-    """Remove documents, also when the index is broken: then it only has to be rebuilt."""
+def _delete_documents(connection: Connection, tenant: int, ids: Sequence[int]) -> int:
+    """Remove documents, also when the index is broken: then it only has to be rebuilt; returns how many there were."""
     if not ids:
-        return
+        return 0
     parameters = {"tenant": tenant, "ids": list(ids)}
     if connection.dialect.name == "sqlite":
         _unindex(connection, queries.UNINDEX_DOCUMENTS, parameters)
-    connection.execute(queries.documents_removal(), parameters)
+    return connection.execute(queries.documents_removal(), parameters).rowcount
 
 
 def forget_documents(connection: Connection, ref: ConversationRef, *where: ColumnElement[bool]) -> int:

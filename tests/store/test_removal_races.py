@@ -1,0 +1,125 @@
+"""Removals while others remove, use and write the same: nothing is lost, nothing is left, and none goes on for ever."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, delete, event, text
+
+from tests.factories import a_picture, an_answer, noise
+from tests.store.watching import Tables, engine_of
+from threadkeep import NotFound, Session
+from threadkeep.db.tables import item_blobs
+
+pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
+
+SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+ENDLESS = 500  # statements after which nothing will ever end
+FOUND = 100  # conversations that are found at once
+TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+
+Watch = Callable[[str], object]
+
+
+@contextmanager
+def watched(engine: Engine, watch: Watch) -> Iterator[None]:
+    """Call a function before each statement."""
+
+    def before(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        watch(statement)
+
+    event.listen(engine, "before_cursor_execute", before)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", before)
+
+
+def once_before(beginning: str, change: Callable[[], object], *, number: int = 1) -> Watch:
+    """Call a function before the first statement that begins so, or a later one."""
+    left = [*[lambda: None] * (number - 1), change]
+
+    def watch(statement: str) -> None:
+        if statement.startswith(beginning) and left:
+            left.pop(0)()
+
+    return watch
+
+
+# Users
+
+
+def test_a_user_is_erased_while_others_delete_what_was_found(
+    stores: Any, store: Any, elsewhere: Any, tables: Tables
+) -> None:
+    """Retention, for example, which begins with the same conversations."""
+    made = store.for_user("ann").save_many([Session(model="m")] * (FOUND + 5))
+
+    def retain() -> None:
+        for conversation in made[:FOUND]:
+            elsewhere.delete_conversation(conversation)
+
+    lock = "BEGIN" if engine_of(store).dialect.name == "sqlite" else "SELECT threadkeep_conversations.id, threadkeep"
+    with watched(engine_of(store), once_before(lock, retain)):
+        assert store.erase_user("ann").conversations == 5
+    assert tables.counts()["conversations"] == 0
+
+
+def test_a_user_is_erased_while_conversations_change_their_status(store: Any, elsewhere: Any, tables: Tables) -> None:
+    """Whenever somebody looks for them, they are archived, or active again."""
+    kept = store.create_conversation(model="m", user_id="ann", input="Hi")
+    kept.archive()
+    other = elsewhere.get_conversation(kept.id)
+    changes = itertools.cycle([other.unarchive, other.archive])
+
+    def change(statement: str) -> None:
+        if "ORDER BY threadkeep_conversations.last_activity_at" in statement:
+            with suppress(NotFound):
+                next(changes)()
+
+    with watched(engine_of(store), change):
+        assert store.erase_user("ann").conversations == 1
+    assert tables.counts()["conversations"] == 0
+
+
+# Transactions of the caller that see the past
+
+
+@contextmanager
+def past(engine: Engine) -> Iterator[Any]:
+    """A transaction that sees what was there when it began, as on MySQL by default."""
+    level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
+    with engine.execution_options(isolation_level=level).connect() as host:
+        host.execute(text("SELECT count(*) FROM threadkeep_tenants")).all()
+        yield host
+        host.commit()
+
+
+def count_to(most: int) -> Watch:
+    numbers = itertools.count()
+    return lambda statement: next(numbers) < most or pytest.fail(f"it does not end: {statement}")
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_conversation_is_deleted_of_which_others_have_removed_a_part(
+    store: Any, elsewhere: Any, watching: Engine, tables: Tables
+) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.add_response(an_answer("Hi"), "open_responses")
+    conversation.user([a_picture(noise(9_000))])
+    conversation.mark_seen("ann")
+    store.reindex()
+    with past(watching) as host:
+        assert elsewhere.retain(raw_bodies=0).raw_bodies == 1
+        with watching.begin() as connection:
+            connection.execute(delete(item_blobs).where(item_blobs.c.tenant_id == store._scope.tenant))
+        elsewhere.erase_user("ann")
+        elsewhere.reindex()
+        with watched(watching, count_to(ENDLESS)):
+            store.within(host).delete_conversation(conversation.id)
+    counts = tables.counts()
+    assert {counts[name] for name in ("conversations", "items", "item_blobs", "responses", "search_documents")} == {0}
