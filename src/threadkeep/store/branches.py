@@ -38,7 +38,8 @@ def fork(
 
         now, position = datetime.now(UTC), item
         if isinstance(position, str):
-            position = position_of_id(connection, ref, get_lineage(connection, ref, get_row(connection, ref)), position)
+            row = get_row(connection, ref, is_locked=True)
+            position = position_of_id(connection, ref, get_lineage(connection, ref, row), position)
         number = positions.fork(connection, ref, position, now, is_before=is_before)
         idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)

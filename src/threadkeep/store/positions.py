@@ -294,8 +294,11 @@ def fork(
     is_before: bool = False,
     is_dated: bool = False,
 ) -> int:
-    """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number."""
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    """Make a branch that shares the items up to a position (None: all of them), or before it; returns its number.
+
+    The conversation is locked before its lineage is read: items that are removed meanwhile would be missing from it.
+    """
+    lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
     position = lineage.head if at is None else at
     if is_before:
         _check_position(connection, ref, lineage, position)

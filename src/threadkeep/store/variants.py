@@ -162,7 +162,7 @@ def _branched(
             return reopen_conversation(connection, ref, configs, number)
 
         idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), True))
-        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
         number = write(connection, lineage, datetime.now(UTC))
         update_row(connection, ref, {"active_branch": number})
         return opened(number), False

@@ -54,12 +54,13 @@ def itself(*, scoped: bool) -> list[ColumnElement[bool]]:
 def conversation_by(column: str, *, scoped: bool, locked: bool = False) -> Statement:
     """One conversation by `id`, `public_id` or `external_id`; parameters: tenant, value and (scoped) user.
 
-    `locked`: it is neither changed nor hidden before the end of the transaction.
+    `locked`: it is neither changed nor hidden before the end of the transaction, nor read so by others. Two that share
+    a lock, and then change the row, would wait for each other.
     """
     value = bindparam("value", type_=conversations.c[column].type)
     where = [*of_tenant(conversations), conversations.c[column] == value, *visible(scoped=scoped)]
     statement = select(*CONVERSATION_COLUMNS).where(*where)
-    return Statement(statement.with_for_update(read=True) if locked else statement)
+    return Statement(statement.with_for_update(key_share=True) if locked else statement)
 
 
 @cache

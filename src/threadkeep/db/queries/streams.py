@@ -66,14 +66,15 @@ def stream_by_token() -> Select[Any]:
 
 
 @cache
-def stream_of() -> Select[Any]:
-    """What finalizing a streamed response needs of its row."""
+def stream_of(*, is_locked: bool = False) -> Select[Any]:
+    """What finalizing a streamed response needs of its row; `is_locked`: nobody else changes it until the end."""
     table = responses.c
     columns = (
         table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
         table.open_branch, table.cancel_requested_at, from_now().label("now"),
     )  # fmt: skip
-    return select(*columns).where(*of_conversation(responses, number="number"))
+    statement = select(*columns).where(*of_conversation(responses, number="number"))
+    return statement.with_for_update() if is_locked else statement
 
 
 @cache

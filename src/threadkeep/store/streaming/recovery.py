@@ -28,12 +28,15 @@ class StreamRecovery:
     prices: PriceBook
 
     def end(self, blocked: StreamBlocksWrite, connection: Connection) -> None:
-        """End a response in progress whose lease has expired, or that a writer wants to end, unless it has ended."""
+        """End a response in progress whose lease has expired, or that a writer wants to end, unless it has ended.
+
+        Its row is locked before its events are read: what its recorder stores afterwards would be lost.
+        """
         ref, number = blocked.ref, blocked.number
         if not lock(connection, ref, datetime.now(UTC)):
             return
         key = {"tenant": ref.scope.tenant, "key": ref.key, "number": number}
-        row = connection.execute(stream_of(), key).one_or_none()
+        row = connection.execute(stream_of(is_locked=True), key).one_or_none()
         if row is None or row.open_branch is None:
             return
         if blocked.status == INCOMPLETE and row.lease_until > row.now:
