@@ -196,3 +196,18 @@ def test_a_backlog_tells_what_is_due(cli: Cli) -> None:
     counts = [(one["kind"], one["count"], one["is_least"]) for one in found["due"]]
     assert counts == [("raw_bodies", 0, False), ("conversations", 1, False)]
     assert found["deleted"] == 0
+
+
+def test_retention_ends_interrupted_deletions(cli: Cli) -> None:
+    with Store(cli.url) as store:
+        store.create_conversation(model="m", input="Hi")
+    engine = sqlalchemy.create_engine(cli.url)
+    with engine.begin() as connection:  # as `threadkeep delete` does at first
+        connection.exec_driver_sql("UPDATE threadkeep_conversations SET status = 'deleted'")
+    engine.dispose()
+    told = cli("retain", "--content", "365d", "--backlog").out
+    assert "Of 1 deleted conversation, rows are left, which the command removes without --backlog." in told
+    cli("retain", "--content", "365d", "--dry-run")
+    assert cli("retain", "--content", "365d", "--backlog", "--json").json["deleted"] == 1
+    cli("retain", "--content", "365d")
+    assert cli("retain", "--content", "365d", "--backlog", "--json").json["deleted"] == 0

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, event, text
+from sqlalchemy import Engine, delete, event, text, update
 
 from tests.factories import a_picture, an_answer, noise
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
-from threadkeep.db.tables import item_blobs
+from threadkeep.db.tables import conversations, item_blobs
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -123,3 +123,18 @@ def test_a_conversation_is_deleted_of_which_others_have_removed_a_part(
             store.within(host).delete_conversation(conversation.id)
     counts = tables.counts()
     assert {counts[name] for name in ("conversations", "items", "item_blobs", "responses", "search_documents")} == {0}
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_conversations_are_purged_that_others_have_purged(
+    store: Any, elsewhere: Any, watching: Engine, tables: Tables
+) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    with watching.begin() as connection:
+        where = conversations.c.id == conversation._handle.ref.key
+        connection.execute(update(conversations).where(where).values(status="deleted"))
+    with past(watching) as host:
+        assert elsewhere.purge_deleted() == 1
+        with watched(watching, count_to(ENDLESS)):
+            store.within(host).purge_deleted()
+    assert tables.counts()["conversations"] == 0

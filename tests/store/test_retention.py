@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from tests.factories import an_answer
+from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import Interrupted, meanwhile
+from tests.store.watching import Tables
 from threadkeep import Due, InvalidOption, NotFound
 from threadkeep.db.tables import conversations, response_bodies, tool_sets
 
@@ -160,6 +161,23 @@ def test_the_backlog_has_deletions_that_were_interrupted(
     assert store.backlog(content=30).deleted == 1
     assert store.purge_deleted() == 1
     assert store.backlog(content=30).deleted == 0
+
+
+@pytest.mark.parametrize("ages", [{"raw_bodies": 5_000}, {"content": 5_000}, {"changes": 5_000}])
+def test_retention_finishes_deletions_that_were_interrupted(
+    store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch, ages: Any
+) -> None:
+    """Whatever it is asked to keep; they are not due, and so not counted, as in a dry run."""
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.user([a_picture(noise(9_000))])
+    with monkeypatch.context() as patched:
+        patched.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
+        store.delete_conversation(conversation.id)
+    expected = store.retain(**ages, dry_run=True)
+    assert store.backlog(**ages).deleted == 1
+    assert store.retain(**ages) == expected
+    counts = tables.counts()
+    assert (expected.conversations, counts["conversations"], counts["items"], counts["blobs"]) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("options", [{}, {"raw_bodies": -1}, {"content": "30d"}])

@@ -45,7 +45,7 @@ class Backlog:
             first are looked at.
         conversations: conversations, with all their content.
         changes: changes in the change feed.
-        deleted: how many deleted conversations still have rows, which `purge_deleted` removes; 10,000 at most.
+        deleted: how many deleted conversations still have rows, which `retain` removes; 10,000 at most.
     """
 
     raw_bodies: Due | None

@@ -8,8 +8,9 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import ColumnElement, Connection, true
 
+from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store import options_removal, purging
@@ -138,6 +139,15 @@ class Batches:
                 clear(hidden)
             self.purge(hidden)
 
+    def has_hidden(self) -> bool:
+        """Return whether conversations that are hidden still have rows, because their deletion was interrupted."""
+        return bool(self.find(_find_hidden))
+
+    def purge_hidden(self) -> None:
+        """Remove the rows of conversations that are hidden."""
+        for keys in self._each(partial(self.find, _find_hidden)):
+            self.purge(keys)
+
     def purge(self, keys: Sequence[int]) -> None:
         """Remove the rows of hidden conversations."""
         while keys:
@@ -168,6 +178,9 @@ class Batches:
                 self._progress("objects", count)
             if count == before:  # they are used again
                 return
+
+
+_find_hidden: Final = partial(purging.find_conversations, which=true(), statuses=[DELETED])
 
 
 def _paced(batch: Callable[..., T], pace: Pace, connection: Connection, **which: Any) -> T:

@@ -15,7 +15,6 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.base import SEARCH_INDEX
-from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.tables import conversations
 from threadkeep.errors import InvalidOption
 from threadkeep.store import anonymizing, api_keys, expiring, purging
@@ -101,13 +100,17 @@ def delete_conversation(
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
     """Remove rows left behind by interrupted deletions; return the number of conversations."""
-    removal, are_deleted = Batches(transactions, scope.tenant, resources), conversations.c.status == DELETED
-    while keys := removal.find(purging.find_conversations, which=are_deleted):
-        removal.purge(keys)
+    removal = Batches(transactions, scope.tenant, resources)
+    _finish_deletions(transactions, scope, resources, removal)
+    return removal.conversations
+
+
+def _finish_deletions(transactions: Transactions, scope: Scope, resources: StoreResources, removal: Batches) -> None:
+    """Remove what interrupted deletions have left, and objects that killed writers have left."""
+    removal.purge_hidden()
     removal.collect_media()
     if resources.blobs is not None and transactions.keeps_history:
         remove_orphans(transactions, scope.tenant, resources.blobs, datetime.now(UTC) - ORPHAN_AGE)
-    return removal.conversations
 
 
 def erase_user(
@@ -173,9 +176,12 @@ def retain(
     if content_before is not None:
         removal.purge_found(conversations.c.last_activity_at < content_before)
         removal.collect()
+    due = removal.conversations  # as a dry run counts them: those that were deleted before are not due
+    if removal.has_hidden():
+        _finish_deletions(transactions, scope, resources, removal)
     expiring.make_months(transactions)
     changes = removal.repeat(purging.prune_changes, "changes", before=keys_before) if keys_before else 0
-    return RetentionReport(bodies, removal.conversations, changes)
+    return RetentionReport(bodies, due, changes)
 
 
 def scrub(connection: Connection, *, vacuum: bool) -> bool | None:

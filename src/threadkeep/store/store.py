@@ -457,7 +457,8 @@ class Store:
         without activity after which whole conversations are removed. `changes`: the age, at least an hour, at which
         changes are removed from the change feed. The ledger is kept. With `dry_run`, rows are only counted. With
         `whole_months`, raw bodies stay until those of their month (UTC) are all due, so that their partition can be
-        dropped. `progress`: see `Progress`.
+        dropped. `progress`: see `Progress`. Deletions that were interrupted are finished, as by `purge_deleted`; they
+        are not counted.
 
         Raises:
             InvalidOption: no age is given, or one of them is not a length of time.

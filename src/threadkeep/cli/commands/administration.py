@@ -270,7 +270,8 @@ def _report_backlog(target: Target, backlog: Backlog) -> None:
         return
     print_table(DUE, [one | {"count": f"{one['count']:,}{'+' if one['is_least'] else ''}"} for one in due])
     if backlog.deleted:
-        print_text(f"Of {number_of(backlog.deleted, 'deleted conversation')}, rows are left: Store.purge_deleted().")
+        left = number_of(backlog.deleted, "deleted conversation")
+        print_text(f"Of {left}, rows are left, which the command removes without --backlog.")
 
 
 @on_target()
