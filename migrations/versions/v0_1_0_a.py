@@ -202,7 +202,10 @@ def contents() -> dict[str, Any]:
         ),
         "configs": (columns(*shared, (TEXT, "config"), written), "tenant_id hash", to_tenant()),
         "tool_definitions": (
-            columns(*shared, (IDENTIFIER, "type name?"), (TEXT, "definition"), written), "tenant_id hash", to_tenant(),
+            columns(
+                *shared, (IDENTIFIER, "type name?"), (TEXT, "definition"), written, (MOMENT, "unused_at?")
+            ),
+            "tenant_id hash", to_tenant(),
         ),
         "tool_sets": (columns(*shared, (TEXT, "definitions"), written), "tenant_id hash", to_tenant()),
         "blobs": (

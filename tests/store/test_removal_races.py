@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine, delete, event, text, update
 
 from tests.factories import a_picture, an_answer, noise
+from tests.store.sweeps import meanwhile
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
-from threadkeep.db.tables import conversations, item_blobs
+from threadkeep.db.tables import configs, conversations, item_blobs, tool_sets
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -138,3 +139,39 @@ def test_conversations_are_purged_that_others_have_purged(
         with watched(watching, count_to(ENDLESS)):
             store.within(host).purge_deleted()
     assert tables.counts()["conversations"] == 0
+
+
+def leave_tool(store: Any, watching: Engine) -> tuple[list[str], str]:
+    """An export of a conversation, and its id; nothing of it is left in the database but its tool."""
+    made = store.create_conversation(model="m", tools=[TOOL], input="Hi")
+    export = list(store.export())
+    store.delete_conversation(made.id)
+    with watching.begin() as connection:
+        for table in (tool_sets, configs):
+            connection.execute(delete(table).where(table.c.tenant_id == store._scope.tenant))
+    return export, made.id
+
+
+@SERVERS
+def test_tools_that_others_use_since_are_kept(
+    stores: Any, store: Any, elsewhere: Any, tenant: str, watching: Engine
+) -> None:
+    leave_tool(store, watching)
+    with past(watching) as host:
+        used = elsewhere.create_conversation(model="m", tools=[TOOL])
+        store.within(host).retain(content=30)
+    seen = stores.get("sync", "third").for_tenant(tenant).get_conversation(used.id)
+    assert [tool.name for tool in seen.tool_definitions] == [TOOL["name"]]
+
+
+# Options and tools that are used again
+
+
+def test_tools_of_an_import_are_kept(store: Any, elsewhere: Any, watching: Engine) -> None:
+    export, public_id = leave_tool(store, watching)
+
+    def read(connection: Any) -> None:
+        store.within(connection).import_export(export)
+
+    meanwhile(watching, read, lambda: store.retain(content=30))
+    assert [tool.name for tool in elsewhere.get_conversation(public_id).tool_definitions] == [TOOL["name"]]

@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
-from sqlalchemy import BindParameter, Connection, Float, Insert, Table, bindparam, select, text
+from sqlalchemy import BindParameter, ColumnElement, Connection, Float, Insert, Table, bindparam, select, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -53,6 +53,12 @@ def is_mysql(dialect: Dialect) -> bool:
 def returns_updates(dialect: Dialect) -> bool:
     """Whether UPDATE … RETURNING exists."""
     return dialect.name not in MYSQL
+
+
+def sees_commits(connection: Connection) -> bool:
+    """Whether its next statement sees what was committed before it; the transaction may be the caller's."""
+    levels = "READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"
+    return connection.dialect.name == "sqlite" or connection.get_isolation_level() in levels
 
 
 def is_stale(error: DBAPIError) -> bool:
@@ -120,15 +126,22 @@ def insert_missing(connection: Connection, table: Table) -> Insert:
     return upsert
 
 
-def insert_or_replace(connection: Connection, table: Table, *columns: str) -> Insert:
-    """An INSERT that sets these columns of a row that exists already; either way the row is locked."""
+def insert_or_replace(
+    connection: Connection, table: Table, *columns: str, where: ColumnElement[bool] | None = None
+) -> Insert:
+    """An INSERT that sets these columns of a row that exists already; either way the row is locked.
+
+    `where`: which rows have other values than these, so that the others need not be written (not on MySQL).
+    """
     new = constructs_of(connection.dialect.name).insert(table)
     upsert: Insert
     if is_mysql(connection.dialect):
         upsert = new.on_duplicate_key_update({name: new.inserted[name] for name in columns})
     else:
         upsert = new.on_conflict_do_update(
-            index_elements=list(table.primary_key.columns), set_={name: new.excluded[name] for name in columns}
+            index_elements=list(table.primary_key.columns),
+            set_={name: new.excluded[name] for name in columns},
+            where=where,
         )
     return upsert
 

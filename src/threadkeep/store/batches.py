@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,12 +20,13 @@ from threadkeep.store.connections import sleep
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.media import collecting
 from threadkeep.store.pacing import Breaks, Change, Find, Pace
-from threadkeep.store.places import FIRST_PLACE
+from threadkeep.store.places import FIRST_HASH, FIRST_PLACE
 from threadkeep.store.refs import Scope
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.transactions import Transactions
 
 FOUND: Final = 1_000  # rows that are looked for at once
+_OPTIONS: Final = "options and tools"  # what progress is told of
 
 T = TypeVar("T")
 
@@ -161,6 +164,44 @@ class Batches:
         self.collect_media()
         for find, remove in options_removal.STEPS:
             self.change(find, remove, "options and tools")
+        self._collect_tools()
+
+    def _collect_tools(self) -> None:
+        """Remove tools that no set names; see `options_removal`, which says why they are marked."""
+        # Reads of this library see what was committed before them; those of a caller's transaction may not.
+        is_locking = False if self._transactions.keeps_history else self.find(options_removal.way_to_read)
+        if is_locking is None:
+            return
+        tools = {hash_ for page in self._pages(options_removal.find_definitions) for hash_ in page}
+        seem_unused, mark = self._without_named(tools, is_locking=is_locking), datetime.now(UTC)
+        self._change_quietly(partial(options_removal.mark_definitions, mark=mark), seem_unused)
+        unused = self._without_named(seem_unused, is_locking=is_locking)
+        self.change_these(partial(options_removal.remove_definitions, mark=mark), sorted(unused), _OPTIONS)
+        self._change_quietly(options_removal.keep_definitions, seem_unused - unused)
+
+    def _without_named(self, tools: set[bytes], *, is_locking: bool) -> set[bytes]:
+        """Return those of some tools that no set names."""
+        left = set(tools)
+        if left:
+            for page in self._pages(partial(options_removal.find_sets, is_locking=is_locking), key=itemgetter(0)):
+                for _, named in page:
+                    left -= named
+                if not left:
+                    break
+        return left
+
+    def _pages(
+        self, find: Find, key: Callable[[Any], Any] | None = None, *, after: Any = FIRST_HASH
+    ) -> Iterator[Sequence[Any]]:
+        """What is found, in the order of keys: what `key` returns of it, or itself. `after` comes before all keys."""
+        while page := self.find(find, limit=FOUND, after=after):
+            yield page
+            after = page[-1] if key is None else key(page[-1])
+
+    def _change_quietly(self, change: Change, keys: set[bytes]) -> None:
+        """Change rows of which nobody is told."""
+        for _ in self._steps(change, "marks", sorted(keys)):
+            pass
 
     def collect_media(self, *, is_strict: bool = False) -> None:
         """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""

@@ -11,10 +11,10 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.dialects import check_sizes, insert_missing, insert_or_replace
 from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
@@ -164,9 +164,7 @@ def store_tools(connection: Connection, tenant: int, tool_sets_: Sequence[ToolTe
     }
     rows = [definitions[hash_] for hash_ in sorted(definitions)]
     check_sizes(connection, rows, "a tool definition", ("definition",))
-    while rows:
-        connection.execute(insert_missing(connection, tool_definitions), rows)
-        rows = _missing_definitions(connection, tenant, rows)
+    insert_definitions(connection, tenant, rows)
     sets = {
         tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}
         for tools in tool_sets_
@@ -174,16 +172,29 @@ def store_tools(connection: Connection, tenant: int, tool_sets_: Sequence[ToolTe
     connection.execute(insert_missing(connection, tool_sets), [sets[hash_] for hash_ in sorted(sets)])
 
 
-def _missing_definitions(connection: Connection, tenant: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows that were collected just now; the others are locked until the end of this transaction.
+def insert_definitions(connection: Connection, tenant: int, rows: Sequence[dict[str, Any]]) -> None:
+    """Make sure that these rows of tools exist, and stay: they are in use now, whatever a removal took them for.
 
-    A set names its tools in JSON, so no foreign key keeps them. Elsewhere the insertion itself has locked them.
+    A set names its tools in JSON, so no foreign key keeps them.
     """
-    if connection.dialect.name != "postgresql":
-        return []
-    parameters = {"tenant": tenant, "hashes": [row["hash"] for row in rows]}
-    kept = {bytes(hash_) for hash_ in connection.execute(queries.locked_definitions(), parameters).scalars()}
-    return [row for row in rows if row["hash"] not in kept]
+    if connection.dialect.name != "postgresql":  # the insertion itself locks what exists
+        is_marked = tool_definitions.c.unused_at.is_not(None)
+        upsert = insert_or_replace(connection, tool_definitions, "unused_at", where=is_marked)
+        connection.execute(upsert, [row | {"unused_at": None} for row in rows])
+        return
+    while rows:
+        connection.execute(insert_missing(connection, tool_definitions), rows)
+        parameters = {"tenant": tenant, "hashes": [row["hash"] for row in rows]}
+        kept = {bytes(row.hash): row.unused_at for row in connection.execute(queries.locked_definitions(), parameters)}
+        unmark_definitions(connection, tenant, [hash_ for hash_, unused_at in kept.items() if unused_at is not None])
+        rows = [row for row in rows if row["hash"] not in kept]  # the others were removed just now
+
+
+def unmark_definitions(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> None:
+    """Note that these tools are in use."""
+    if hashes:
+        which = [tool_definitions.c.tenant_id == tenant, tool_definitions.c.hash.in_(hashes)]
+        connection.execute(update(tool_definitions).where(*which).values(unused_at=None))
 
 
 def _short(value: object) -> str | None:

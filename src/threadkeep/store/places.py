@@ -12,6 +12,7 @@ from sqlalchemy import tuple_ as values_of
 Place = tuple[int, int]
 
 FIRST_PLACE: Final[Place] = (-1, -1)  # is before all of them
+FIRST_HASH: Final = b""  # the same, of rows that are named by hashes
 
 S = TypeVar("S", Delete, Update)
 

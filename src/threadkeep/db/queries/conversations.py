@@ -164,9 +164,12 @@ def tool_definitions_of() -> Select[Any]:
 
 @cache
 def locked_definitions() -> Select[Any]:
-    """The hashes that exist, locked so that their rows stay until the end of the transaction."""
+    """The hashes that exist, locked so that their rows stay until the end of the transaction.
+
+    Each with `unused_at`.
+    """
     key = tool_definitions.c.hash
-    found = select(key).where(*_of_hashes(tool_definitions))
+    found = select(key, tool_definitions.c.unused_at).where(*_of_hashes(tool_definitions))
     return found.order_by(key).with_for_update(read=True, key_share=True)
 
 

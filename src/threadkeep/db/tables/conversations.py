@@ -134,6 +134,7 @@ tool_definitions: Final = table(
     optional("name", Identifier),
     column("definition", BigText),
     column("created_at", UtcDateTime),
+    optional("unused_at", UtcDateTime),  # when no tool set seemed to name it: it is about to be removed
     references("tenants", tenant_id="id"),
 )
 

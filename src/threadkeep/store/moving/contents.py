@@ -38,6 +38,7 @@ _OMITTED: Final = {
     "conversations": {"search_from"},
     "responses": {"lease_token"},
     "blobs": {"location"},
+    "tool_definitions": {"unused_at"},
 }
 
 

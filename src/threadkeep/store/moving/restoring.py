@@ -27,6 +27,7 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, Conflict, NotFound, shown
 from threadkeep.store.changes.rows import change_row, insert_changes
+from threadkeep.store.config_cache import insert_definitions
 from threadkeep.store.moving.contents import SHARED, is_shown, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
 from threadkeep.store.moving.placing import placed_media
@@ -204,7 +205,10 @@ class Target:
         unlimited = (Text, LargeBinary, EscapedText)
         columns = [column.name for column in written_columns(table) if isinstance(column.type, unlimited)]
         check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
-        connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
+        if table is tables.tool_definitions:
+            insert_definitions(connection, self.scope.tenant, rows)
+        else:
+            connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
 
 
 def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
