@@ -432,6 +432,10 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     yield "responses", "open_branch", ["tenant_id", "conversation_id", "open_branch"], open_branch
     by_id = ["tenant_id", "response_hash", "conversation_id", "number"]
     yield "responses", "response", by_id, where("response_hash IS NOT NULL")
+    for table in ("conversations", "responses"):
+        on_all = {"postgresql_where": sa.text("config_hash IS NOT NULL")}
+        yield table, "config", ["tenant_id", "config_hash"], on_all
+        yield table, "tool_set", ["tenant_id", "tool_set_hash"], where("tool_set_hash IS NOT NULL")
     yield "changes", "transaction", ["tenant_id", "transaction_id"], where("transaction_id IS NOT NULL")
     full_text = {"postgresql_using": "gin", "mysql_prefix": "FULLTEXT", "mariadb_prefix": "FULLTEXT"}
     # on SQLite the full text is in a table of its own, and this index is empty

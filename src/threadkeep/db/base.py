@@ -107,6 +107,16 @@ def partial_index(name: str, condition: str, *columns: str, unique: bool = False
     return optioned_index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
 
 
+def indexes_of_options() -> list[Index]:
+    """The indexes by which the users of some options, or of a tool set, are found when these are to be removed.
+
+    The condition that all rows meet keeps PostgreSQL from looking other rows up there. SQLite would not see that it is
+    met.
+    """
+    config = optioned_index("config", "tenant_id", "config_hash", postgresql_where=text("config_hash IS NOT NULL"))
+    return [config, partial_index("tool_set", "tool_set_hash IS NOT NULL", "tenant_id", "tool_set_hash")]
+
+
 def optioned_index(name: str, *columns: str, unique: bool = False, **options: Any) -> Index:
     """An index with options of single databases, for `with_index_options`."""
     return Index(name, *columns, unique=unique, info={INDEX_OPTIONS: options})

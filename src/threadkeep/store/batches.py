@@ -107,15 +107,13 @@ class Batches:
             total += self.change_these(change, keys, what, total)
         return total
 
-    def change_behind(self, find: Find, change: Change, what: str, total: int = 0) -> int:
-        """The same with rows that no index leads to: all of them are looked at once, in the order of their places.
+    def change_behind(self, find: Find, change: Change, what: str, total: int = 0, *, after: Any = FIRST_PLACE) -> int:
+        """The same with rows that no index leads to: all of them are looked at once, in the order of their keys.
 
-        `total` is how many were changed before.
+        `total` is how many were changed before; `after` comes before all keys.
         """
-        after = FIRST_PLACE
-        while places := self.find(find, limit=FOUND, after=after):
-            after = places[-1]
-            total += self.change_these(change, places, what, total)
+        for keys in self._pages(find, after=after):
+            total += self.change_these(change, keys, what, total)
         return total
 
     def change_these(self, change: Change, keys: Sequence[Any], what: str, before: int = 0) -> int:
@@ -163,7 +161,7 @@ class Batches:
         """Remove media, options and tools that are no longer used."""
         self.collect_media()
         for find, remove in options_removal.STEPS:
-            self.change(find, remove, "options and tools")
+            self.change_behind(find, remove, _OPTIONS, after=FIRST_HASH)
         self._collect_tools()
 
     def _collect_tools(self) -> None:

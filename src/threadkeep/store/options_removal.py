@@ -10,31 +10,29 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, union, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import tables
 from threadkeep.db.dialects import is_mysql, sees_commits
 from threadkeep.db.queries.items import latest_of
+from threadkeep.db.queries.references import is_referred_to
 from threadkeep.domain.jsontext import loads
 from threadkeep.store.config_cache import unmark_definitions
 from threadkeep.store.pacing import Change, Done, Find, Pace
 
 
-def _find_unused(connection: Connection, tenant: int, limit: int, table: Table, reference: str) -> Sequence[bytes]:
-    """Return hashes that no row refers to; the rows that refer to any are read once, for they have no index of them."""
-    users = union(
-        *(
-            select(user.c[reference]).where(user.c.tenant_id == tenant, user.c[reference].is_not(None))
-            for user in (tables.conversations, tables.responses)
-        )
-    )
-    statement = select(table.c.hash).where(table.c.tenant_id == tenant, table.c.hash.not_in(users)).limit(limit)
-    return connection.execute(statement).scalars().all()
+def _find_unused(
+    connection: Connection, tenant: int, after: bytes, limit: int, table: Table, reference: str
+) -> Sequence[bytes]:
+    """Return hashes that no row refers to, in order, behind one."""
+    is_used = is_referred_to(table.c.hash, tables.conversations.c[reference], tables.responses.c[reference])
+    statement = select(table.c.hash).where(table.c.tenant_id == tenant, table.c.hash > after, ~is_used)
+    return connection.execute(statement.order_by(table.c.hash).limit(limit)).scalars().all()
 
 
 def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], table: Table) -> Done:
-    """Remove one after another, for each may need a look at all rows that could refer to it."""
+    """Remove one after another: if somebody uses it again, the others are removed."""
 
     def remove(some: Sequence[bytes]) -> int:
         statement = delete(table).where(table.c.tenant_id == tenant, table.c.hash.in_(some))

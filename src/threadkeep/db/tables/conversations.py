@@ -10,6 +10,7 @@ from threadkeep.db.base import (
     METADATA,
     PREFIX,
     column,
+    indexes_of_options,
     key,
     optional,
     partial_index,
@@ -43,7 +44,7 @@ configs: Final = table(
 # Every append, response and fork starts by one UPDATE of this row: it takes the numbers and serialises the writers.
 #
 # Like other tables that foreign keys refer to, it has no index beside its primary key that begins with the tenant and
-# holds all rows: PostgreSQL would look rows up there while it has no statistics, and read all of the tenant's.
+# that PostgreSQL could look all rows up in: it would do so while it has no statistics, and read all of the tenant's.
 conversations: Final = table(
     "conversations",
     key("id"),
@@ -76,6 +77,7 @@ conversations: Final = table(
     Index("activity", "status", "tenant_id", "last_activity_at", "id"),
     Index("user_activity", "user_id", "tenant_id", "status", "last_activity_at", "id"),
     partial_index("search", "search_from IS NOT NULL", "tenant_id", "search_from", "id"),
+    *indexes_of_options(),
 )
 
 # The application's own labels; never sent to a provider.

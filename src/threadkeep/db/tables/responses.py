@@ -6,7 +6,17 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Integer, SmallInteger
 
-from threadkeep.db.base import column, key, made_by, optional, partial_index, references, table, to_conversation
+from threadkeep.db.base import (
+    column,
+    indexes_of_options,
+    key,
+    made_by,
+    optional,
+    partial_index,
+    references,
+    table,
+    to_conversation,
+)
 from threadkeep.db.change_keys import change_key, transaction_number
 from threadkeep.db.types import BigBinary, BigText, EscapedText, Hash, Identifier, UtcDateTime
 
@@ -45,6 +55,7 @@ responses: Final = table(
     references("tool_sets", "RESTRICT", tenant_id="tenant_id", tool_set_hash="hash"),
     partial_index("open_branch", "open_branch IS NOT NULL", "tenant_id", "conversation_id", "open_branch", unique=True),
     partial_index("response", "response_hash IS NOT NULL", "tenant_id", "response_hash", "conversation_id", "number"),
+    *indexes_of_options(),
 )
 
 # A piece of a response in progress, append-only; deleted when its items are written.
