@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
 from tests.factories import a_message, a_picture, an_answer, noise
+from tests.store.sweeps import meanwhile
 from tests.store.watching import Tables
 from threadkeep import NotFound, Price, Session, Store
 from threadkeep.store.purging import purge_batch
@@ -137,6 +139,22 @@ def test_an_interrupted_purge_is_finished_later(
     assert (counts["items"], counts["conversations"], counts["blobs"]) == (1, 1, 0)
     assert store.purge_deleted() == 0
     assert len(kept.transcript()) == 1
+
+
+def test_media_that_somebody_stores_again_meanwhile_stay(
+    stores: Any, tenant: str, tables: Tables, watching: Engine
+) -> None:
+    """In a transaction that is committed while the deletion waits for it."""
+    store, picture = stores.get("sync").for_tenant(tenant), a_picture(noise(20_000))
+    deleted, other = store.create_conversation(model="m"), store.create_conversation(model="m")
+    deleted.user([picture])
+
+    def store_again(connection: Any) -> None:
+        store.within(connection).get_conversation(other.id).user([picture])
+
+    meanwhile(watching, store_again, lambda: store.delete_conversation(deleted.id))
+    assert (tables.counts()["conversations"], tables.counts()["blobs"]) == (1, 1)
+    assert other.transcript()[0].item.content[0].to_dict()["url"] == picture["image_url"]
 
 
 def test_media_of_others_stays(store: Any, tables: Tables) -> None:

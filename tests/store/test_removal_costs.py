@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text, update
+from sqlalchemy import Connection, insert, text, update
 
 from tests.databases import Database
-from tests.factories import a_message, an_answer
+from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.watching import Tables, sqlite_steps
 from threadkeep import Session
-from threadkeep.db.tables import conversations
+from threadkeep.db.tables import blobs, conversations, item_blobs
+from threadkeep.store.purging import purge_batch
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -92,3 +94,56 @@ def test_options_are_removed_in_order_beside_those_in_use(store: Any, tables: Ta
         store.create_conversation(model=f"gone {number}", user_id="u", input="Hi")
     store.erase_user("u")
     assert {row["hash"] for row in tables.rows("configs")} == used
+
+
+def multiply_media(connection: Connection, tables: Tables, count: int) -> None:
+    """Add as many media like the first one, of the same item."""
+    blob, link = tables.rows("blobs")[0], tables.rows("item_blobs")[0]
+    hashes = [sha256(f"{count} {number}".encode()).digest() for number in range(count)]
+    connection.execute(insert(blobs), [{**blob, "hash": hash_} for hash_ in hashes])
+    links = [{**link, "hash": hash_, "ordinal": count + number} for number, hash_ in enumerate(hashes)]
+    connection.execute(insert(item_blobs), links)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_deleting_a_conversation_looks_at_no_media_of_others(database: Database, store: Any, tables: Tables) -> None:
+    store.create_conversation(model="m").user([a_picture(noise(20_000))])
+    counts = []
+    for count in (FEW, MANY):
+        with database.engine().begin() as connection:
+            multiply_media(connection, tables, count)
+        before = tables.counts()
+        conversation = store.create_conversation(model="m")
+        for number in range(3):
+            conversation.user([a_picture(noise(20_000 + count + number))])
+        with database.engine().begin() as connection:
+            within = store.within(connection)
+            delete = lambda: within.delete_conversation(conversation.id)  # noqa: B023, E731
+            counts.append(looked_at(connection, delete, "item_blobs"))
+        assert tables.counts()["blobs"] == before["blobs"]
+    few, many = counts
+    assert many <= 1.5 * few
+
+
+def test_media_of_a_conversation_go_with_the_rows_that_have_them(
+    store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same transaction, so that nothing is left when the process dies behind it."""
+    conversation, other = store.create_conversation(model="m"), store.create_conversation(model="m")
+    shared, kept = a_picture(noise(20_000)), a_picture(noise(25_000))
+    for number in range(4):
+        conversation.user([a_picture(noise(30_000 + number)), shared, shared, kept])
+    other.user([kept])
+    seen: list[int] = []
+
+    def watched(*arguments: Any, **named: Any) -> bool:
+        stored = {row["hash"] for row in tables.rows("blobs")}
+        assert stored == {row["hash"] for row in tables.rows("item_blobs")}
+        seen.append(len(stored))
+        return purge_batch(*arguments, **named)
+
+    monkeypatch.setattr("threadkeep.store.pacing.FIRST", 1)
+    monkeypatch.setattr("threadkeep.store.purging.purge_batch", watched)
+    store.delete_conversation(conversation.id)
+    assert len(set(seen)) >= 3
+    assert (tables.counts()["item_blobs"], tables.counts()["blobs"]) == (1, 1)

@@ -175,3 +175,43 @@ def test_tools_of_an_import_are_kept(store: Any, elsewhere: Any, watching: Engin
 
     meanwhile(watching, read, lambda: store.retain(content=30))
     assert [tool.name for tool in elsewhere.get_conversation(public_id).tool_definitions] == [TOOL["name"]]
+
+
+# Media
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_media_go_with_two_conversations_that_are_deleted_at_once(store: Any, elsewhere: Any, tables: Tables) -> None:
+    """Each of the deletions still sees that the other conversation has them."""
+    made = [store.create_conversation(model="m") for _ in range(2)]
+    for conversation in made:
+        conversation.user([a_picture(noise(9_000))])
+    delete_other = once_before("DELETE FROM threadkeep_items ", lambda: elsewhere.delete_conversation(made[1].id))
+    with watched(engine_of(store), delete_other):
+        store.delete_conversation(made[0].id)
+    assert (tables.rows("item_blobs"), tables.rows("blobs")) == ([], [])
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda conversation: conversation.pop(),
+        lambda conversation: conversation.remove_item(0, purge=True),
+        lambda conversation: conversation.clear(purge=True),
+        lambda conversation: conversation.redact_item(0),
+    ],
+    ids=["pop", "remove_item", "clear", "redact_item"],
+)
+def test_media_go_with_two_items_that_are_removed_at_once(
+    store: Any, elsewhere: Any, tables: Tables, remove: Callable[[Any], object]
+) -> None:
+    """Each of the removals still sees that the other item has them."""
+    made = [store.create_conversation(model="m") for _ in range(2)]
+    for conversation in made:
+        conversation.user([a_picture(noise(9_000))])
+    other = elsewhere.get_conversation(made[1].id)
+    remove_other = once_before("SELECT threadkeep_blobs.hash, threadkeep_blobs.location", lambda: remove(other))
+    with watched(engine_of(store), remove_other):
+        remove(made[0])
+    assert (tables.rows("item_blobs"), tables.rows("blobs")) == ([], [])

@@ -9,6 +9,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -32,6 +33,9 @@ FORMAT = "open_responses"
 TENANT = "crowded"
 TOGETHER = 12  # methods that share a conversation
 RANDOM = {"public_id": 16, "response_hash": 16, "item_hash": 16, "call_hash": 16}
+# Tables whose rows are found by a hash of their content, and the columns that refer to them
+BY_CONTENT = ("configs", "tool_sets", "tool_definitions", "blobs", "uploads")
+REFERENCES = {"config_hash": "configs", "tool_set_hash": "tool_sets"}
 NAMED = {"external_id", "user_id", "author_id", "decided_by", "name", "provider_response_id", "item_id", "call_id"}
 
 # Calls of a store that are asked about everything, or work for all users
@@ -106,6 +110,22 @@ def fill(store: Any, user: str, label: str) -> Any:
     return conversation
 
 
+def hash_of(name: str, number: int) -> bytes:
+    """What names the copies of a row that is found by its content."""
+    return sha256(f"{name} {number}".encode()).digest()
+
+
+def multiply_contents(connection: Connection, tenant: int) -> None:
+    """N copies of the options, tool set, tool and medium of the only conversation, each with a name of its own."""
+    for name in BY_CONTENT:
+        table = METADATA.tables[PREFIX + name]
+        row = dict(connection.execute(select(table).where(table.c.tenant_id == tenant)).first()._mapping)  # type: ignore[union-attr]
+        users = {"user_id": "somebody"} if "user_id" in row else {}
+        kind = "blobs" if name == "uploads" else name
+        copies = [row | users | {"hash": hash_of(kind, number)} for number in range(N)]
+        connection.execute(insert(table), copies)
+
+
 def multiply(connection: Connection, key: int) -> None:
     """N copies of all rows that belong to a conversation, with other keys and names."""
     for table in METADATA.sorted_tables:
@@ -121,6 +141,9 @@ def multiply(connection: Connection, key: int) -> None:
             new = row | {own.name: number + 1} | ({"id": len(rows) * number + place + 1} if has_id else {})
             new |= {one: secrets.token_bytes(size) for one, size in RANDOM.items() if row.get(one) is not None}
             new |= {one: f"{row[one]} {number}" for one in NAMED if isinstance(row.get(one), str)}
+            new |= {one: hash_of(of, number) for one, of in REFERENCES.items() if new.get(one) is not None}
+            if name == "item_blobs":
+                new["hash"] = hash_of("blobs", number)
             if name == "conversations":
                 new["status"] = "archived" if number % 9 == 0 else "active"
             if name in {"conversation_labels", "item_labels"} and row["key"] == "own":
@@ -136,7 +159,9 @@ def upgraded_and_crowded(engine: Engine) -> None:
         tenant = store.create_tenant(TENANT)
         conversation = fill(tenant, "somebody", "else")
         tenant.reindex()
+        tenant.upload_media(noise(9_000), "image/png")
         with engine.begin() as connection:
+            multiply_contents(connection, tenant._scope.tenant)
             multiply(connection, conversation._handle.ref.key)
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -200,7 +225,8 @@ def test_there_is_much_of_everything(crowded: Any, watching: Engine) -> None:
     few = {"appends", "context_caches", "stream_parts"}
     with watching.connect() as connection:
         for table in METADATA.sorted_tables:
-            if "conversation_id" in table.c and table.name.removeprefix(PREFIX) not in few:
+            name = table.name.removeprefix(PREFIX)
+            if name in BY_CONTENT or ("conversation_id" in table.c and name not in few):
                 rows = select(func.count()).where(table.c.tenant_id == crowded._scope.tenant)
                 assert connection.execute(rows).scalar_one() >= N, table.name
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -55,6 +55,7 @@ class Batches:
         self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
     ) -> None:
         self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
+        self._objects_wait = self._blobs is None or not transactions.keeps_history  # for somebody else, or later
         if not (progress is None or callable(progress)):
             raise mismatch(InvalidOption, "a function", progress, "progress")
         self._progress = progress or (lambda _what, _count: None)
@@ -64,6 +65,7 @@ class Batches:
             transactions.keeps_history and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
         )
         self._breaks = Breaks() if is_sqlite else None
+        self._has_rivals = transactions.keeps_history and not is_sqlite  # who write at the same time
         self.conversations = 0  # that are purged
 
     def find(self, find: Callable[..., T], **which: Any) -> T:
@@ -150,16 +152,27 @@ class Batches:
             self.purge(keys)
 
     def purge(self, keys: Sequence[int]) -> None:
-        """Remove the rows of hidden conversations."""
-        while keys:
-            done = self.write(purging.purge_some, "conversations", keys=keys, recovery=self._recovery)
-            keys, self.conversations = keys[done:], self.conversations + done
-            if done:
+        """Remove the rows of hidden conversations, and media that nothing else has."""
+        for done in self._steps(purging.purge_some, "conversations", keys, recovery=self._recovery):
+            self.conversations += done.rows
+            if done.rows:
                 self._progress("conversations", self.conversations)
+            self._remove_objects(done.media.aside)
+            if done.media.shared and self._has_rivals:
+                self._remove_kept_for_others(done.media.shared)
 
-    def collect(self) -> None:
-        """Remove media, options and tools that are no longer used."""
-        self.collect_media()
+    def _remove_kept_for_others(self, hashes: Collection[bytes]) -> None:
+        """Remove media that were left to conversations which others were deleting at the same time.
+
+        Each of the transactions saw what the other one had not committed yet. Whoever commits last finds them.
+        """
+        left = self.find(collecting.find_unused_of, hashes=list(hashes))
+        for done in self._steps(collecting.remove_unused, "media", left):
+            self._remove_objects(done.aside)
+
+    def collect(self, *, is_strict: bool = False) -> None:
+        """Remove media, options and tools that are no longer used; `is_strict`: raise the errors of the blob store."""
+        self.collect_media(is_strict=is_strict)
         for find, remove in options_removal.STEPS:
             self.change_behind(find, remove, _OPTIONS, after=FIRST_HASH)
         self._collect_tools()
@@ -203,20 +216,43 @@ class Batches:
 
     def collect_media(self, *, is_strict: bool = False) -> None:
         """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
-        self.change(collecting.find_uploads, collecting.forget_uploads, "uploads")
-        self.change(collecting.find_unused, collecting.remove_unused, "media")
-        count, scope = 0, Scope(self._tenant, blobs=self._blobs)
-        while found := self.find(collecting.find_unused_objects, limit=FOUND):
-            before = count
-            while found:
-                done, aside = self.write(collecting.set_aside_some, "objects", keys=found)
-                found = found[done:]
-                if aside and not collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict):
-                    return
-                count += len(aside)
-                self._progress("objects", count)
-            if count == before:  # they are used again
-                return
+        self.forget_uploads(is_strict=is_strict)
+        self._remove_media(self._unused(), collecting.remove_unused, "media", is_strict=is_strict)
+
+    def _unused(self) -> Iterator[Sequence[bytes]]:
+        """Media that nothing has any more, but for those whose objects have to wait."""
+        for page in self._pages(collecting.find_unused):
+            yield self.find(collecting.find_inside, hashes=page) if self._objects_wait else page
+
+    def forget_uploads(self, user: str | None = None, *, is_strict: bool = False) -> None:
+        """Forget uploads that have expired, or all of a user, with media that nothing else has."""
+        if user is None:
+            pages = self._each(partial(self.find, collecting.find_expired_uploads, limit=FOUND))
+        else:
+            pages = self._pages(partial(collecting.find_uploads_of, user=user))
+        self._remove_media(pages, partial(collecting.forget_uploads, user=user), "uploads", is_strict=is_strict)
+
+    def _remove_media(
+        self,
+        pages: Iterable[Sequence[bytes]],
+        remove: Callable[..., collecting.Collected],
+        what: str,
+        *,
+        is_strict: bool,
+    ) -> None:
+        """Remove what is found; objects after each transaction, until the blob store does not respond."""
+        total = 0
+        for page in pages:
+            for done in self._steps(remove, what, page):
+                total += done.changed
+                if not self._objects_wait:
+                    self._objects_wait = not self._remove_objects(done.aside, is_strict=is_strict)
+                self._progress(what, total)
+
+    def _remove_objects(self, aside: Mapping[bytes, str], *, is_strict: bool = False) -> bool:
+        """Remove objects of media that were set aside; return False where that has to wait."""
+        scope = Scope(self._tenant, blobs=self._blobs)
+        return collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict)
 
 
 _find_hidden: Final = partial(purging.find_conversations, which=true(), statuses=[DELETED])

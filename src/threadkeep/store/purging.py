@@ -19,6 +19,7 @@ from threadkeep.domain.ids import public_id_bytes
 from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.lineage import find_row
+from threadkeep.store.media.collecting import LostMedia
 from threadkeep.store.pacing import Done, Pace
 from threadkeep.store.places import Place, change_places, find_places
 from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
@@ -31,7 +32,6 @@ STATUSES: Final = (DELETED, ACTIVE, ARCHIVED)  # of all conversations, with whic
 
 # Tables whose rows are removed in batches, children first -> the column that orders its rows
 _NUMBERED: Final = (
-    (tables.item_blobs, "position"),
     (tables.item_labels, "position"),
     (tables.item_feedback, "position"),
     (tables.approvals, "position"),
@@ -154,20 +154,32 @@ def _count_older(
 # Purging
 
 
-def purge_some(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], recovery: StreamRecovery) -> int:
-    """Remove the rows of deleted conversations, as many as there is time for; return how many conversations are gone.
+class Purged(NamedTuple):
+    """How many conversations are gone, and what media they had."""
+
+    rows: int
+    media: LostMedia
+
+
+def purge_some(
+    connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], recovery: StreamRecovery
+) -> Purged:
+    """Remove the rows of deleted conversations, as many as there is time for.
 
     Their responses in progress get their ledger rows, of what `recovery` makes of them.
     """
+    media = LostMedia()
     for done, key in enumerate(keys):
-        if purge_batch(connection, tenant, pace, key, recovery):
-            return done
+        if purge_batch(connection, tenant, pace, key, recovery, media):
+            return Purged(done, media)
         if pace.is_over:
-            return done + 1
-    return len(keys)
+            return Purged(done + 1, media)
+    return Purged(len(keys), media)
 
 
-def purge_batch(connection: Connection, tenant: int, pace: Pace, key: int, recovery: StreamRecovery) -> bool:
+def purge_batch(
+    connection: Connection, tenant: int, pace: Pace, key: int, recovery: StreamRecovery, media: LostMedia
+) -> bool:
     """Remove rows of a deleted conversation while there is time; return whether some are left."""
     table = tables.conversations.c
     is_conversation = [table.tenant_id == tenant, table.id == key]
@@ -178,6 +190,8 @@ def purge_batch(connection: Connection, tenant: int, pace: Pace, key: int, recov
         pace.note(count)
         if pace.is_over:
             return True
+    if _delete_media(connection, tenant, key, pace, media):
+        return True
     for numbered, order in _NUMBERED:
         if _delete_lowest(connection, numbered.c[order], tenant, key, pace):
             return True
@@ -188,6 +202,26 @@ def purge_batch(connection: Connection, tenant: int, pace: Pace, key: int, recov
         connection.execute(delete(small).where(*of_conversation(small, tenant, key)))
     connection.execute(delete(tables.conversations).where(*is_conversation))
     pace.note(1)
+    return False
+
+
+def _delete_media(connection: Connection, tenant: int, key: int, pace: Pace, media: LostMedia) -> bool:
+    """Remove the links to media item by item, with the media that nothing else has: they may be large.
+
+    Returns whether the transaction has to end before all of them are gone.
+    """
+    link, conditions, after = tables.item_blobs.c, of_conversation(tables.item_blobs, tenant, key), -1
+    found = select(link.position).where(*conditions).distinct().order_by(link.position)
+    while positions := connection.execute(found.where(link.position > after).limit(pace.slice)).scalars().all():
+        after = positions[-1]
+        for position in positions:
+            if pace.is_over:
+                return True
+            at = [*conditions, link.position == position]
+            hashes = set(connection.execute(select(link.hash).where(*at)).scalars())  # DISTINCT would use their index
+            count = connection.execute(delete(tables.item_blobs).where(*at)).rowcount
+            media.collect(connection, tenant, hashes)
+            pace.note(min(count, 1))  # none, if others have removed them
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -23,7 +22,7 @@ from threadkeep.store.item_places import find_position, newest_position, positio
 from threadkeep.store.item_rows import decode_entries, encode_item, short_hash
 from threadkeep.store.ledger import json_text
 from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
-from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
+from threadkeep.store.media.collecting import LostMedia, remove_lost
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
 from threadkeep.store.search.index import forget_documents, merge_index
@@ -39,23 +38,23 @@ def redact_item(handle: Handle, position: object, key: str | None) -> None:
     ref, place = handle.ref, item_argument("position", position)
     once = IdempotencyKey.of(key, "redact_item", place)
 
-    def write(connection: Connection) -> Mapping[bytes, str]:
+    def write(connection: Connection) -> LostMedia:
         now = datetime.now(UTC)
-        reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: {})
+        reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: LostMedia())
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
         found = _position_at(connection, ref, lineage, place)
         entry = _read_entry(connection, ref, found)
         if entry is None:
             raise position_not_found(ref, found, lineage.head)
-        aside = _redact_row(connection, ref, entry)
+        media = _redact_row(connection, ref, entry)
         number = _redact_response(connection, ref, found)
         _forget_keys(connection, ref, found, number)
         update_row(connection, ref, {})
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
-        return aside
+        return media
 
-    aside = handle.transactions.write(write, is_repeatable=once is not None)
-    remove_set_aside(handle.transactions, ref.scope, aside)
+    media = handle.transactions.write(write, is_repeatable=once is not None)
+    remove_lost(handle.transactions, ref.scope, media)
     handle.resources.histories.forget(ref.scope.tenant, ref.key)
     handle.after_write()
 
@@ -77,8 +76,8 @@ def _read_entry(connection: Connection, ref: BranchRef, position: int) -> Entry 
     return entries[0] if entries else None
 
 
-def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> Mapping[bytes, str]:
-    """Redact the row of an item; return what is set aside of its media."""
+def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> LostMedia:
+    """Redact the row of an item; return what it had of media."""
     position, parameters = entry.position, ref.parameters(position=entry.position)
     try:
         item = entry.item()
@@ -93,15 +92,15 @@ def _redact_row(connection: Connection, ref: BranchRef, entry: Entry) -> Mapping
     if entry.call_id is not None and entry.type in CLIENT_OUTPUTS:
         of_call = ref.parameters(hash=short_hash(entry.call_id), redacted=REDACTED)
         connection.execute(queries.reasons_change(), of_call)
-    hashes = list(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
-    aside: Mapping[bytes, str] = {}
+    hashes = set(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
+    media = LostMedia()
     if hashes:
         connection.execute(queries.media_links_removal(), parameters)
-        aside = collect_these_media(connection, ref.scope.tenant, hashes)
+        media.collect(connection, ref.scope.tenant, hashes)
     documents = search_documents.c
     if forget_documents(connection, ref, *ref.rows_of(documents), documents.position == position):
         merge_index(connection)
-    return aside
+    return media
 
 
 def _redact_response(connection: Connection, ref: BranchRef, position: int) -> int | None:

@@ -5,7 +5,7 @@ The lineage of the branch gets a gap. Rows that no other branch reads are delete
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -34,7 +34,7 @@ from threadkeep.store.lineage import (
     position_not_found,
     root_lineage,
 )
-from threadkeep.store.media.collecting import collect_these_media, remove_set_aside
+from threadkeep.store.media.collecting import LostMedia, remove_lost
 from threadkeep.store.positions import (
     NO_CHECK,
     NOTHING,
@@ -59,7 +59,7 @@ class Shortened(NamedTuple):
     head: int = -1
     revision: int = -1
     item: StoredItem | None = None
-    aside: Mapping[bytes, str] = {}  # objects of media to be removed, see `media.collecting`
+    media: LostMedia | None = None  # of which items were removed
 
 
 def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
@@ -76,7 +76,7 @@ def pop(handle: Handle, options: AppendOptions) -> StoredItem | None:
         if item is not None:
             branch.remove(item, purge=True)
         branch.keep_outcome(key, kind="popped", item=None if item is None else _place_of(item))
-        return Shortened(branch.lineage.head, branch.revision, item, branch.aside)
+        return Shortened(branch.lineage.head, branch.revision, item, branch.media)
 
     return _run(handle, key, write)
 
@@ -94,7 +94,7 @@ def remove_item(handle: Handle, position: object, purge: object, key: str | None
             raise position_not_found(handle.ref, found, branch.lineage.head)
         branch.remove(item, purge=should_purge)
         branch.keep_outcome(once, kind="removed")
-        return Shortened(branch.lineage.head, branch.revision, aside=branch.aside)
+        return Shortened(branch.lineage.head, branch.revision, media=branch.media)
 
     _run(handle, once, write)
 
@@ -108,7 +108,7 @@ def clear(handle: Handle, purge: object, key: str | None) -> None:
         branch = LockedBranch(connection, handle.ref, NO_CHECK, once)
         branch.clear(purge=should_purge)
         branch.keep_outcome(once, kind="cleared")
-        return Shortened(branch.lineage.head, branch.revision, aside=branch.aside)
+        return Shortened(branch.lineage.head, branch.revision, media=branch.media)
 
     _run(handle, once, write)
 
@@ -117,7 +117,8 @@ def _run(handle: Handle, key: IdempotencyKey | None, write: Any) -> StoredItem |
     result: Shortened = handle.transactions.write(write, is_repeatable=key is not None)
     if result.revision >= 0:
         handle.cache.shorten(result.head, result.revision)
-    remove_set_aside(handle.transactions, handle.ref.scope, result.aside)
+    if result.media is not None:
+        remove_lost(handle.transactions, handle.ref.scope, result.media)
     handle.after_write()
     return result.item
 
@@ -159,7 +160,7 @@ class LockedBranch:
         row = get_row(connection, ref, is_locked=True)
         self._next_position, self._next_response, self.revision = row.next_position, row.next_response, row.revision
         self._lineages = {0: root_lineage(row)}
-        self.aside: dict[bytes, str] = {}
+        self.media = LostMedia()
         if row.next_branch > 1:
             others = connection.execute(queries.lineages_of(connection.dialect.name), ref.parameters())
             self._lineages |= {other.number: lineage_from(other) for other in others}
@@ -224,10 +225,10 @@ class LockedBranch:
 
     def _purge(self, are_unread: Sequence[Any], first: int, last: int) -> None:
         connection, parameters = self._connection, self._ref.parameters()
-        hashes = list(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
+        hashes = set(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
         connection.execute(delete(items).where(*are_unread), parameters)
         if hashes:
-            self.aside |= collect_these_media(connection, self._ref.scope.tenant, hashes)
+            self.media.collect(connection, self._ref.scope.tenant, hashes)
 
     def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
         """What all branches read, by the branch that items are stored on."""

@@ -74,7 +74,6 @@ _BESIDE: Final[tuple[tuple[Find, Change, str], ...]] = (
     (anonymizing.find_feedback, anonymizing.delete_feedback, "feedback"),
     (anonymizing.find_reads, anonymizing.delete_reads, "marks"),
     (api_keys.find_keys, api_keys.delete_keys, "keys"),
-    (collecting.find_uploads, collecting.forget_uploads, "uploads"),
     (anonymizing.find_approvals, anonymizing.anonymize_approvals, "decisions"),
 )
 
@@ -95,7 +94,7 @@ def delete_conversation(
     )
     removal = Batches(transactions, scope.tenant, resources)
     removal.purge([key])
-    removal.collect_media()
+    removal.forget_uploads()
 
 
 def purge_deleted(transactions: Transactions, scope: Scope, resources: StoreResources) -> int:
@@ -133,8 +132,8 @@ def erase_user(
     while after is not None:
         unused, after = removal.find(anonymizing.find_keys, after=after, limit=FOUND)
         removal.change_these(anonymizing.delete_keys, unused, "idempotency keys")
-    removal.collect_media(is_strict=True)
-    removal.collect()
+    removal.forget_uploads(user, is_strict=True)
+    removal.collect(is_strict=True)
     is_scrubbed = transactions.read(partial(scrub, vacuum=vacuum)) if transactions.keeps_history else None
     resources.configs.clear()
     resources.histories.clear()

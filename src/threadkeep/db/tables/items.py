@@ -95,6 +95,7 @@ uploads: Final = table(
     optional("media_type", Identifier),  # as this user said
     column("expires_at", UtcDateTime),
     references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
+    Index("expires_at", "tenant_id", "expires_at"),
 )
 
 # Where in an item's text a blob belongs, in bytes from the start of the text as stored.

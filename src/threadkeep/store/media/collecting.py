@@ -8,83 +8,133 @@ again, and who stores the same media meanwhile makes a row and an object of its 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
 
+from threadkeep.db.queries.references import is_referred_to
 from threadkeep.db.tables import blobs, item_blobs, uploads
 from threadkeep.store.media.placing import remove_objects
-from threadkeep.store.pacing import Done, Pace
+from threadkeep.store.pacing import Pace
 from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
-BATCH_SIZE: Final = 1_000  # rows in one transaction
+BATCH_SIZE: Final = 1_000  # rows in one statement
 
 
-def find_unused(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
-    """Return the hashes of media in rows that are not used any more."""
-    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_(None)).limit(limit)
+@dataclass(frozen=True, slots=True)
+class LostMedia:
+    """Media that have lost an item: hashes of those that something else had, and the objects that were set aside."""
+
+    shared: set[bytes] = field(default_factory=set)
+    aside: dict[bytes, str] = field(default_factory=dict)
+
+    def collect(self, connection: Connection, tenant: int, hashes: Collection[bytes]) -> None:
+        """Remove those of some media that nothing else has; each hash once."""
+        count, aside = _collect(connection, tenant, list(hashes))
+        self.aside.update(aside)
+        if count < len(hashes):
+            self.shared.update(map(bytes, hashes))
+
+
+class Collected(NamedTuple):
+    """How many rows were looked at and removed, and the objects that were set aside: names by new hashes."""
+
+    rows: int
+    changed: int
+    aside: Mapping[bytes, str]
+
+
+def find_unused(connection: Connection, tenant: int, after: bytes, limit: int) -> Sequence[bytes]:
+    """Return the hashes of media that are not used any more, in order, behind one.
+
+    Also those that an interrupted call had set aside.
+    """
+    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.hash > after).order_by(blobs.c.hash).limit(limit)
     return connection.execute(statement).scalars().all()
 
 
-def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Done:
-    """Remove those of some media in rows that are not used any more, one after another: they may be large."""
-    statement = delete(blobs).where(*_unused(tenant), blobs.c.location.is_(None))
-    return pace.change(keys, lambda some: connection.execute(statement.where(blobs.c.hash.in_(some))).rowcount, size=1)
+def find_unused_of(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> Sequence[bytes]:
+    """Return those of some hashes whose media are still there, and not used any more."""
+    found: list[bytes] = []
+    for start in range(0, len(hashes), BATCH_SIZE):
+        which = [*_unused(tenant), blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])]
+        found += connection.execute(select(blobs.c.hash).where(*which)).scalars()
+    return found
 
 
-def find_uploads(connection: Connection, tenant: int, limit: int, user: str | None = None) -> Sequence[bytes]:
-    """Return the hashes of uploads that have expired, or of all of a user."""
-    statement = select(uploads.c.hash).where(uploads.c.tenant_id == tenant, _is_over(user)).limit(limit)
-    return connection.execute(statement).scalars().all()
+def find_inside(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> Sequence[bytes]:
+    """Return those of some hashes whose media are in the database; SQLite reads through the media for that."""
+    which = [blobs.c.tenant_id == tenant, blobs.c.hash.in_(hashes), blobs.c.location.is_(None)]
+    return connection.execute(select(blobs.c.hash).where(*which)).scalars().all()
+
+
+def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Collected:
+    """Remove those of some media that are not used any more, one after another: they may be large."""
+    aside: dict[bytes, str] = {}
+
+    def remove(some: Sequence[bytes]) -> int:
+        count, found = _collect(connection, tenant, some)
+        aside.update(found)
+        return count
+
+    return Collected(*pace.change(keys, remove, size=1), aside)
+
+
+def find_expired_uploads(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
+    """Return the hashes of uploads that have expired, the oldest ones first: an order by hashes would read all."""
+    table = uploads.c
+    statement = select(table.hash).where(table.tenant_id == tenant, _is_over(None)).order_by(table.expires_at)
+    return connection.execute(statement.limit(limit)).scalars().all()
+
+
+def find_uploads_of(connection: Connection, tenant: int, after: bytes, limit: int, user: str) -> Sequence[bytes]:
+    """Return the hashes of the uploads of a user, in order, behind one."""
+    table = uploads.c
+    statement = select(table.hash).where(table.tenant_id == tenant, table.hash > after, _is_over(user))
+    return connection.execute(statement.order_by(table.hash).limit(limit)).scalars().all()
 
 
 def forget_uploads(
     connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], user: str | None = None
-) -> Done:
-    """Forget those of some uploads that have expired, or are of a user: only items keep their media then."""
+) -> Collected:
+    """Forget those of some uploads that have expired, or are of a user, with their media if nothing else has them."""
+    aside: dict[bytes, str] = {}
     statement = delete(uploads).where(uploads.c.tenant_id == tenant, _is_over(user))
-    return pace.change(keys, lambda some: connection.execute(statement.where(uploads.c.hash.in_(some))).rowcount)
+
+    def forget(some: Sequence[bytes]) -> int:
+        count = connection.execute(statement.where(uploads.c.hash.in_(some))).rowcount
+        aside.update(collect_these_media(connection, tenant, some))
+        return count
+
+    return Collected(*pace.change(keys, forget, size=1), aside)
 
 
 def _is_over(user: str | None) -> ColumnElement[bool]:
     return uploads.c.expires_at <= datetime.now(UTC) if user is None else uploads.c.user_id == user
 
 
-def find_unused_objects(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
-    """Return the hashes of unused media in the blob store; also those that an interrupted call had set aside."""
-    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.location.is_not(None)).limit(limit)
-    return connection.execute(statement).scalars().all()
-
-
-def set_aside_some(
-    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]
-) -> tuple[int, dict[bytes, str]]:
-    """Set aside those of some media in the blob store that are not used any more.
-
-    Returns how many it has looked at, and the names of their objects by the new hashes of their rows.
-    """
-    aside: dict[bytes, str] = {}
-
-    def set_aside(some: Sequence[bytes]) -> int:
-        found = _set_aside(connection, tenant, [blobs.c.hash.in_(some)])
-        aside.update(found)
-        return len(found)
-
-    return pace.change(keys, set_aside).rows, aside
-
-
 def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> dict[bytes, str]:
-    """Remove those of some media that no item refers to any more; return what was set aside, see `set_aside_some`."""
-    aside: dict[bytes, str] = {}
+    """Remove those of some media that nothing refers to any more.
+
+    Returns the names of the objects that were set aside, by the new hashes of their rows.
+    """
+    return _collect(connection, tenant, hashes)[1]
+
+
+def _collect(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> tuple[int, dict[bytes, str]]:
+    """The same, with how many were removed or set aside."""
+    count, aside = 0, dict[bytes, str]()
     for start in range(0, len(hashes), BATCH_SIZE):
         are_these = blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])
-        connection.execute(delete(blobs).where(*_unused(tenant), are_these, blobs.c.location.is_(None)))
+        statement = delete(blobs).where(*_unused(tenant), are_these, blobs.c.location.is_(None))
+        count += connection.execute(statement).rowcount
         aside |= _set_aside(connection, tenant, [are_these])
-    return aside
+    return count + len(aside), aside
 
 
 def _set_aside(connection: Connection, tenant: int, conditions: Sequence[ColumnElement[bool]]) -> dict[bytes, str]:
@@ -106,16 +156,25 @@ def _unused(tenant: int) -> list[Any]:
 
 def is_used() -> ColumnElement[bool]:
     """The condition for rows of media that an item refers to, or that were uploaded and have not been collected."""
-    users = (
-        select(table.c.hash).where(table.c.tenant_id == blobs.c.tenant_id, table.c.hash == blobs.c.hash).exists()
-        for table in (item_blobs, uploads)
-    )
-    return or_(*users)
+    return is_referred_to(blobs.c.hash, item_blobs.c.hash, uploads.c.hash)
 
 
 def hash_set_aside(location: str) -> bytes:
     """The hash that stands in the row of media whose object is going to be removed."""
     return sha256(location.encode()).digest()
+
+
+def remove_lost(transactions: Transactions, scope: Scope, lost: LostMedia) -> None:
+    """After the commit: remove the objects that were set aside, and media that others were removing at the same time.
+
+    Neither of the transactions saw what the other one had not committed yet. Whoever commits last finds them.
+    """
+    remove_set_aside(transactions, scope, lost.aside)
+    if lost.shared and transactions.keeps_history:
+        left = transactions.read(partial(find_unused_of, tenant=scope.tenant, hashes=list(lost.shared)))
+        if left:
+            work = partial(collect_these_media, tenant=scope.tenant, hashes=left)
+            remove_set_aside(transactions, scope, transactions.write(work, is_repeatable=True))
 
 
 def remove_set_aside(
