@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from threading import Event
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, delete, event, text, update
+from sqlalchemy.exc import OperationalError
 
-from tests.factories import a_picture, an_answer, noise
+from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
@@ -175,6 +179,52 @@ def test_tools_of_an_import_are_kept(store: Any, elsewhere: Any, watching: Engin
 
     meanwhile(watching, read, lambda: store.retain(content=30))
     assert [tool.name for tool in elsewhere.get_conversation(public_id).tool_definitions] == [TOOL["name"]]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("call", ["create_conversation", "update"])
+def test_options_that_go_are_not_taken_for_an_external_id(store: Any, elsewhere: Any, call: str) -> None:
+    """They are written again, with what uses them."""
+    store.create_conversation(model="m", user_id="ann")
+    other = store.create_conversation()
+    verb, make = {
+        "create_conversation": ("INSERT INTO", store.create_conversation),
+        "update": ("UPDATE", other.update),
+    }[call]
+    number = 2 if call == "update" else 1  # it locks the row first
+    change = once_before(f"{verb} threadkeep_conversations", lambda: elsewhere.erase_user("ann"), number=number)
+    with watched(engine_of(store), change):
+        make(model="m", external_id="mine")
+    assert elsewhere.find_conversation(external_id="mine").model == "m"
+
+
+@SERVERS
+def test_a_deadlock_over_options_is_no_error(
+    store: Any, elsewhere: Any, watching: Engine, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever transaction is taken back: on MySQL, it has no savepoint any more."""
+    monkeypatch.setattr("threadkeep.store.pacing.TARGET", 60)  # seconds: all options go in one transaction
+    for model in ("one", "two"):
+        store.create_conversation(model=model)
+    with watching.begin() as connection:
+        connection.execute(delete(conversations).where(conversations.c.tenant_id == store._scope.tenant))
+    models = [row["config"].split('"')[3] for row in tables.rows("configs", "hash")]
+    removed = Event()
+    with watching.connect() as host, ThreadPoolExecutor(1) as pool:
+        within = store.within(host)
+        within.create_conversation(model=models[1], input=[a_message(str(number)) for number in range(50)])
+        with watched(engine_of(elsewhere), once_before("DELETE FROM threadkeep_configs", removed.set)):
+            done = pool.submit(elsewhere.retain, content=30)
+            assert removed.wait(30)
+            time.sleep(0.3)  # until it waits
+            try:
+                within.create_conversation(model=models[0])
+                host.commit()
+            except OperationalError:  # on a slow machine, PostgreSQL may take back who began to wait later
+                host.rollback()
+                models = []
+            assert done.result(timeout=30).conversations == 0
+    assert {row["config"].split('"')[3] for row in tables.rows("configs")} == set(models)
 
 
 # Media

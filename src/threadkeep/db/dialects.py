@@ -34,6 +34,9 @@ _READ_ONLY_NUMBERS: Final = frozenset({1047, 1290})
 # SQLite: SQLITE_BUSY, SQLITE_LOCKED (the low byte of extended codes)
 _TRANSIENT_CODES: Final = frozenset({5, 6})
 
+# PostgreSQL: foreign_key_violation; MySQL/MariaDB: no such parent row; SQLite: SQLITE_CONSTRAINT_FOREIGNKEY
+_UNMET_REFERENCES: Final = frozenset({"23503", 1452, 1216, 787})
+
 # PostgreSQL: admin_shutdown, crash_shutdown
 _ENDED_STATES: Final = frozenset({"57P01", "57P02"})
 
@@ -77,6 +80,14 @@ def is_transient(error: DBAPIError) -> bool:
         return code & 0xFF in _TRANSIENT_CODES
     arguments: tuple[Any, ...] = getattr(cause, "args", ())
     return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
+
+
+def is_unmet_reference(error: DBAPIError) -> bool:
+    """Whether a foreign key of a row that was written refers to nothing."""
+    cause: Any = error.orig
+    arguments: tuple[Any, ...] = getattr(cause, "args", ())
+    codes = getattr(cause, "sqlstate", None), getattr(cause, "sqlite_errorcode", None), *arguments[:1]
+    return not _UNMET_REFERENCES.isdisjoint(code for code in codes if isinstance(code, str | int))
 
 
 def is_taken_back(error: DBAPIError) -> bool:

@@ -8,12 +8,12 @@ import re
 import select
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import OperationalError, StatementError
+from sqlalchemy import Connection, Engine, NestedTransaction
+from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
@@ -77,6 +77,24 @@ def has_unread(connection: Connection) -> bool:
     waiting = _poll()
     waiting.register(driver.fileno(), select.POLLIN)
     return bool(waiting.poll(0))
+
+
+@contextmanager
+def savepoint(connection: Connection) -> Iterator[NestedTransaction]:
+    """Let what happens meanwhile happen as a whole or not at all.
+
+    What went wrong is raised even where that cannot be taken back: MySQL forgets all savepoints at a deadlock.
+    """
+    point = connection.begin_nested()
+    try:
+        yield point
+    except BaseException:
+        if point.is_active:
+            with suppress(DBAPIError):
+                point.rollback()
+        raise
+    if point.is_active:
+        point.commit()
 
 
 def give_up(engine: Engine, *connections: object) -> None:

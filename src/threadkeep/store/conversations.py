@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db.dialects import check_sizes
+from threadkeep.db.dialects import check_sizes, is_unmet_reference
 from threadkeep.db.driver import insert_many
 from threadkeep.db.queries.conversations import ACTIVE
 from threadkeep.db.tables import changes, conversation_labels, conversations
@@ -237,9 +237,12 @@ def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> lis
 
 
 def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
-    """Say which external_id is taken; a return means that the error is about something else."""
+    """Say which external_id is taken; a return means that the error is about something else.
+
+    Options and tools may have been removed just now, which nothing else used: the use case is repeated then.
+    """
     ids = [row["external_id"] for row in rows if row["external_id"] is not None]
-    if ids:
+    if ids and not is_unmet_reference(error):
         others = " (or one of the others of this batch)" if len(ids) > 1 else ""
         problem = f"Another conversation has the external_id {ids[0]!r}{others}."
         raise InvalidOption(problem, hint="find_conversation(external_id=...) finds it.") from error

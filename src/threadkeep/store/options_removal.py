@@ -19,6 +19,7 @@ from threadkeep.db.queries.items import latest_of
 from threadkeep.db.queries.references import is_referred_to
 from threadkeep.domain.jsontext import loads
 from threadkeep.store.config_cache import unmark_definitions
+from threadkeep.store.connections import savepoint
 from threadkeep.store.pacing import Change, Done, Find, Pace
 
 
@@ -37,7 +38,7 @@ def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[byte
     def remove(some: Sequence[bytes]) -> int:
         statement = delete(table).where(table.c.tenant_id == tenant, table.c.hash.in_(some))
         try:
-            with connection.begin_nested():
+            with savepoint(connection):
                 return connection.execute(statement).rowcount
         except IntegrityError:  # it is used again
             return 0

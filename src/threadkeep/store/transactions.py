@@ -29,6 +29,7 @@ from threadkeep.store.connections import (
     has_unread,
     hide_parameters,
     run_blocking,
+    savepoint,
     sleep,
 )
 from threadkeep.store.engines import is_sqlite_file, isolation_levels, keeps_connections
@@ -352,19 +353,13 @@ def _run_in_savepoint(connection: Connection, work: Callable[[Connection], T]) -
     if connection.dialect.name == "sqlite" and not driver.in_transaction:
         # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
         BEGIN_IMMEDIATE.execute(connection, {})
-    savepoint = connection.begin_nested()
-    try:
-        result = work(connection)
-    except Replay as replay:
-        savepoint.rollback()
-        earlier: T = replay.result
-        return earlier
-    except BaseException:
-        if savepoint.is_active:
-            savepoint.rollback()
-        raise
-    savepoint.commit()
-    return result
+    with savepoint(connection) as point:
+        try:
+            return work(connection)
+        except Replay as replay:
+            point.rollback()
+            earlier: T = replay.result
+            return earlier
 
 
 def _is_autocommitting(connection: Connection) -> bool:
