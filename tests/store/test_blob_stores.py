@@ -169,6 +169,20 @@ class TestEveryKind:
             owner.delete_tenant(tenant)
         assert names_in(blobs.blobs) == []
 
+    def test_a_tenant_stays_while_its_objects_cannot_be_removed(
+        self, opened: Any, tenant: str, blobs: Watched, database: Database
+    ) -> None:
+        opened(blobs).create_conversation(model="m").user([PICTURE])
+        with Store(database.url, tenants=True, blobs=blobs) as owner:
+            blobs.fails = {"delete"}
+            with pytest.raises(ConnectionError):
+                owner.delete_tenant(tenant)
+            blobs.fails = set()
+            owner.delete_tenant(tenant)
+            with pytest.raises(NotFound):
+                owner.for_tenant(tenant)
+        assert names_in(blobs.blobs) == []
+
     def test_what_no_row_names_is_removed_after_a_day(self, opened: Any, blobs: Watched) -> None:
         store = opened(blobs)
         store.create_conversation(model="m").user([PICTURE])

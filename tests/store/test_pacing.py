@@ -170,6 +170,25 @@ def test_an_erasure_changes_some_rows_in_each_transaction(store: Any, large: Any
 
 
 @pytest.mark.parametrize("face", ["sync"])
+def test_a_tenant_is_deleted_in_many_transactions(
+    stores: Any, database: Database, store: Any, tenant: str, large: Any, tables: Tables
+) -> None:
+    """With what outlives conversations: its ledger, its change feed, and its idempotency keys."""
+    store.create_conversation(model="m", idempotency_key="k")
+    multiply(database, tables, "appends", "key", KEYS)
+    for name in ("usage_records", "changes"):
+        row = tables.rows(name)[-1]
+        rows = [{**row, "id": row["id"] + 1 + number} for number in range(KEYS)]
+        with database.engine().begin() as connection:
+            connection.execute(insert(METADATA.tables[f"threadkeep_{name}"]), rows)
+    with rows_changed(store) as changed:
+        stores.get("sync").delete_tenant(tenant)
+    assert set(tables.counts().values()) == {0}
+    assert sum(changed) >= ITEMS + ANSWERS + 3 * KEYS
+    assert max(changed) <= MOST
+
+
+@pytest.mark.parametrize("face", ["sync"])
 def test_retention_tells_how_far_it_is(store: Any, large: Any) -> None:
     told: list[tuple[str, int]] = []
     due = store.retain(raw_bodies=timedelta(0), dry_run=True)

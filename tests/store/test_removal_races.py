@@ -265,3 +265,31 @@ def test_media_go_with_two_items_that_are_removed_at_once(
     with watched(engine_of(store), remove_other):
         remove(made[0])
     assert (tables.rows("item_blobs"), tables.rows("blobs")) == ([], [])
+
+
+# Tenants
+
+
+@pytest.mark.parametrize("table", ["usage_records", "changes", "uploads"])
+def test_a_tenant_is_deleted_while_somebody_writes_faster(
+    stores: Any, store: Any, elsewhere: Any, tenant: str, table: str, tables: Tables
+) -> None:
+    """Whenever somebody looks for rows, there are more: they go in the next round, in which their writer is stopped."""
+    root, numbers, made = stores.get("sync"), itertools.count(), list[Any]()
+    store.create_conversation(model="m", input="Hi")
+
+    def write(statement: str) -> None:
+        if not statement.startswith(f"SELECT threadkeep_{table}"):
+            return
+        assert next(numbers) < ENDLESS
+        if not made:
+            made.append(elsewhere.create_conversation(model="m"))
+        with suppress(NotFound):
+            made[0].user("More")
+            made[0].record_attempt("messages", error="lost")
+            elsewhere.upload_media(str(next(numbers)).encode())
+
+    with watched(engine_of(root), write):
+        root.delete_tenant(tenant)
+    assert made
+    assert set(tables.counts().values()) == {0}

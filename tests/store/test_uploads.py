@@ -124,6 +124,12 @@ def test_a_tenant_is_deleted_with_its_uploads(stores: Any, face: str, tenant: st
     assert tables.rows("uploads") == tables.rows("blobs") == []
 
 
+def test_nothing_is_uploaded_for_a_tenant_that_is_gone(stores: Any, face: str, tenant: str, store: Any) -> None:
+    stores.get(face, "elsewhere").delete_tenant(tenant)
+    with pytest.raises(NotFound):
+        store.upload_media(BIG)
+
+
 @pytest.mark.parametrize("content", [b"", "text", None, 3])
 def test_other_contents_are_refused(store: Any, content: Any) -> None:
     with pytest.raises(InvalidOption, match="content"):

@@ -18,8 +18,8 @@ from threadkeep.db.dialects import check_sizes, insert_missing, insert_or_replac
 from threadkeep.db.queries import conversations as queries
 from threadkeep.db.tables import configs, tool_definitions, tool_sets
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
-from threadkeep.errors import NotFound
 from threadkeep.store.history_cache import BoundedCache
+from threadkeep.store.refs import tenant_not_found
 
 VALUE_BYTES: Final = 100  # what a value takes beside its JSON text, or a key
 
@@ -129,7 +129,7 @@ def store_settings(connection: Connection, tenant: int, texts: Sequence[Text], n
     try:
         connection.execute(insert_missing(connection, configs), rows)
     except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
-        raise NotFound("The tenant of this store was deleted, or the connection is to another database.") from error
+        raise tenant_not_found() from error
 
 
 @dataclass(frozen=True, slots=True)

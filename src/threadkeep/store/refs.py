@@ -83,6 +83,11 @@ class BranchRef(ConversationRef):
         return self if branch == self.branch else replace(self, branch=branch)
 
 
+def tenant_not_found() -> NotFound:
+    """The error for rows of a tenant that does not exist (any more)."""
+    return NotFound("The tenant of this store was deleted, or the connection is to another database.")
+
+
 def conversation_not_found(id: object) -> NotFound:
     """The error for an id or key under which a scope has no conversation."""
     hint = "Check the id, and that the store has the right database, tenant and user."

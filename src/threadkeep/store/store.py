@@ -722,7 +722,7 @@ class Store:
         return self._sibling(tenants.create_tenant(self._transactions, name))
 
     def delete_tenant(self, name: str) -> None:
-        """Delete a tenant with all its conversations and its ledger.
+        """Delete a tenant with all its conversations and its ledger, in many transactions; it can be repeated.
 
         Raises:
             NotFound: there is no tenant with that name.

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert
+from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.dialects import check_sizes, insert_missing
 from threadkeep.db.queries.items import blobs_of, contents_of, places_of, references_of
@@ -18,7 +19,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.connections import run_blocking
 from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.refs import ConversationRef, Scope
+from threadkeep.store.refs import ConversationRef, Scope, tenant_not_found
 
 _AT_ONCE: Final = 8  # objects that are read at the same time
 
@@ -54,7 +55,10 @@ def _insert(connection: Connection, tenant: int, pieces: Sequence[MediaPiece], n
     ]  # fmt: skip
     if rows:
         check_sizes(connection, [row for row in rows if row["content"]], "the media of an item", ("content",))
-        connection.execute(insert_missing(connection, blobs), rows)
+        try:
+            connection.execute(insert_missing(connection, blobs), rows)
+        except IntegrityError as error:  # as with options: it is the key of the tenant
+            raise tenant_not_found() from error
 
 
 def link_media(connection: Connection, links: Sequence[dict[str, Any]]) -> None:
