@@ -246,6 +246,30 @@ def test_a_store_in_use_is_healthy(stores: Any, store: Any, face: str, tenant: s
     assert [report.findings for report in reports if report.found] == []
 
 
+def test_what_was_removed_from_a_fork_stays_removed(store: Any, conversation: Any) -> None:
+    """Its lineage names the fork itself, too, where a part of its own items is gone."""
+    conversation.add_items([a_message(str(number)) for number in range(3)])
+    fork = conversation.fork()
+    fork.add_items([a_message(str(number)) for number in range(3, 6)])
+    for position in (1, 4):
+        fork.remove_item(position)
+    assert store.check(repair=True).findings == []
+    assert [entry.item.text for entry in fork.items()] == ["0", "2", "3", "5"]
+
+
+def test_what_was_redacted_is_healthy(store: Any, conversation: Any, tables: Tables) -> None:
+    """Also when the search had indexed it before."""
+    conversation.user("a secret")
+    conversation.user("no secret")
+    assert len(store.search("secret")) == 2
+    conversation.redact_item(0)
+    documents = tables.rows("search_documents")
+    assert store.check(repair=True).findings == []
+    assert tables.rows("search_documents") == documents
+    store.reindex(rebuild=True)
+    assert store.check().findings == []
+
+
 def test_a_check_only_reads(store: Any, tables: Tables) -> None:
     full(store)
     before = tables.counts()

@@ -86,7 +86,7 @@ class ConversationCheck:
     def _parts_of(self, text: str | None, number: int) -> tuple[Part, ...] | None:
         try:
             parts = () if text is None else tuple(map(Part.of, loads(text)))
-            names = all(part.branch == REMOVED or 0 <= part.branch < max(number, 1) for part in parts)
+            names = all(part.branch == REMOVED or 0 <= part.branch <= number for part in parts)
             ends = [part.last for part in parts]
             return (
                 parts if names and ends == sorted(ends) and max(ends, default=-1) < self.row["next_position"] else None

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select, update
 
 from threadkeep.db import tables
 from threadkeep.domain.jsontext import loads
+from threadkeep.domain.placeholders import REDACTED, without_content
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, bounded, text_in
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
@@ -71,14 +72,17 @@ def _note(
     check.findings.note(code, tables.items, key, problem, repair, **values)
 
 
-def _check_item(check: ConversationCheck, row: Row) -> None:
+def _entry_of(row: Row) -> Entry:
     payload, rest = (None if row[name] is None else row[name].encode() for name in ("payload", "rest"))
-    entry = Entry(
+    return Entry(
         row["position"], row["type"], row["role"], row["turn"], row["seen"], row["call_id"], row["origin"],
         payload, rest, row["codec"] & ~SPLICED,
     )  # fmt: skip
+
+
+def _check_item(check: ConversationCheck, row: Row) -> None:
     try:
-        columns = encode_item(entry.item()).columns
+        columns = encode_item(_entry_of(row).item()).columns
     except (DamagedRow, InvalidItem) as error:
         _note(check, row, "json", f"its JSON cannot be read: {error.message}")
         return
@@ -128,17 +132,30 @@ def _check_media(check: ConversationCheck, row: Row, links: Sequence[Row]) -> No
 
 
 def _check_document(check: ConversationCheck, row: Row, documents: Sequence[Row]) -> None:
-    json = row["payload"] if row["payload"] is not None else row["rest"]
-    try:
-        text = "" if row["branch"] < 0 or json is None else text_in(row["type"], json[:JSON_LIMIT])
-    except Exception:  # noqa: BLE001 - as when it is indexed: a damaged row has no text
-        text = ""
-    found = documents[0]["text"] if documents else ""
-    if found != text:
+    text, found = _text_of(row), documents[0]["text"] if documents else ""
+    if found != text and not (found == "" and _is_redacted(row)):
         what = "missing" if not documents else "that of another text" if text else "that of a text that is gone"
         _reindex(check, row["position"], f"its search document is {what}")
     elif documents and documents[0]["scope"] != _scope_of(check):
         _reindex(check, row["position"], "its search document is that of another user")
+
+
+def _text_of(row: Row) -> str:
+    """The text by which an item is found."""
+    json = row["payload"] if row["payload"] is not None else row["rest"]
+    try:
+        return "" if row["branch"] < 0 or json is None else text_in(row["type"], json[:JSON_LIMIT])
+    except Exception:  # noqa: BLE001 - as when it is indexed: a damaged row has no text
+        return ""
+
+
+def _is_redacted(row: Row) -> bool:
+    """Whether nothing of an item is left that a redaction would remove; redacting it has removed its document."""
+    try:
+        item = _entry_of(row).item()
+    except DamagedRow:
+        return False
+    return bool(item == without_content(item, REDACTED, call_id=row["call_id"], is_answer=row["seen"] is not None))
 
 
 def _scope_of(check: ConversationCheck) -> str | None:
