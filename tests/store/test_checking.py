@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -9,10 +10,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Table, delete, insert, select, update
 
 from tests.databases import Database
-from tests.factories import a_message, an_answer
+from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.test_exports import full
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidOption, NotFound
@@ -294,3 +295,64 @@ def test_a_check_takes_statements_by_the_batch(store: Any) -> None:
 def test_the_store_of_a_user_cannot_be_checked(store: Any) -> None:
     with pytest.raises(InvalidOption, match="all users"):
         store.for_user("ann").check()
+
+
+# Many rows
+
+
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_media_are_looked_at_page_by_page(
+    store: Any, conversation: Any, tables: Tables, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threadkeep.store.checking.shared.BATCH", 2)
+    conversation.user([a_picture(noise(9_000 + number)) for number in range(5)])
+    damaged = sorted(row["hash"] for row in tables.rows("blobs"))
+    with watching.begin() as connection:
+        Place(connection, store._scope.tenant, 0).set(t.blobs, {}, size=1)
+    assert [(one.code, one.key) for one in store.check().findings] == [
+        ("media", f"hash {hash_.hex()}") for hash_ in damaged
+    ]
+
+
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_ranges_are_compared_across_pages(
+    store: Any, conversation: Any, tables: Tables, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threadkeep.store.checking.responses._PAGE", 2)
+    [key] = (row["id"] for row in tables.rows("conversations"))
+    for number in range(7):
+        conversation.add_turn(str(number), an_answer(str(number)), "open_responses")
+    assert store.check().findings == []
+    with watching.begin() as connection:
+        place = Place(connection, store._scope.tenant, key)
+        place.set(t.responses, {"number": 1}, to_position=9)  # its own, and those of the next three
+        place.set(t.items, {"position": 11}, branch=-1)
+        place.set(t.responses, {"number": 6}, branch=1)
+    found = [(one.key, one.problem) for one in store.check().findings if one.code == "range"]
+    named = f"conversation_id {key}, number"
+    assert found == [
+        (f"{named} 2", "its items from 5 on are also those of another response"),
+        (f"{named} 6", "some items of its range are on another branch"),
+    ]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_memory_does_not_grow_with_a_conversation(
+    store: Any, conversation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are looked at page by page."""
+    for place in ("checking.responses._PAGE", "checking.items._BATCH", "moving.contents.BATCH"):
+        monkeypatch.setattr(f"threadkeep.store.{place}", 20)
+    most, number = [], 0
+    for turns in (800, 2_400):
+        while number < turns:
+            conversation.add_turn(str(number), an_answer(str(number)), "open_responses", idempotency_key=str(number))
+            number += 1
+        store.check()  # statements are made once
+        tracemalloc.start()
+        store.check()
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    few, many = most
+    assert many < 1.2 * few, most

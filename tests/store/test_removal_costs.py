@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, text, update
+from sqlalchemy import Connection, Engine, insert, text, update
 
 from tests.databases import Database
 from tests.factories import a_message, a_picture, an_answer, noise
@@ -147,3 +147,36 @@ def test_media_of_a_conversation_go_with_the_rows_that_have_them(
     store.delete_conversation(conversation.id)
     assert len(set(seen)) >= 3
     assert (tables.counts()["item_blobs"], tables.counts()["blobs"]) == (1, 1)
+
+
+# What looks at all items and all responses of a conversation
+WHOLE: dict[str, Callable[[Any, Any], object]] = {
+    "check": lambda store, _: store.check(),
+    "clear": lambda _, conversation: conversation.clear(),
+    "delete": lambda store, conversation: store.delete_conversation(conversation.id),
+}
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_belongs_together_is_not_looked_for_among_all_pairs(store: Any, watching: Engine, name: str) -> None:
+    """MariaDB tells how many rows it reads, and looks for ranges in all rows of a conversation."""
+    counted = text("SELECT sum(variable_value) FROM information_schema.session_status WHERE variable_name LIKE :name")
+
+    def rows_read(connection: Connection) -> int:
+        return int(connection.execute(counted, {"name": "Handler_read%"}).scalar_one())
+
+    reads = []
+    conversation = store.create_conversation(model="m", input="Hi")
+    for responses in (50, 150):
+        for _ in range(responses):
+            conversation.add_response(an_answer("Hello"), "open_responses")
+        with watching.connect() as connection:
+            within = store.within(connection)
+            opened = within.get_conversation(conversation.id)
+            before = rows_read(connection)
+            WHOLE[name](within, opened)
+            reads.append(rows_read(connection) - before)
+            connection.rollback()
+    few, many = reads
+    assert many <= 5 * few  # of four times as many rows

@@ -5,6 +5,7 @@ The lineage of the branch gets a gap. Rows that no other branch reads are delete
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -51,6 +52,7 @@ from threadkeep.store.updates import update_row
 from threadkeep.store.validation import item_argument
 
 _RANGES: Final = 100  # of items in one statement
+_NUMBERS: Final = 1_000  # of responses in one
 
 
 class Shortened(NamedTuple):
@@ -216,9 +218,7 @@ class LockedBranch:
                 first, last = min(one[1] for one in batch) + 1, max(one[2] for one in batch)
                 self._purge(are_unread, first, last)
                 if is_answer:
-                    parameters = self._ref.parameters(first=first, upto=last)
-                    self._connection.execute(queries.lost_bodies_removal(), parameters)
-                    self._connection.execute(queries.lost_responses_change(), parameters)
+                    self._remove_lost_bodies(first, last)
             else:
                 statement = update(items).where(*are_unread).values(branch=REMOVED)
                 self._connection.execute(statement, self._ref.parameters())
@@ -229,6 +229,25 @@ class LockedBranch:
         connection.execute(delete(items).where(*are_unread), parameters)
         if hashes:
             self.media.collect(connection, self._ref.scope.tenant, hashes)
+
+    def _remove_lost_bodies(self, first: int, last: int) -> None:
+        """Remove the bodies of responses between two positions of which no item is left."""
+        dialect, parameters = self._connection.dialect.name, self._ref.parameters(first=first, upto=last)
+        found = self._connection.execute(queries.ranges_between(dialect), parameters).all()
+        if not found:
+            return
+        begin, end = min(one.from_position for one in found), max(one.to_position for one in found)
+        parameters = self._ref.parameters(first=begin, upto=end)
+        left = self._connection.execute(queries.positions_between(dialect), parameters).scalars().all()
+        lost = [
+            one.number
+            for one in found
+            if (index := bisect_left(left, one.from_position)) == len(left) or left[index] > one.to_position
+        ]
+        for start in range(0, len(lost), _NUMBERS):
+            parameters = self._ref.parameters(numbers=lost[start : start + _NUMBERS])
+            self._connection.execute(queries.bodies_removal(), parameters)
+            self._connection.execute(queries.bodies_rest_removal(), parameters)
 
     def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
         """What all branches read, by the branch that items are stored on."""

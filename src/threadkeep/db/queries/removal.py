@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
 
 from threadkeep.db.queries.conversations import of_conversation, of_tenant
+from threadkeep.db.queries.items import latest_of
 from threadkeep.db.tables import (
     appends,
     approvals,
@@ -43,13 +44,17 @@ def lineage_change() -> Update:
 
 
 def within(table: Table, ranges: Sequence[Range]) -> list[ColumnElement[bool]]:
-    """Conditions for rows of a conversation that have the branches and positions of items in these ranges."""
+    """Conditions for rows of a conversation that have the branches and positions of items in these ranges.
+
+    The bounds of all of them come first: each row between these is compared with each range.
+    """
     column = table.c
+    lowest, highest = min((one[1] for one in ranges), default=-1), max((one[2] for one in ranges), default=-1)
     found = [
         and_(column.branch == branch, column.position > after, column.position <= upto)
         for branch, after, upto in ranges
     ]
-    return [*of_conversation(table), or_(sa.false(), *found)]
+    return [*of_conversation(table), column.position > lowest, column.position <= highest, or_(sa.false(), *found)]
 
 
 def media_between(after: int, upto: int) -> Select[Any]:
@@ -75,26 +80,36 @@ def _overlapping() -> list[ColumnElement[bool]]:
     ]
 
 
-def _without_items() -> ColumnElement[bool]:
-    table = items.c
-    is_between = table.position.between(responses.c.from_position, responses.c.to_position)
-    left = select(table.position).where(
-        table.tenant_id == responses.c.tenant_id, table.conversation_id == responses.c.conversation_id, is_between
-    )
-    return ~left.exists()
+@cache
+def ranges_between(dialect: str) -> Select[Any]:
+    """The responses that have items between two positions: their numbers, and where their ranges begin and end."""
+    columns = (responses.c.number, responses.c.from_position, responses.c.to_position)
+    return latest_of(select(*columns).where(*_overlapping()), dialect)
 
 
 @cache
-def lost_bodies_removal() -> Delete:
-    """Removes the raw bodies of responses between two positions of which no item is left."""
-    lost = select(responses.c.number).where(*_overlapping(), _without_items())
-    return delete(response_bodies).where(*of_conversation(response_bodies), response_bodies.c.number.in_(lost))
+def positions_between(dialect: str) -> Select[Any]:
+    """The positions of items from one up to another, in order."""
+    position = items.c.position
+    where = [*of_conversation(items), position >= bindparam("first"), position <= bindparam("upto")]
+    return latest_of(select(position).where(*where).order_by(position), dialect)
 
 
 @cache
-def lost_responses_change() -> Update:
-    """Removes what the rows of such responses have of their bodies."""
-    return update(responses).where(*_overlapping(), _without_items()).values(provider_data=None, error=None)
+def bodies_removal() -> Delete:
+    """Removes the raw bodies of some responses."""
+    return delete(response_bodies).where(*of_conversation(response_bodies), _are_these(response_bodies))
+
+
+@cache
+def bodies_rest_removal() -> Update:
+    """Removes what the rows of some responses have of their bodies."""
+    statement = update(responses).where(*of_conversation(responses), _are_these(responses))
+    return statement.values(provider_data=None, error=None)
+
+
+def _are_these(table: Table) -> ColumnElement[bool]:
+    return table.c.number.in_(bindparam("numbers", expanding=True))
 
 
 @cache

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from secrets import token_bytes
 from typing import Any, Final
 
-from sqlalchemy import delete, select
+from sqlalchemy import RowMapping, Select, delete, func, select
 
 from threadkeep.db import tables
 from threadkeep.domain.jsontext import JsonObject, loads
@@ -19,6 +21,7 @@ from threadkeep.store.positions import INCOMPLETE
 from threadkeep.store.responses import PLAIN, ZLIB, decompress_body
 from threadkeep.store.streaming.lifecycle import IN_PROGRESS
 
+_PAGE: Final = 1_000  # positions that are read at once
 _TEXTS: Final = ("view", "incomplete_details", "error", "provider_data")  # JSON
 
 
@@ -81,28 +84,69 @@ def _is_json(text: str) -> bool:
 
 def _check_ranges(check: ConversationCheck) -> None:
     """No item came in two responses, and the items of a response are on its branch."""
-    table, item = tables.responses.c, tables.items.c
-    has_items = [*check.of(tables.responses), table.to_position >= table.from_position]
-    last = -1
-    for row in check.connection.execute(
-        select(table.number, table.from_position, table.to_position).where(*has_items).order_by(table.from_position)
-    ).mappings():
-        if row["from_position"] <= last:
-            _note(
-                check,
-                dict(row),
-                "range",
-                f"its items from {row['from_position']} on are also those of another response",
-            )
-        last = max(last, row["to_position"])
-    elsewhere = (
-        select(table.number).distinct()
-        .join(tables.items, (item.tenant_id == table.tenant_id) & (item.conversation_id == table.conversation_id)
-              & item.position.between(table.from_position, table.to_position))
-        .where(*has_items, item.branch != table.branch, item.branch >= 0)
-    )  # fmt: skip
-    for (number,) in check.connection.execute(elsewhere).all():
-        _note(check, {"number": number}, "range", "some items of its range are on another branch")
+    for row in check.connection.execute(_overlapping(check)).mappings():
+        problem = f"its items from {row['from_position']} on are also those of another response"
+        _note(check, dict(row), "range", problem)
+    for page in _ranges(check):
+        for number in sorted(_on_other_branches(check, page)):
+            _note(check, {"number": number}, "range", "some items of its range are on another branch")
+
+
+def _having_items(check: ConversationCheck) -> Select[Any]:
+    """The responses that have items."""
+    table = tables.responses.c
+    columns = (table.number, table.branch, table.from_position, table.to_position)
+    return select(*columns).where(*check.of(tables.responses), table.to_position >= table.from_position)
+
+
+def _overlapping(check: ConversationCheck) -> Select[Any]:
+    """The responses that begin before the one in front of them has ended: if any two overlap, then two such ones do.
+
+    The latest end of all in front of each would take MariaDB as many steps as there are pairs.
+    """
+    one = _having_items(check).subquery().c
+    ended = func.lag(one.to_position).over(order_by=(one.from_position, one.number))
+    found = select(one.number, one.from_position, ended.label("ended")).subquery().c
+    return select(found.number, found.from_position).where(found.from_position <= found.ended).order_by(found.number)
+
+
+def _ranges(check: ConversationCheck) -> Iterator[Sequence[RowMapping]]:
+    """The responses that have items, page by page."""
+    number, after = tables.responses.c.number, -1
+    statement = _having_items(check).order_by(number).limit(_PAGE)
+    while page := check.connection.execute(statement.where(number > after)).mappings().all():
+        yield page
+        after = page[-1]["number"]
+
+
+def _on_other_branches(check: ConversationCheck, page: Sequence[RowMapping]) -> set[int]:
+    """The numbers of those of these responses with items on another branch.
+
+    Items and ranges are read in order, beside each other: a join of both looks at each pair on some databases.
+    """
+    found: set[int] = set()
+    ranges = sorted(page, key=itemgetter("from_position"))
+    rest, here = iter(ranges), list[RowMapping]()  # those that have the position that is looked at
+    following = next(rest, None)
+    for position, branch in _branches_of_items(
+        check, ranges[0]["from_position"], max(one["to_position"] for one in ranges)
+    ):
+        while following is not None and following["from_position"] <= position:
+            here.append(following)
+            following = next(rest, None)
+        here = [one for one in here if one["to_position"] >= position]
+        found.update(one["number"] for one in here if one["branch"] != branch)
+    return found
+
+
+def _branches_of_items(check: ConversationCheck, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The positions and branches of the items between two that are on a branch, in order."""
+    item, after = tables.items.c, first - 1
+    statement = select(item.position, item.branch).where(*check.of(tables.items), item.branch >= 0)
+    statement = statement.where(item.position <= last).order_by(item.position).limit(_PAGE)
+    while rows := check.connection.execute(statement.where(item.position > after)).all():
+        after = rows[-1].position
+        yield from ((row.position, row.branch) for row in rows)
 
 
 def _check_parts(check: ConversationCheck) -> None:

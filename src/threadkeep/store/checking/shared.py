@@ -20,10 +20,11 @@ from threadkeep.store.media.collecting import collect_these_media, hash_set_asid
 from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.contents import SHARED, pages
 from threadkeep.store.moving.records import Row
+from threadkeep.store.places import FIRST_HASH
 from threadkeep.store.refs import TENANT_WIDE
 from threadkeep.store.rollups import compare_batch, invalidate, repair_batch
 
-BATCH: Final = 500  # rows without a parent, in one transaction
+BATCH: Final = 500  # rows without a parent, in one transaction; hashes of media in one statement
 
 
 def check_orphans(findings: Findings, table: Table) -> int:
@@ -82,12 +83,18 @@ def check_shared(findings: Findings) -> None:
         if table is not tables.blobs:
             for row in pages(findings.connection, table, [table.c.tenant_id == findings.tenant]):
                 _check_text(findings, table, column, row)
-    blob = tables.blobs.c
-    hashes = findings.connection.execute(select(blob.hash).where(blob.tenant_id == findings.tenant)).scalars().all()
-    for hash_ in hashes:  # one at a time: they are large
-        statement = select(tables.blobs).where(blob.tenant_id == findings.tenant, blob.hash == hash_)
-        for blob_row in findings.connection.execute(statement).mappings():
-            _check_blob(findings, dict(blob_row))
+    statement = select(tables.blobs).where(tables.blobs.c.tenant_id == findings.tenant)
+    for hash_ in _hashes_of_media(findings):  # one at a time: they are large
+        for found in findings.connection.execute(statement.where(tables.blobs.c.hash == hash_)).mappings():
+            _check_blob(findings, dict(found))
+
+
+def _hashes_of_media(findings: Findings) -> Iterator[bytes]:
+    column, after = tables.blobs.c.hash, FIRST_HASH
+    statement = select(column).where(tables.blobs.c.tenant_id == findings.tenant).order_by(column).limit(BATCH)
+    while page := findings.connection.execute(statement.where(column > after)).scalars().all():
+        yield from page
+        after = page[-1]
 
 
 def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None:
