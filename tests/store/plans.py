@@ -50,6 +50,16 @@ def foreign_reads(engine: Engine, statement: Statement, most: int) -> list[str]:
             connection.rollback()
 
 
+def indexes_of(engine: Engine, statement: Statement) -> set[str]:
+    """The indexes with which PostgreSQL plans to find the rows of a statement."""
+    text, parameters = statement
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        found = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {text}", parameters).scalar_one()
+    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return {node["Index Name"] for node in _nodes(plan) if "Index Name" in node}
+
+
 def _sqlite(connection: Connection, statement: Statement, most: int) -> Iterator[str]:
     """Tables that are scanned, or searched by what all have in common, where that is not ended by a LIMIT."""
     text, parameters = statement

@@ -171,7 +171,7 @@ def test_statements_by_the_conversation(store: Any, other: Any) -> None:
         with statements_of(other) as seen:
             copied(store, other)
         counts.append(len(seen))
-    assert counts[2] - counts[1] == counts[1] - counts[0] <= 30
+    assert counts[2] - counts[1] == counts[1] - counts[0] <= 20
 
 
 def test_between_async_stores(database: Database, place: Database) -> None:

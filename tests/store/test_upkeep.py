@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, event, insert, select, text
 
 from tests.databases import Database
+from tests.factories import an_answer
 from tests.store.watching import engine_of
 from threadkeep import Session, Store, schema
 from threadkeep.db.planner import analyze_grown
+from threadkeep.db.tables import usage_records
 
 COUNTED = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names) AND reltuples >= 0")
 NAMES = ["threadkeep_items", "orders"]
@@ -52,6 +54,18 @@ def by_sessions(store: Store, other: Store) -> None:
 def by_copy(store: Store, other: Store) -> None:
     other.save_many(sessions(60))
     other.copy_to(store)
+
+
+def test_a_large_ledger_that_is_copied_is_counted(empty_database: Database, engine: Engine) -> None:
+    """Else each page of it would be compared with all of the tenant's rows."""
+    with Store(empty_database.url, search=False) as store, Store("sqlite://", search=False) as other:
+        other.create_conversation(model="m").add_response(an_answer("Hi"), "open_responses")
+        with engine_of(other).begin() as connection:
+            row = dict(connection.execute(select(usage_records)).mappings().one())
+            connection.execute(insert(usage_records), [row | {"id": row["id"] + n} for n in range(1, 1_500)])
+        assert other.copy_to(store).attempts == 1_500
+    with engine.connect() as connection:
+        assert list(connection.execute(COUNTED, {"names": [usage_records.name]}).scalars()) == [usage_records.name]
 
 
 @pytest.mark.parametrize("fill", [by_sessions, by_copy])

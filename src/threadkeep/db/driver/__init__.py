@@ -212,6 +212,21 @@ class RowReader:
         processors = self._processors_of(dialect)
         return [LazyRow(row, self._indexes, processors) for row in rows]
 
+    def mappings(self, dialect: Dialect, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The rows as dictionaries, in less time than Core takes for its own."""
+        names = tuple(self._indexes)
+        processors = [
+            (name, processor)
+            for name, processor in zip(names, self._processors_of(dialect), strict=True)
+            if processor is not None
+        ]
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        for row in found:
+            for name, processor in processors:
+                if (value := row[name]) is not None:
+                    row[name] = processor(value)
+        return found
+
     def values(self, dialect: Dialect, row: Row) -> list[Any]:
         """All values of a row."""
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table, delete, func, insert, select
@@ -12,6 +12,7 @@ from threadkeep.domain.jsontext import loads
 from threadkeep.store.checking.findings import Findings
 from threadkeep.store.conversations import label_rows
 from threadkeep.store.lineage import REMOVED, Lineage, Part, lineage_text
+from threadkeep.store.moving.contents import pages
 
 # A counter of the conversation, and the column whose values are below it
 _COUNTERS: Final = (
@@ -32,6 +33,10 @@ class ConversationCheck:
     def of(self, table: Table) -> list[Any]:
         """The conditions for the rows of the conversation in a table."""
         return [table.c.tenant_id == self.findings.tenant, table.c.conversation_id == self.row["id"]]
+
+    def pages(self, table: Table) -> Iterator[dict[str, Any]]:
+        """The rows of the conversation in a table, in the order of their keys."""
+        return pages(self.connection, table, self.findings.tenant, self.row["id"])
 
     def note(self, code: str, problem: str, repair: str | None = None, **values: Any) -> None:
         """Note a problem with the row of the conversation, which setting these columns mends."""

@@ -17,7 +17,6 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.checking.conversations import ConversationCheck
 from threadkeep.store.item_rows import encode_item
 from threadkeep.store.media.cutting import SPLICED
-from threadkeep.store.moving.contents import pages
 from threadkeep.store.moving.records import Row
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.search.index import forget_documents, scope_of
@@ -47,7 +46,7 @@ def check_items(check: ConversationCheck) -> None:
 
 def _batches(check: ConversationCheck) -> Iterator[list[Row]]:
     batch: list[Row] = []
-    for row in pages(check.connection, tables.items, check.of(tables.items)):
+    for row in check.pages(tables.items):
         batch.append(row)
         if len(batch) == _BATCH:
             yield batch

@@ -15,7 +15,6 @@ from threadkeep.db import tables
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.store.checking.conversations import ConversationCheck
 from threadkeep.store.item_rows import short_hash
-from threadkeep.store.moving.contents import pages
 from threadkeep.store.moving.records import Row
 from threadkeep.store.positions import INCOMPLETE
 from threadkeep.store.responses import PLAIN, ZLIB, decompress_body
@@ -27,13 +26,13 @@ _TEXTS: Final = ("view", "incomplete_details", "error", "provider_data")  # JSON
 
 def check_responses(check: ConversationCheck) -> None:
     """Check the responses of a conversation, and what belongs to them."""
-    for row in pages(check.connection, tables.responses, check.of(tables.responses)):
+    for row in check.pages(tables.responses):
         _check_response(check, row)
     _check_ranges(check)
     _check_parts(check)
-    for body in pages(check.connection, tables.response_bodies, check.of(tables.response_bodies)):
+    for body in check.pages(tables.response_bodies):
         _check_body(check, body)
-    for append in pages(check.connection, tables.appends, check.of(tables.appends)):
+    for append in check.pages(tables.appends):
         check_outcome(check, append)
 
 

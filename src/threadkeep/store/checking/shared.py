@@ -81,7 +81,7 @@ def check_shared(findings: Findings) -> None:
     """Check options, tools and media against their hashes."""
     for table, column in SHARED.items():
         if table is not tables.blobs:
-            for row in pages(findings.connection, table, [table.c.tenant_id == findings.tenant]):
+            for row in pages(findings.connection, table, findings.tenant):
                 _check_text(findings, table, column, row)
     statement = select(tables.blobs).where(tables.blobs.c.tenant_id == findings.tenant)
     for hash_ in _hashes_of_media(findings):  # one at a time: they are large
@@ -151,7 +151,7 @@ def check_unused(findings: Findings) -> None:
 def check_ledger(findings: Findings) -> None:
     """Check the days of ledger rows, and the sums of days."""
     table = tables.usage_records
-    for row in pages(findings.connection, table, [table.c.tenant_id == findings.tenant]):
+    for row in pages(findings.connection, table, findings.tenant):
         day: date = row["occurred_at"].astimezone(UTC).date()
         if day != row["day"]:
             mend = partial(_move, findings=findings, key=row["id"], days=(row["day"], day))

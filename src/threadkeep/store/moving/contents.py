@@ -7,15 +7,26 @@ leads to what conversations share. New tables and columns are carried without a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import compress
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Table, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Table
 
 from threadkeep.db import tables
-from threadkeep.db.base import PREFIX, written_columns
+from threadkeep.db.base import PREFIX
 from threadkeep.db.dialects import is_mysql
-from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.queries.moving import (
+    AFTER,
+    conversation_beside,
+    hashes_of,
+    named_by_hash,
+    order_of,
+    page_of,
+    reader_of,
+    sizes_of,
+)
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.records import Digest, Row, encode_row
@@ -23,6 +34,7 @@ from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import HostTransactions, Transactions
 
 BATCH: Final = 200  # rows read at once
+BODY_BYTES: Final = 4 * 1024 * 1024  # of bodies
 
 # Tables that are not carried: they are made again, or mean something in one database only
 LEFT_BEHIND: Final = {
@@ -47,6 +59,18 @@ def short_name(table: Table) -> str:
     return table.name.removeprefix(PREFIX)
 
 
+@cache
+def hash_references(table: Table) -> tuple[tuple[str, Table], ...]:
+    """The columns of a table that name shared rows, and where these are."""
+    return tuple(
+        (element.parent.name, constraint.referred_table)
+        for constraint in table.constraints
+        if isinstance(constraint, ForeignKeyConstraint)
+        for element in constraint.elements
+        if element.column.name == "hash"
+    )
+
+
 def _is_part(table: Table) -> bool:
     return "conversation_id" in table.c and short_name(table) not in LEFT_BEHIND
 
@@ -60,6 +84,12 @@ SHARED: Final = {
     tables.tool_sets: "definitions",
     tables.blobs: "content",
 }
+# The columns that name what is shared, and in which table that is
+_NAMING: Final = tuple(
+    (table, name, shared) for table in (tables.conversations, *PARTS) for name, shared in hash_references(table)
+)
+_REFERENCES: Final = tuple((table, name) for table, name, _ in _NAMING)
+_REFERRED: Final = tuple(shared for _, _, shared in _NAMING)
 _OF_USERS: Final = frozenset(table for table in PARTS if "user_id" in table.c)
 BY_NAME: Final = {short_name(table): table for table in (*SHARED, tables.conversations, *PARTS)}
 
@@ -69,21 +99,11 @@ def is_shown(scope: Scope, table: Table, row: Row) -> bool:
     return scope.user is None or table not in _OF_USERS or bool(row["user_id"] == scope.user)
 
 
-def omitted(table: Table) -> set[str]:
+@cache
+def omitted(table: Table) -> frozenset[str]:
     """The columns that the record of a row of a conversation does not have."""
     own = set() if table is tables.conversations else {"conversation_id"}
-    return {"tenant_id", *own, *_OMITTED.get(short_name(table), ())}
-
-
-def hash_references(table: Table) -> list[tuple[str, Table]]:
-    """The columns of a table that name shared rows, and where these are."""
-    return [
-        (element.parent.name, constraint.referred_table)
-        for constraint in table.constraints
-        if isinstance(constraint, ForeignKeyConstraint)
-        for element in constraint.elements
-        if element.column.name == "hash"
-    ]
+    return frozenset({"tenant_id", *own, *_OMITTED.get(short_name(table), ())})
 
 
 def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
@@ -107,51 +127,61 @@ def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Ta
 
     Media that a blob store has are read from it.
     """
-    row, tenant = tables.conversations.c, scope.tenant
-    own = select(tables.conversations).where(row.tenant_id == tenant, row.id == key, row.status != DELETED)
-    found = connection.execute(own).mappings().one_or_none()
-    if found is None:
-        return
-    yield from _shared_rows(connection, scope, key)
-    yield tables.conversations, dict(found)
-    for table in PARTS:
-        for part in pages(connection, table, [table.c.tenant_id == tenant, table.c.conversation_id == key]):
-            yield table, part
+    which = {"tenant": scope.tenant, "key": key}
+    reader = reader_of(tables.conversations)
+    for found in conversation_beside(PARTS).fetch_all(connection, which):
+        own, is_there = found[: -len(PARTS)], found[-len(PARTS) :]
+        yield from _shared_rows(connection, scope, key)
+        yield tables.conversations, reader.mappings(connection.dialect, [own])[0]
+        for table in compress(PARTS, is_there):
+            for part in pages(connection, table, scope.tenant, key):
+                yield table, part
 
 
-def pages(connection: Connection, table: Table, conditions: Sequence[ColumnElement[bool]]) -> Iterator[Row]:
-    """The rows of a table that meet conditions, in order of the rest of its key, a batch at a time."""
-    order = [column for column in table.primary_key.columns if column.name not in {"tenant_id", "conversation_id"}]
-    statement = select(*written_columns(table)).where(*conditions).order_by(*order)
-    size = 1 if "body" in table.c else BATCH
-    last: Row | None = None
+def pages(connection: Connection, table: Table, tenant: int, key: int | None = None) -> Iterator[Row]:
+    """The rows of a conversation or, without its key, of a tenant, in order of the rest of their key.
+
+    They are read a batch at a time; of bodies, as many as fit in a few megabytes.
+    """
+    which: dict[str, Any] = {"tenant": tenant, "key": key}
+    order, reader, goes_on = order_of(table), reader_of(table), False
     while True:
-        after = () if last is None else (_after(order, last),)
-        rows = [dict(row) for row in connection.execute(statement.where(*after).limit(size)).mappings()]
+        limit = _fitting(connection, table, which, goes_on=goes_on) if "body" in table.c else BATCH
+        statement = page_of(table, whole=key is None, goes_on=goes_on)
+        rows = reader.mappings(connection.dialect, statement.fetch_all(connection, which | {"limit": limit}))
         yield from rows
-        if len(rows) < size or not order:
+        if len(rows) < limit or not order:
             return
-        last = rows[-1]
+        goes_on = True
+        which |= {AFTER + column.name: rows[-1][column.name] for column in order}
 
 
-def _after(order: Sequence[Any], last: Row) -> ColumnElement[bool]:
-    """The condition for keys behind the last one; the first column bounds it, for an index."""
-    steps = [
-        and_(*(column == last[column.name] for column in order[:number]), order[number] > last[order[number].name])
-        for number in range(len(order))
-    ]
-    return and_(order[0] >= last[order[0].name], or_(*steps))
+def _fitting(connection: Connection, table: Table, which: Row, *, goes_on: bool) -> int:
+    """How many bodies can be read at once: up to a batch of them, and at least one."""
+    sizes = sizes_of(table, goes_on=goes_on).fetch_all(connection, which | {"limit": BATCH})
+    total = 0
+    for number, (size,) in enumerate(sizes):
+        total += size
+        if total > BODY_BYTES:
+            return max(number, 1)
+    return BATCH
+
+
+def among(column: ColumnElement[int], keys: Sequence[int]) -> list[ColumnElement[bool]]:
+    """Conditions for a page of keys, whose order is to be asked for, too.
+
+    Without statistics, PostgreSQL looks for many keys in an index of the tenant's rows. With bounds and an order, it
+    takes the primary key.
+    """
+    return [column.between(min(keys), max(keys)), column.in_(keys)]
 
 
 def _shared_rows(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
     tenant = scope.tenant
     hashes: dict[Table, set[bytes]] = {table: set() for table in SHARED}
-    for user in (tables.conversations, *PARTS):
-        own = user.c.id if user is tables.conversations else user.c.conversation_id
-        for name, table in hash_references(user):
-            statement = select(user.c[name]).distinct().where(user.c.tenant_id == tenant, own == key)
-            found = connection.execute(statement.where(user.c[name].is_not(None))).scalars()
-            hashes[table].update(map(bytes, found))
+    for number, hash_ in hashes_of(_REFERENCES).fetch_all(connection, {"tenant": tenant, "key": key}):
+        if hash_ is not None:
+            hashes[_REFERRED[number]].add(bytes(hash_))
     sets = list(_by_hash(connection, tables.tool_sets, tenant, hashes.pop(tables.tool_sets)))
     for row in sets:
         hashes[tables.tool_definitions].update(definitions_in(row))
@@ -169,9 +199,10 @@ def definitions_in(tool_set: Row) -> list[bytes]:
 
 
 def _by_hash(connection: Connection, table: Table, tenant: int, hashes: set[bytes]) -> Iterator[Row]:
-    for hash_ in sorted(hashes):  # one at a time: media are large
-        statement = select(table).where(table.c.tenant_id == tenant, table.c.hash == hash_)
-        yield from (dict(row) for row in connection.execute(statement).mappings())
+    wanted, size = sorted(hashes), 1 if table is tables.blobs else BATCH  # media are large
+    for start in range(0, len(wanted), size):
+        which = {"tenant": tenant, "hashes": wanted[start : start + size]}
+        yield from (dict(row) for row in connection.execute(named_by_hash(table), which).mappings())
 
 
 def _with_content(scope: Scope, row: Row) -> Row:

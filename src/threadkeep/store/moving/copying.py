@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import Connection, select
 
 from threadkeep.db import tables
+from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.usage import FIGURES
@@ -18,8 +19,8 @@ from threadkeep.store import tenants
 from threadkeep.store.batches import Progress
 from threadkeep.store.engines import is_same_database
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.moving.contents import begin_snapshot, fingerprint
-from threadkeep.store.moving.exporting import Source
+from threadkeep.store.moving.contents import among, begin_snapshot, fingerprint
+from threadkeep.store.moving.exporting import KEYS, LEDGER, Source
 from threadkeep.store.moving.reading import Lines
 from threadkeep.store.moving.records import Digest, Row, encode_row
 from threadkeep.store.moving.restoring import Target
@@ -133,7 +134,7 @@ class _Copy:
     def copy_conversations(self) -> None:
         """Copy those that are missing, each in a transaction of its own."""
         for page in self._source.conversations():
-            there = self._target.transactions.read(partial(self._existing, page=page))
+            there = _existing(self._target, page)
             for key, public_id in page:
                 if public_id_bytes(public_id) in there:
                     self.report.skipped += 1
@@ -157,23 +158,14 @@ class _Copy:
         else:
             self.report.skipped += 1
 
-    def _existing(self, connection: Connection, page: Iterable[tuple[int, str]]) -> set[bytes]:
-        row = tables.conversations.c
-        ids = [public_id_bytes(public_id) for _, public_id in page]
-        statement = select(row.public_id).where(row.tenant_id == self._target.scope.tenant, row.public_id.in_(ids))
-        return {bytes(found) for found in connection.execute(statement).scalars()}
-
     def copy_beside(self) -> None:
         """Copy the tenant's idempotency keys and the ledger, a page in a transaction."""
+        of_target = {"tenant_id": self._target.scope.tenant}
         for page in self._source.tenant_keys():
-            self._write(self._target.insert_keys, page)
+            self._target.write_rows(KEYS, [row | of_target for row in page])
         for page in self._source.attempts():
-            self.report.attempts += self._write(self._target.insert_attempts, page)
+            self.report.attempts += self._target.write_rows(LEDGER, [row | of_target for row in page])
             self._progress("attempts", self.report.attempts)
-
-    def _write(self, insert: Callable[..., int], page: list[Row]) -> int:
-        rows = [row | {"tenant_id": self._target.scope.tenant} for row in page]
-        return self._target.transactions.write(partial(insert, rows=rows), is_repeatable=True)
 
     def compare(self) -> None:
         """Read everything again, in both databases."""
@@ -202,14 +194,24 @@ class _Copy:
 
     def _attempts(self, connection: Connection, keys: list[int]) -> list[Row]:
         row = tables.usage_records.c
-        statement = select(tables.usage_records).where(row.tenant_id == self._target.scope.tenant, row.id.in_(keys))
-        return [dict(found) for found in connection.execute(statement).mappings()]
+        statement = select(tables.usage_records).where(row.tenant_id == self._target.scope.tenant, *among(row.id, keys))
+        return [dict(found) for found in connection.execute(statement.order_by(row.id)).mappings()]
 
     def _note(self, public_id: str | None, names: list[str], reason: str | None = None) -> None:
         if names:
             self.report.different += 1
             if len(self.report.differences) < MAX_DIFFERENCES:
                 self.report.differences.append(Difference(public_id, tuple(names), reason))
+
+
+def _existing(side: Source | Target, page: Iterable[tuple[int, str]]) -> set[bytes]:
+    """Which of these conversations are there, and not being deleted."""
+    row = tables.conversations.c
+    keys = [key for key, _ in page]
+    conditions = (row.tenant_id == side.scope.tenant, *among(row.id, keys), row.status != DELETED)
+    statement = select(row.public_id).where(*conditions).order_by(row.id)
+    found = side.transactions.read(lambda connection: connection.execute(statement).scalars().all())
+    return {bytes(one) for one in found}
 
 
 def _added(sums: dict[str, int], rows: Iterable[Row]) -> dict[str, int]:

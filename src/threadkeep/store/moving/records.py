@@ -34,11 +34,8 @@ class _Codec(NamedTuple):
 
 def encode_row(table: Table, row: Mapping[str, Any], without: Iterable[str] = ("tenant_id",)) -> JsonObject:
     """A row as a JSON object, without some of its columns."""
-    omitted = frozenset(without)
     return {
-        name: codec.encode(value)
-        for name, codec in _codecs(table).items()
-        if name not in omitted and (value := row[name]) is not None
+        name: encode(value) for name, encode in _encoders(table, frozenset(without)) if (value := row[name]) is not None
     }
 
 
@@ -47,12 +44,11 @@ def decode_row(table: Table, record: Any, beside: Mapping[str, Any]) -> Row:
     if not isinstance(record, dict):
         raise ValueError(f"the row is not an object but {shown(record)}")  # noqa: TRY004 - as all that is wrong with it
     codecs = _codecs(table)
-    unknown = sorted(name for name in record if name not in codecs or name in beside)
-    if unknown:
-        raise ValueError(f"there is no column {unknown[0]!r}")
+    if not record.keys() <= codecs.keys() or not beside.keys().isdisjoint(record):
+        unknown = min(name for name in record if name not in codecs or name in beside)
+        raise ValueError(f"there is no column {unknown!r}")
     row: Row = {}
-    for column in written_columns(table):
-        name = column.name
+    for name, is_nullable in _columns(table):
         if name in beside:
             row[name] = beside[name]
         elif (value := record.get(name)) is not None:
@@ -60,7 +56,7 @@ def decode_row(table: Table, record: Any, beside: Mapping[str, Any]) -> Row:
                 row[name] = codecs[name].decode(value)
             except (ValueError, TypeError, OverflowError) as error:
                 raise ValueError(f"{name} cannot be {shown(value)}") from error
-        elif column.nullable:
+        elif is_nullable:
             row[name] = None
         else:
             raise ValueError(f"{name} is missing")
@@ -81,6 +77,17 @@ class Digest:
     def hex(self) -> str:
         """The checksum."""
         return f"{self._sum % _MODULUS:064x}"
+
+
+@cache
+def _columns(table: Table) -> list[tuple[str, bool]]:
+    """The names of columns, and whether they may be NULL."""
+    return [(column.name, bool(column.nullable)) for column in written_columns(table)]
+
+
+@cache
+def _encoders(table: Table, without: frozenset[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+    return [(name, codec.encode) for name, codec in _codecs(table).items() if name not in without]
 
 
 @cache

@@ -14,12 +14,13 @@ from secrets import token_bytes
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final, Literal
 
-from sqlalchemy import Connection, LargeBinary, Table, Text, insert, select
+from sqlalchemy import Connection, LargeBinary, Table, Text, select
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import tables
 from threadkeep.db.base import written_columns
 from threadkeep.db.dialects import check_sizes, insert_missing
+from threadkeep.db.driver import insert_many, insert_statement
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.types import EscapedText
 from threadkeep.domain.changes import APPENDED
@@ -28,7 +29,7 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, Conflict, NotFound, shown
 from threadkeep.store.changes.rows import change_row, insert_changes
 from threadkeep.store.config_cache import insert_definitions
-from threadkeep.store.moving.contents import SHARED, is_shown, short_name
+from threadkeep.store.moving.contents import SHARED, among, is_shown, short_name
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
 from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
@@ -82,7 +83,7 @@ class Target:
         if kind in (LEDGER, KEYS):
             table = tables.usage_records if kind == LEDGER else tables.appends
             decode = partial(self._row_beside, lines, table)
-            return kind, self._write_rows(kind, [row for _, _, row in rows_until_end(lines, kind, decode)])
+            return kind, self._insert_beside(kind, [row for _, _, row in rows_until_end(lines, kind, decode)])
         raise lines.error(f"a block of the unknown kind {shown(kind)} begins")
 
     def _write_conversation(self, lines: Lines, begin: JsonObject) -> int:
@@ -134,16 +135,16 @@ class Target:
         """Whether the conversation is there; Conflict where something else has its place."""
         row = tables.conversations.c
         named = public_id_text(own["public_id"])
-        statement = select(row.public_id, row.external_id, row.status, row.user_id).where(
-            row.tenant_id == self.scope.tenant
-        )
-        found = connection.execute(statement.where(row.public_id == own["public_id"])).one_or_none()
-        if found is not None:
+        known = select(row.tenant_id, row.status, row.user_id).where(row.public_id == own["public_id"])
+        for found in connection.execute(known):  # of all tenants, for which there is but one index
+            if found.tenant_id != self.scope.tenant:
+                continue
             if found.status == DELETED:
                 raise Conflict(f"The conversation {named} is being deleted.", hint="Call purge_deleted() first.")
             if self.scope.user not in {None, found.user_id}:
                 raise Conflict(f"The id {named} is taken.")
             return True
+        statement = select(row.id).where(row.tenant_id == self.scope.tenant)
         if connection.execute(statement.where(row.id == own["id"])).first() is not None:
             raise Conflict(f"Another conversation has the internal key of {named}.")
         if own["external_id"] is not None:
@@ -164,19 +165,23 @@ class Target:
             raise lines.error(f"it is not about the user {self.scope.user!r}, for whom this store is")
         return table, row
 
-    def _write_rows(self, kind: str, rows: list[Row]) -> int:
-        insert_rows = self.insert_attempts if kind == LEDGER else self.insert_keys
+    def write_rows(self, kind: str, rows: list[Row]) -> int:
+        """Write rows of the ledger, or idempotency keys, that are not there yet; returns how many of the ledger."""
+        written = self._insert_beside(kind, rows)
+        self._upkeep.add(len(rows))
+        return written
+
+    def _insert_beside(self, kind: str, rows: list[Row]) -> int:
+        insert_rows = self._insert_attempts if kind == LEDGER else self._insert_keys
         return self.transactions.write(partial(insert_rows, rows=rows), is_repeatable=True)
 
-    def insert_attempts(self, connection: Connection, rows: list[Row]) -> int:
-        """Add rows to the ledger that are not there yet; returns how many."""
+    def _insert_attempts(self, connection: Connection, rows: list[Row]) -> int:
         if not rows:
             return 0
         record, conversation = tables.usage_records.c, tables.conversations.c
         tenant = self.scope.tenant
-        there = set(connection.execute(
-            select(record.id).where(record.tenant_id == tenant, record.id.in_([row["id"] for row in rows]))
-        ).scalars())  # fmt: skip
+        known = select(record.id).where(record.tenant_id == tenant, *among(record.id, [row["id"] for row in rows]))
+        there = set(connection.execute(known.order_by(record.id)).scalars())
         new = [row for row in rows if row["id"] not in there]
         if self.scope.user is not None:
             named = {row["conversation_id"] for row in new}
@@ -190,10 +195,10 @@ class Target:
             if day != datetime.now(UTC).date():
                 invalidate(connection, tenant, day)
         if new:
-            connection.execute(insert(tables.usage_records), new)
+            insert_many(connection, tables.usage_records, new)
         return len(new)
 
-    def insert_keys(self, connection: Connection, rows: list[Row]) -> int:
+    def _insert_keys(self, connection: Connection, rows: list[Row]) -> int:
         """Add idempotency keys of the tenant; those that are there stay. In the store of a user: none."""
         if self.scope.user is None and rows:
             connection.execute(insert_missing(connection, tables.appends), rows)
@@ -207,8 +212,12 @@ class Target:
         check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
         if table is tables.tool_definitions:
             insert_definitions(connection, self.scope.tenant, rows)
+        elif table in SHARED:
+            connection.execute(insert_missing(connection, table), rows)
+        elif len(rows) == 1:
+            insert_statement(table).execute(connection, rows[0])
         else:
-            connection.execute(insert_missing(connection, table) if table in SHARED else insert(table), rows)
+            insert_many(connection, table, rows)
 
 
 def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
