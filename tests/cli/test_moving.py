@@ -62,6 +62,18 @@ def test_a_copy_is_compared(cli: Cli, stored: str, tmp_path: Path) -> None:
     assert cli("copy", "--to", to, "--to-tenant", "ben", "--user", "bob", "--json").json["compared"] == 0
 
 
+def test_a_copy_tells_what_only_the_other_database_has(cli: Cli, stored: str, tmp_path: Path) -> None:
+    to = f"sqlite:///{tmp_path / 'copy.db'}"
+    cli("copy", "--to", to)
+    cli("delete", stored, "--yes")
+    again = cli("copy", "--to", to)
+    assert "0 compared and equal; 1 only there." in again.out
+    assert f"threadkeep: only in {to}: {stored}" in again.err
+    assert cli("copy", "--to", to, "--json").json["extras"] == [stored]
+    Cli(to)("delete", stored, "--yes")
+    assert "0 compared and equal.\n" in cli("copy", "--to", to).out
+
+
 def test_a_file_is_not_copied_to_itself(cli: Cli, stored: str, tmp_path: Path) -> None:
     """… by whatever name, and not in place of a backup of it."""
     (tmp_path / "link").symlink_to(Path(cli.url.removeprefix("sqlite:///")).parent)

@@ -113,6 +113,44 @@ def test_what_differs_is_said_and_left(store: Any, other: Any) -> None:
         other.get_conversation(third.id)
 
 
+def test_what_was_deleted_in_the_source_since_is_said_and_left(store: Any, other: Any) -> None:
+    """Otherwise it would be back, unnoticed, where the application goes on with the target."""
+    kept, deleted, erased = full(store), full(store, "bob", "y"), full(store, "eve", "z")
+    assert (copied(store, other).extra, copied(store, other).extras) == (0, [])
+    store.delete_conversation(deleted.id)
+    store.erase_user("eve")
+    report = copied(store, other)
+    assert (report.extra, set(report.extras), report.skipped) == (2, {deleted.id, erased.id}, 1)
+    assert other.get_conversation(deleted.id).user_id == "bob"
+    assert copied(store.for_user("bob"), other).extras == [deleted.id]
+    assert copied(store.for_user("ann"), other).extras == []
+    other.delete_conversation(deleted.id)
+    other.erase_user("eve")
+    report = copied(store, other)
+    assert (report.is_equal, report.extra, report.compared) == (True, 0, 1)
+    assert other.get_conversation(kept.id).user_id == "ann"
+
+
+def test_a_deletion_in_the_target_that_was_interrupted_is_the_reason(store: Any, other: Any, place: Database) -> None:
+    conversation = full(store)
+    copied(store, other)
+    with place.engine().begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE threadkeep_conversations SET status = 'deleted' WHERE tenant_id = {other._scope.tenant}"
+        )
+    report = copied(store, other)
+    assert [one.reason for one in report.differences] == [f"The conversation {conversation.id} is being deleted."]
+    assert (report.skipped, other.purge_deleted()) == (0, 1)
+    assert (copied(store, other).conversations, copied(store, other).is_equal) == (1, True)
+
+
+def test_a_tenant_that_only_the_target_has(stores: Stores, targets: Stores, face: str, store: Any, tenant: str) -> None:
+    full(store)
+    left = targets.get(face).create_tenant(f"{tenant} left").create_conversation(model="m")
+    report = copied(stores.get(face), targets.get(face))
+    assert left.id in report.extras
+
+
 def test_a_changed_ledger_is_seen(store: Any, other: Any, targets: Stores, place: Database) -> None:
     full(store)
     copied(store, other)

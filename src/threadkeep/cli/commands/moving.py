@@ -135,8 +135,8 @@ def copy(
     """Copy a database, tenant or user to another database.
 
     The databases can be of different kinds. What is there already is not copied again, so that an interrupted copy can
-    be continued. At the end, both are compared, row by row; the exit code is 4 if they differ. Without --tenant and
-    --user, all tenants are copied.
+    be continued. At the end, both are compared, row by row; the exit code is 4 if they differ. What only the other
+    database has, because it was deleted here since, is listed. Without --tenant and --user, all tenants are copied.
     """
     all_tenants = target.tenant is None and user is None and to_tenant is None
     other = Target(to, to_tenant or target.tenant, target.is_json, blobs=to_blobs)
@@ -147,11 +147,13 @@ def copy(
     ):
         report = source.copy_to(found, progress=progress_callback(advance))
     shown = [_shown(one) for one in report.differences]
-    names = ("conversations", "skipped", "attempts", "compared", "figures", "different", "is_equal")
+    names = ("conversations", "skipped", "attempts", "compared", "figures", "different", "is_equal", "extra", "extras")
     target.report(record(report, *names) | {"differences": shown}, _sentence(report, other))
     if not target.is_json:
         for one in shown:
             note(f"threadkeep: different: {one['conversation_id'] or 'the ledger'}: {one['reason'] or one['tables']}")
+        for extra in report.extras:
+            note(f"threadkeep: only in {other.shown_url}: {extra}")
     if not report.is_equal:
         raise typer.Exit(DIFFERENT)
 
@@ -182,6 +184,7 @@ def _shown(difference: Difference) -> dict[str, Any]:
 
 def _sentence(report: CopyReport, target: Target) -> str:
     found = "and equal" if report.is_equal else f"and {report.different:,} different"
+    found += f"; {report.extra:,} only there" if report.extra else ""
     return (
         f"{number_of(report.conversations, 'conversation')} and {number_of(report.attempts, 'row')} of the ledger "
         f"copied to {target.shown_url}; {report.skipped:,} there already; {report.compared:,} compared {found}."

@@ -58,6 +58,9 @@ class CopyReport:
         figures: the sums of the ledger that were found in both databases, by figure; None where they differ.
         different: how many conversations, and pages of the ledger, are not the same in both.
         differences: what these are; at most 1,000 of them.
+        extra: how many conversations only the target has: from elsewhere, or deleted in the source since they were
+            copied.
+        extras: the ids of these; at most 1,000 of them.
     """
 
     conversations: int = 0
@@ -67,19 +70,27 @@ class CopyReport:
     figures: dict[str, int | None] = field(default_factory=dict)
     different: int = 0
     differences: list[Difference] = field(default_factory=list)
+    extra: int = 0
+    extras: list[str] = field(default_factory=list)
 
     @property
     def is_equal(self) -> bool:
-        """Whether the target has everything, as the source has it."""
+        """Whether the target has everything, as the source has it. It may have more, see `extra`."""
         return not self.different
 
     def add(self, other: CopyReport) -> None:
         """Add what was copied for another tenant."""
-        for name in ("conversations", "skipped", "attempts", "compared", "different"):
+        for name in ("conversations", "skipped", "attempts", "compared", "different", "extra"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.differences = [*self.differences, *other.differences][:MAX_DIFFERENCES]
+        self.extras = [*self.extras, *other.extras][:MAX_DIFFERENCES]
         names = {**self.figures, **other.figures}
         self.figures = {name: _sum(self.figures.get(name, 0), other.figures.get(name, 0)) for name in names}
+
+    def add_extras(self, ids: list[str]) -> None:
+        """Add conversations that only the target has."""
+        self.extra += len(ids)
+        self.extras += ids[: MAX_DIFFERENCES - len(self.extras)]
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -102,6 +113,7 @@ def copy(source: Source, target: Target, progress: Progress | None) -> CopyRepor
     run.copy_conversations()
     run.copy_beside()
     run.compare()
+    run.find_extras()
     return run.report
 
 
@@ -117,11 +129,14 @@ Database = tuple[Transactions, BlobStore | None]
 
 def copy_tenants(ours: Database, theirs: Database, progress: Progress | None) -> CopyReport:
     """Copy all tenants; those that are missing in the target are created."""
-    report = CopyReport()
-    for name in tenants.list_tenants(ours[0]):
+    report, names = CopyReport(), tenants.list_tenants(ours[0])
+    for name in names:
         source = Source(ours[0], Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
         target = Target(theirs[0], Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
         report.add(copy(source, target, progress))
+    for name in sorted({*tenants.list_tenants(theirs[0])} - {*names}):
+        for page in Source(theirs[0], Scope(tenants.get_tenant(theirs[0], name))).conversations():
+            report.add_extras([public_id for _, public_id in page])
     return report
 
 
@@ -184,6 +199,14 @@ class _Copy:
             if _checksum(rows) != _checksum(found):
                 self._note(None, ["usage_records"])
         self.report.figures = {name: sums[name] if sums[name] == found_sums[name] else None for name in sums}
+
+    def find_extras(self) -> None:
+        """Find the conversations that only the target has."""
+        source, found = self._source, self._target
+        there = Source(found.transactions, Scope(found.scope.tenant, source.scope.user, None))
+        for page in there.conversations():
+            ours = _existing(source, page)
+            self.report.add_extras([public_id for _, public_id in page if public_id_bytes(public_id) not in ours])
 
     def _fingerprint(self, side: Source | Target, key: int) -> dict[str, tuple[int, str]]:
         def read(connection: Connection) -> dict[str, tuple[int, str]]:
