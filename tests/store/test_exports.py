@@ -119,6 +119,24 @@ def test_what_was_imported_goes_on(stores: Any, store: Any, face: str, tenant: s
     assert found.user("next").position == branch.transcript()[-1].position + 1
 
 
+def test_what_is_known_of_a_conversation_ends_with_it(store: Any, elsewhere: Any, conversation: Any) -> None:
+    """It is deleted, and imported as it was before: no process goes on from what it had read of it."""
+    conversation.user("kept")
+    lines = list(store.export())
+    conversation.user("gone")
+    assert [sent(one, conversation.id) for one in (store, elsewhere)] == [["kept", "gone"]] * 2
+    store.delete_conversation(conversation.id)
+    store.import_export(lines)
+    assert [sent(one, conversation.id) for one in (store, elsewhere)] == [["kept"]] * 2
+    store.get_conversation(conversation.id).user("new")
+    assert [sent(one, conversation.id) for one in (store, elsewhere)] == [["kept", "new"]] * 2
+
+
+def sent(store: Any, id: str) -> list[str]:
+    messages = json.loads(store.get_conversation(id).request_body("chat_completion"))["messages"]
+    return [part["text"] for message in messages for part in message["content"]]
+
+
 def test_a_repeated_import_skips_what_is_there(stores: Any, store: Any, face: str, tenant: str) -> None:
     full(store)
     store.create_conversation(model="m", input="second")

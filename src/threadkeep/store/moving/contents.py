@@ -45,9 +45,9 @@ LEFT_BEHIND: Final = {
     "uploads": "an upload is for a message that is about to be written",
     "usage_records": "the ledger is carried by itself: it outlives conversations",
 }
-# Columns that are not carried: derived, a secret of a process, or of where a blob is kept
+# Columns that are not carried: derived, a secret of a process, or about one database and who reads it
 _OMITTED: Final = {
-    "conversations": {"search_from"},
+    "conversations": {"search_from", "revision"},
     "responses": {"lease_token"},
     "blobs": {"location"},
     "tool_definitions": {"unused_at"},

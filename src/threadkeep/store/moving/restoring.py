@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from secrets import token_bytes
+from secrets import randbelow, token_bytes
 from tempfile import SpooledTemporaryFile
 from typing import IO, Final, Literal
 
@@ -45,6 +45,7 @@ Existing = Literal["skip", "refuse"]
 """What happens when a conversation of an export is there already."""
 BATCH_ROWS: Final = 500  # written with one call
 BATCH_BYTES: Final = 4 * 1024 * 1024
+REVISIONS: Final = 2**30  # of which a conversation gets one
 
 
 @dataclass(slots=True)
@@ -224,6 +225,7 @@ def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
     """Set the columns that an export does not have; `places` are the names of media in the blob store."""
     if table is tables.conversations:
         row["search_from"] = 0 if row["next_position"] or row["title"] is not None else None
+        row["revision"] = randbelow(REVISIONS)  # who has read it here before it was deleted must not go on from that
     elif table is tables.responses and row["open_branch"] is not None:
         row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
     elif table is tables.blobs and row["hash"] in places:
