@@ -60,6 +60,16 @@ def test_a_backup_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
         assert len(opened.get_conversation(conversation.id).transcript()) == 1
 
 
+def test_a_backup_by_the_store_of_a_user_is_refused(tmp_path: Path) -> None:
+    """It would have the data of all others."""
+    file = tmp_path / "copy.db"
+    with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
+        store.create_conversation(model="m", input="a secret", user_id="ann")
+        with pytest.raises(InvalidOption, match=r"all users.*'bob' only"):
+            store.for_user("bob").backup(file)
+    assert not file.exists()
+
+
 def test_a_backup_within_a_transaction_is_refused(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'a.db'}") as store:
         store.create_conversation()

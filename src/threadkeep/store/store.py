@@ -526,9 +526,10 @@ class Store:
         """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
 
         Raises:
-            InvalidOption: it is another database, or the file exists already or cannot be written.
+            InvalidOption: it is another database, the file exists already or cannot be written, or this store is for
+                one user only.
         """
-        return backup.backup(self._transactions, file, progress)
+        return backup.backup(self._transactions, None if self._has_tenants else self._scope, file, progress)
 
     def check(self, *, repair: bool = False, progress: tk.Progress | None = None) -> tk.CheckReport:
         """Check that all rows fit together, and return what does not; with `repair`, mend what can be mended.

@@ -14,13 +14,16 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store.batches import Progress
 from threadkeep.store.moving.contents import begin_snapshot
+from threadkeep.store.refs import Scope
 from threadkeep.store.transactions import Transactions
 
 PAGES: Final = 2_000  # copied in one step; in between, other connections can write
 
 
-def backup(transactions: Transactions, file: object, progress: Progress | None) -> int:
+def backup(transactions: Transactions, scope: Scope | None, file: object, progress: Progress | None) -> int:
     """Copy a SQLite database into a new file; returns its size in bytes. See `Store.backup`."""
+    if scope is not None:
+        scope.check_all_users("A backup has the data of all users", "backup()")
     name = fspath(file) if isinstance(file, str | PathLike) else ""
     if not isinstance(name, str) or not name:
         raise mismatch(InvalidOption, "the name of a new file", file, "file")
