@@ -14,7 +14,7 @@ from tests.factories import a_call, a_message, an_answer, an_output
 from tests.store.filled import database, filled, size
 from tests.store.test_statements import count, handle
 from threadkeep import CannotRender, InvalidOption, NotFound, Store, Turns
-from threadkeep.db.queries.items import marks_of
+from threadkeep.db.queries.histories import marks_of
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.store.tails import read_tail
@@ -180,7 +180,8 @@ def test_the_last_items_are_read_from_the_end(stores: Any, face: str, size: int,
 def test_marks_are_found_by_their_index(database: Any, handle: Any) -> None:
     """The other databases choose it by their statistics."""
     with database.engine().connect() as connection:
-        compiled = marks_of("sqlite").compiled(connection.dialect)
+        compiled = marks_of("sqlite", scoped=False).compiled(connection.dialect)
         parameters = compiled.bind(handle._handle.ref.parameters())
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled.text}", parameters).all()
-    assert "threadkeep_items_marks_idx (tenant_id=? AND conversation_id=? AND type=?)" in plan[0][3]
+    [of_items] = [step[3] for step in plan if "threadkeep_items" in step[3]]
+    assert "threadkeep_items_marks_idx (tenant_id=? AND conversation_id=? AND type=?)" in of_items

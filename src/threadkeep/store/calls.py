@@ -8,7 +8,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.approvals import approvals_of
-from threadkeep.db.queries.items import last_said, tail_of
+from threadkeep.db.queries.histories import HEAD, tail_of
+from threadkeep.db.queries.items import last_said
 from threadkeep.db.queries.streams import broken_off_at, last_ended
 from threadkeep.domain.item_ids import derived_id, own_id
 from threadkeep.domain.items import item_from_object
@@ -33,10 +34,14 @@ def pending_calls(handle: Handle) -> list[PendingCall]:
     ref = handle.ref
 
     def read(connection: Connection) -> list[PendingCall]:
-        lineage = get_lineage(connection, ref, get_row(connection, ref))
-        calls = _waiting(connection, ref, lineage)
-        decisions = read_decisions(connection, ref, [call.position for call in calls])
-        return [pending_call(ref, call, decisions.get(call.position)) for call in calls]
+        denied: set[int] = set()
+        while True:
+            known, lineage = denied, get_lineage(connection, ref, get_row(connection, ref))
+            calls = _waiting(connection, ref, lineage)
+            decisions = read_decisions(connection, ref, [call.position for call in calls])
+            denied = {position for position, made in decisions.items() if made.decision == "denied"}
+            if denied <= known:  # on other branches; here, an output came with the decision
+                return [pending_call(ref, call, decisions.get(call.position)) for call in calls]
 
     return handle.transactions.read_any(read)
 
@@ -84,9 +89,11 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
 def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, int, int]], shown: int) -> list[Entry]:
     """The calls and outputs in some ranges, but for what was shown; a statement takes one range, or many."""
     count, parameters = range_parameters([(branch, max(after, shown), upto) for branch, after, upto in ranges])
-    statement = tail_of(connection.dialect.name, PAIRED, count)
-    parameters |= ref.parameters()
-    return decode_entries(connection, ref, statement.fetch_all(connection, parameters))
+    statement = tail_of(connection.dialect.name, PAIRED, count, scoped=ref.scope.user is not None)
+    rows = statement.fetch_all(connection, parameters | ref.scope.parameters(key=ref.key))
+    if not rows or rows[0][0] != HEAD:
+        raise ref.not_found()
+    return decode_entries(connection, ref, rows[1:])
 
 
 def _whole(connection: Connection, ref: BranchRef, calls: list[Entry]) -> list[Entry]:

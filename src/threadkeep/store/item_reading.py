@@ -102,21 +102,28 @@ def read_items(connection: Connection, ref: BranchRef, window: ItemWindow) -> li
 def read_window(
     connection: Connection, ref: BranchRef, lineage: Lineage, window: ItemWindow, last: int = MAX_POSITION
 ) -> list[StoredItem]:
-    """The items of a branch with this lineage in a window, up to a position."""
+    """The items of a branch with this lineage in a window, up to a position; NotFound where it is deleted by now."""
     # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
     after = _position(connection, ref, lineage, window.after, is_newest=True)
     before = _position(connection, ref, lineage, window.before, is_newest=False)
     low = -1 if after is None else after
     high = min(lineage.head, last) if before is None else min(lineage.head, last, before - 1)
     spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
-    statement = stored_items_of(connection.dialect.name, descending=window.is_descending)
+    is_scoped = ref.scope.user is not None
+    statement = stored_items_of(connection.dialect.name, descending=window.is_descending, scoped=is_scoped)
     rows: list[Row] = []
     for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
         if len(rows) == window.limit:
             break
         limit = ALL if window.limit is None else window.limit - len(rows)
-        parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL))
+        parameters = ref.scope.parameters(
+            key=ref.key, branch=branch, after=after, upto=upto, limit=min(limit + surplus, ALL)
+        )
         taken = statement.fetch_all(connection, parameters)
+        if not taken:  # it may have been deleted since its lineage was read
+            get_row(connection, ref)
+        elif taken[0][-1] is None:
+            raise ref.not_found()
         rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
     found = stored_items(connection, ref, rows, window.media)
     return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found

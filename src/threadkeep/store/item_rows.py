@@ -279,6 +279,8 @@ def spliced(
     """The entries with the media in place that were taken out of them, in that form."""
     if isinstance(entries, PackedEntries) or max(map(_CODEC, entries), default=0) < SPLICED:
         return entries
+    if media == "omitted":
+        return [entry._replace(codec=entry.codec & ~SPLICED) for entry in entries]
     return with_media(connection, ref, list(entries), media, is_latest=is_latest)
 
 

@@ -72,7 +72,7 @@ def _position_at(connection: Connection, ref: BranchRef, lineage: Lineage, place
 def _read_entry(connection: Connection, ref: BranchRef, position: int) -> Entry | None:
     """The item at a position, also one that a branch does not have any more."""
     rows = stored_item_of(connection.dialect.name, latest=True).fetch_all(connection, ref.parameters(position=position))
-    entries = decode_entries(connection, ref, rows, media="reference")
+    entries = decode_entries(connection, ref, rows, media="omitted")
     return entries[0] if entries else None
 
 

@@ -28,6 +28,7 @@ from threadkeep.store.history import SERVER_STATE, HistoryPage, read_history, re
 from threadkeep.store.lineage import ConversationState, Lineage, get_row
 from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.refs import BranchRef, ConfigHashes
+from threadkeep.store.retries import whole
 from threadkeep.store.validation import MAX_POSITION, check_names, whole_number
 
 NOT_RECORDED: Final = (
@@ -46,8 +47,14 @@ def render_options(view: ViewOptions) -> RenderOptions:
 def render(handle: Handle, format: str, view: ViewOptions) -> Rendered:
     """Render a request; see `Conversation.render`."""
     wire, options = get_format(format), render_options(view)
+    if options.media_url is None:
+        return _render(handle, wire, options, view)
+    return whole(partial(_render, handle, wire, options, view))  # some media are read after the items
+
+
+def _render(handle: Handle, wire: Format, options: RenderOptions, view: ViewOptions) -> Rendered:
     if options.upto is not None:
-        return _replay(handle, format, view)
+        return _replay(handle, wire, view)
     if options.cache is not None and wire.has_context_caches:
         rendered = render_with_cache(handle, wire, options)
     else:
@@ -84,10 +91,10 @@ def _read_end(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot 
 # Earlier requests
 
 
-def _replay(handle: Handle, format: str, view: ViewOptions) -> Rendered:
+def _replay(handle: Handle, wire: Format, view: ViewOptions) -> Rendered:
     """Render the request of an earlier turn, with the options and tools of that time if they were recorded."""
     position = whole_number("upto", view.get("upto"), MAX_POSITION)
-    wire, options = get_format(format), render_options(view)
+    options = render_options(view)
     cache = cache_for(handle, wire, options)
     page, then, view_then = handle.transactions.read_any(
         lambda connection: _read_request(connection, handle, cache, position)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from threadkeep.db.dialects import is_taken_back, is_transient
-from threadkeep.errors import Conflict
+from threadkeep.errors import Conflict, DamagedRow
 from threadkeep.store.refs import BranchRef
+
+T = TypeVar("T")
 
 REPEAT_SECONDS: Final = 60.0  # how long work is repeated after deadlocks and busy databases
 LIMITS: Final = {
@@ -20,6 +24,17 @@ LIMITS: Final = {
     "clash": 10,  # how often after a broken constraint: media that was collected while it was linked, say
     "stream": 10,  # how often after having ended a response in progress
 }
+
+
+def whole(read: Callable[[], T]) -> T:
+    """Return what is read whole, though others remove it meanwhile, such as an item before its media were read.
+
+    What seems to be damaged is read once more. If it was removed, it is not found then, or is read as it is now;
+    what is damaged still, is damaged.
+    """
+    with suppress(DamagedRow):
+        return read()
+    return read()
 
 
 class Replay(Exception):

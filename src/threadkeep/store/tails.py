@@ -15,7 +15,8 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.items import earlier_with_call_ids, marks_of, page_before, turns_in
+from threadkeep.db.queries.histories import HEAD, marks_of
+from threadkeep.db.queries.items import earlier_with_call_ids, page_before, turns_in
 from threadkeep.domain.rendering import Turns
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
@@ -25,7 +26,7 @@ from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.history import read_state
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, short_hash
-from threadkeep.store.lineage import MAX_RANGES, ConversationState, Lineage, Span, range_parameters
+from threadkeep.store.lineage import MAX_RANGES, ConversationState, Lineage, Span, get_row, range_parameters
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import MAX_POSITION
@@ -88,13 +89,15 @@ class _TailReader:
         self._connection, self._ref, self._conversation, self._media = connection, ref, conversation, media
         self.revisions: set[int] = set()  # of the conversation, as the statements saw it
         self._lineage = Lineage(conversation.lineage.parts, MAX_POSITION)
-        self._unread = self._lineage.spans(ref.branch, -1, MAX_POSITION)  # spans before what was read
+        self._unread: list[Span] = []  # spans before what was read
         self._entries: list[Entry] = []  # what was read
         self._limit = page
 
     def read(self, window: Turns, format_name: str) -> Tail | None:
         """The items of a window; None as above."""
-        marks = self._read_marks()  # first: the revision then shows that none of them was removed meanwhile
+        # first: the revision then shows that none of them was removed meanwhile
+        marks, next_position = self._read_marks()
+        self._unread = self._lineage.spans(self._ref.branch, -1, next_position - 1)  # marks behind are unknown
         most = window.count + window.step - 1
         compaction = self._read_turns(most, marks, format_name)
         covered = _covered(compaction)
@@ -193,7 +196,7 @@ class _TailReader:
         parameters = self._ref.scope.parameters(key=self._ref.key, branch=branch, after=after, upto=upto)
         statement = page_before(connection.dialect.name, scoped=self._ref.scope.user is not None)
         rows = statement.fetch_all(connection, parameters | {"limit": self._limit})
-        self.revisions.update(row[ENTRY_WIDTH] for row in rows[:1])
+        self.revisions.add(rows[0][ENTRY_WIDTH] if rows else get_row(connection, self._ref).revision)
         keeps = self._lineage.keeps()
         found = [row for row in reversed(rows) if keeps(row[0])]
         self._entries[:0] = decode_entries(connection, self._ref, found, media=self._media)
@@ -201,12 +204,16 @@ class _TailReader:
             self._unread.append(Span(branch, after, rows[-1][0] - 1))
         self._limit *= 2
 
-    def _read_marks(self) -> list[Entry]:
-        """The items of the branch that requests may need from anywhere."""
+    def _read_marks(self) -> tuple[list[Entry], int]:
+        """The items of the branch that requests may need from anywhere, and the next position at that time."""
         connection, ref, includes = self._connection, self._ref, self._lineage.includes
-        rows = marks_of(connection.dialect.name).fetch_all(connection, ref.parameters())
-        found = sorted([row for row in rows if includes(ref.branch, row[0], row[ENTRY_WIDTH])], key=itemgetter(0))
-        return decode_entries(connection, ref, found, media=self._media)
+        statement = marks_of(connection.dialect.name, scoped=ref.scope.user is not None)
+        rows = sorted(statement.fetch_all(connection, ref.scope.parameters(key=ref.key)), key=itemgetter(0))
+        if not rows or rows[0][0] != HEAD:
+            raise ref.not_found()
+        next_position: int = rows[0][Entry._fields.index("seen")]
+        found = [row for row in rows[1:] if includes(ref.branch, row[0], row[ENTRY_WIDTH])]
+        return decode_entries(connection, ref, found, media=self._media), next_position
 
 
 def _covered(compaction: Compaction | None) -> int:

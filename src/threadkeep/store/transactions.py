@@ -35,7 +35,7 @@ from threadkeep.store.connections import (
 from threadkeep.store.engines import is_sqlite_file, isolation_levels, keeps_connections
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.replicas import ReplicaReads
-from threadkeep.store.retries import LostRace, Replay, Retries, StreamBlocksWrite
+from threadkeep.store.retries import LostRace, Replay, Retries, StreamBlocksWrite, whole
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
@@ -88,6 +88,9 @@ class EngineTransactions(Inheritable):
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads."""
+        return whole(partial(self._read, work))
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
         retries: Retries | None = None
         while True:
             self.check_open()
@@ -212,7 +215,7 @@ class HostTransactions:
         if not connection.in_transaction():
             connection.begin()
         try:
-            return work(connection)
+            return whole(partial(work, connection))
         except Exception as error:
             hide_parameters(error)
             raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Collection, Sequence
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -14,6 +15,7 @@ from sqlalchemy import (
     func,
     literal_column,
     null,
+    or_,
     select,
     text,
     union_all,
@@ -21,8 +23,9 @@ from sqlalchemy import (
 
 from threadkeep.db.driver import Statement
 from threadkeep.db.queries.conversations import DELETED, itself, of_conversation
-from threadkeep.db.queries.items import entry_columns, latest_of
+from threadkeep.db.queries.items import entry_columns, in_ranges, is_of_types, latest_of
 from threadkeep.db.tables import conversations, items
+from threadkeep.db.tables.items import MARKS
 
 HEAD: Final = -1  # in place of a position: the row is that of the conversation
 SEPARATOR: Final = "\n"  # between texts that are joined: JSON text has none, and ids hardly ever
@@ -78,15 +81,21 @@ def history_after(dialect: str, *, scoped: bool) -> Statement:
     each item they take a sixth of a read.
     """
     columns = entry_columns(dialect)
+    where = [*of_conversation(items, branch="branch"), items.c.position > bindparam("after")]
+    both = union_all(_head(columns, scoped=scoped), select(*columns).where(*where))
+    return Statement(both.order_by(literal_column("1")), text_as_bytes=True)
+
+
+def _head(columns: Sequence[Any], *, scoped: bool) -> Select[Any]:
+    """The row of a conversation among those of items, with its revision in `turn` and its next position in `seen`."""
     named = {
         "position": literal_column(str(HEAD)),
         "turn": conversations.c.revision,
         "seen": conversations.c.next_position,
     }
-    head = select(*(named.get(column.name, null()).label(column.name) for column in columns))
-    where = [*of_conversation(items, branch="branch"), items.c.position > bindparam("after")]
-    both = union_all(head.where(*itself(scoped=scoped)), select(*columns).where(*where))
-    return Statement(both.order_by(literal_column("1")), text_as_bytes=True)
+    return select(*(named.get(column.name, null()).label(column.name) for column in columns)).where(
+        *itself(scoped=scoped)
+    )
 
 
 @cache
@@ -102,3 +111,33 @@ def locked_history_after(dialect: str, *, scoped: bool) -> Statement:
     columns = [*entry_columns(dialect), table.revision, table.next_position]
     statement: Select[Any] = select(*columns).select_from(joined).where(*itself(scoped=scoped))
     return Statement(latest_of(statement.order_by(items.c.position), dialect))
+
+
+@cache
+def marks_of(dialect: str, *, scoped: bool) -> Statement:
+    """The items of a conversation, on all branches, that requests may need from anywhere; each with its branch.
+
+    The row of the conversation is among them, as above. In no order: SQLite would read the primary key for it. It takes
+    the index only for a condition spelled as that of the index, and prefers it only for the one on its third column.
+    """
+    columns = [*entry_columns(dialect), items.c.branch]
+    of_types = "type IN ('message', 'compaction', 'compaction_undone')"
+    where = [*of_conversation(items), literal_column(f"({MARKS})"), literal_column(of_types)]
+    both = union_all(_head(columns, scoped=scoped), select(*columns).where(*where))
+    return Statement(both, text_as_bytes=True)
+
+
+@lru_cache(maxsize=256)
+def tail_of(dialect: str, types: Collection[str], ranges: int, *, scoped: bool) -> Statement:
+    """The items of these types in some ranges behind what the newest response there was shown; and that response.
+
+    The row of the conversation comes first, as above. All items behind that position are looked at, but few are
+    returned. Parameters as of `in_ranges`.
+    """
+    here = [*of_conversation(items), in_ranges(ranges)]
+    shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
+    behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
+    wanted = or_(is_of_types(types), items.c.seen.is_not(None))
+    columns = entry_columns(dialect)
+    both = union_all(_head(columns, scoped=scoped), select(*columns).where(*here, behind, wanted))
+    return Statement(both.order_by(literal_column("1")), text_as_bytes=True)

@@ -25,7 +25,6 @@ from sqlalchemy.types import NullType
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items, uploads
-from threadkeep.db.tables.items import MARKS
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
@@ -83,22 +82,12 @@ def page_before(dialect: str, *, scoped: bool) -> Statement:
 
     The revision is that of the conversation, NULL where that is not visible.
     """
-    revision = select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
-    statement = select(*entry_columns(dialect), revision).where(*_between(items, branch="branch"))
+    statement = select(*entry_columns(dialect), _revision(scoped=scoped)).where(*_between(items, branch="branch"))
     return Statement(statement.order_by(items.c.position.desc()).limit(bindparam("limit")), text_as_bytes=True)
 
 
-@cache
-def marks_of(dialect: str) -> Statement:
-    """The items of a conversation, on all branches, that requests may need from anywhere; each with its branch.
-
-    In no order: SQLite would read the primary key for it. It takes the index only for a condition spelled as that of
-    the index, and prefers it only for the one on its third column.
-    """
-    of_types = "type IN ('message', 'compaction', 'compaction_undone')"
-    where = [*of_conversation(items), literal_column(f"({MARKS})"), literal_column(of_types)]
-    statement = select(*entry_columns(dialect), items.c.branch).where(*where)
-    return Statement(statement, text_as_bytes=True)
+def _revision(*, scoped: bool) -> Any:
+    return select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
 
 
 @cache
@@ -114,12 +103,12 @@ def earlier_with_call_ids() -> Select[Any]:
 def turns_in(ranges: int, aside: Collection[str]) -> Select[Any]:
     """How many turns begin in some ranges: with a user's message behind one of somebody else, or none.
 
-    Items of the types `aside` stand for nobody. Parameters as of `tail_of`.
+    Items of the types `aside` stand for nobody. Parameters as of `in_ranges`.
     """
     table = items.c
     said = case((and_(table.type == "message", table.role == "user"), 1), else_=0)
     before = func.lag(said).over(order_by=table.position)
-    where = [*of_conversation(items), _in_ranges(ranges), table.type.not_in(sorted(aside))]
+    where = [*of_conversation(items), in_ranges(ranges), table.type.not_in(sorted(aside))]
     each = select(said.label("said"), func.coalesce(before, 0).label("before")).where(*where).subquery()
     return select(func.count()).where(each.c.said == 1, each.c.before == 0)
 
@@ -140,10 +129,13 @@ def first_positions() -> Select[Any]:
 
 
 @cache
-def stored_items_of(dialect: str, *, descending: bool) -> Statement:
-    """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem."""
+def stored_items_of(dialect: str, *, descending: bool, scoped: bool) -> Statement:
+    """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem.
+
+    The last column is the revision of the conversation, NULL where that is not visible.
+    """
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*stored_columns(dialect)).where(*_between(items, branch="branch"))
+    chosen = select(*stored_columns(dialect), _revision(scoped=scoped)).where(*_between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
@@ -152,20 +144,6 @@ def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
     """One item by its position; `latest`: see `latest_of`."""
     chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
     return Statement(latest_of(chosen, dialect) if latest else chosen, text_as_bytes=True)
-
-
-@cache
-def tail_of(dialect: str, types: Collection[str], ranges: int) -> Statement:
-    """The items of these types in some ranges behind what the newest response there was shown; and that response.
-
-    All items behind that position are looked at, but few are returned. Parameters: branch_0, after_0, upto_0 …
-    """
-    here = [*of_conversation(items), _in_ranges(ranges)]
-    shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
-    behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
-    wanted = or_(_is_of_types(types), items.c.seen.is_not(None))
-    statement = select(*entry_columns(dialect)).where(*here, behind, wanted).order_by(items.c.position)
-    return Statement(statement, text_as_bytes=True)
 
 
 @cache
@@ -180,7 +158,7 @@ def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
 @cache
 def with_call_id(dialect: str, types: Collection[str]) -> Statement:
     """The items of these types with one call id, on all branches, each with its own; read under the lock."""
-    where = [*of_conversation(items, call_hash="hash"), _is_of_types(types)]
+    where = [*of_conversation(items, call_hash="hash"), is_of_types(types)]
     statement = select(*entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
     return Statement(latest_of(statement, dialect), text_as_bytes=True)
 
@@ -347,13 +325,13 @@ def _in_order(statement: Select[Any]) -> Select[Any]:
     return statement.where(*_between(item_blobs)).order_by(*order)
 
 
-def _is_of_types(types: Collection[str]) -> ColumnElement[bool]:
+def is_of_types(types: Collection[str]) -> ColumnElement[bool]:
     """A condition for items of some types; a `Statement` takes no lists."""
     return or_(*(items.c.type == name for name in sorted(types)))
 
 
-def _in_ranges(count: int) -> ColumnElement[bool]:
-    """A condition for items in some ranges."""
+def in_ranges(count: int) -> ColumnElement[bool]:
+    """A condition for items in some ranges: those of the parameters branch_0, after_0, upto_0, and so on."""
     table = items.c
     parts = (
         and_(

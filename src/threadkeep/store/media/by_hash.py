@@ -18,6 +18,7 @@ from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.media.placing import write_placed
 from threadkeep.store.media.rows import content_of, insert_media, read_objects
 from threadkeep.store.refs import Scope
+from threadkeep.store.retries import whole
 from threadkeep.store.transactions import Transactions
 
 UPLOAD_AGE: Final = timedelta(days=1)  # for which an upload that no item has is kept
@@ -27,6 +28,10 @@ NOBODY: Final = ""  # the user of uploads of a store for all users
 def get_media(transactions: Transactions, scope: Scope, name: str) -> Media:
     """The media with that hash, if an item or an upload of this scope has them; see `Store.media`."""
     hash_ = media_hash(name)
+    return whole(lambda: _read_media(transactions, scope, hash_))
+
+
+def _read_media(transactions: Transactions, scope: Scope, hash_: bytes) -> Media:
     statement, parameters = media_of(scoped=scope.user is not None), scope.parameters(hash=hash_, now=datetime.now(UTC))
     row = transactions.read_any(lambda connection: connection.execute(statement, parameters).one_or_none())
     if row is None:

@@ -18,8 +18,9 @@ SPLICED: Final = 2  # flag in items.codec, beside jsontext.EXACT: media must be 
 BLOB_BYTES: Final = 8 * 1024  # base64 text from this length on leaves the item
 TEXTS: Final = ("payload", "rest")  # `MediaPiece.part` counts these
 
-# How media come back in texts: as they were; as references; or, for what is rendered, as marks in place of the base64
-MediaForm = Literal["inline", "reference", "marked"]
+# How media come back in texts: as they were; as references; for what is rendered, as marks in place of the base64; or,
+# where they do not matter, not at all
+MediaForm = Literal["inline", "reference", "marked", "omitted"]
 
 # A string value that is a base64 data URL, or base64 under a key that the providers use for media.
 _MEDIA: Final = re.compile(

@@ -72,11 +72,17 @@ def link_media(connection: Connection, links: Sequence[dict[str, Any]]) -> None:
 def with_media(
     connection: Connection, ref: ConversationRef, entries: Sequence[Entry], form: MediaForm, *, is_latest: bool
 ) -> list[Entry]:
-    """Entries with the media that were taken out of them, in a form; only the form "inline" reads them."""
+    """Entries with the media that were taken out of them, in a form; only the form "inline" reads them.
+
+    Raises:
+        DamagedRow: some are missing, perhaps because they were removed after the entries were read; see `whole`.
+    """
     flagged = [entry.position for entry in entries if entry.codec & SPLICED]
     parameters = ref.parameters(after=min(flagged) - 1, upto=max(flagged))
     statement = blobs_of if form == "inline" else references_of
     rows = connection.execute(statement(connection.dialect.name, latest=is_latest), parameters).all()
+    if missing := sorted(set(flagged).difference(row.position for row in rows)):
+        raise DamagedRow("items", f"position {missing[0]}", "its media are missing")
     objects = {} if form != "inline" else read_objects(ref.scope.blobs, rows)
     return splice_media(entries, rows, form, lambda row: content_of(row, objects))
 

@@ -122,7 +122,7 @@ def _with_contents(handle: Handle, entries: Sequence[Entry]) -> list[Entry]:
     def content(mark: re.Match[bytes]) -> bytes:
         hash_ = bytes.fromhex(mark[1].decode())
         if hash_ not in contents:
-            raise DamagedRow("blobs", f"hash {hash_.hex()}", "it was removed while the request was rendered")
+            raise DamagedRow("blobs", f"hash {hash_.hex()}", "it is missing")
         return base64.b64encode(contents[hash_])
 
     return [
