@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import a_call, a_message, a_stream, an_answer, an_output
+from tests.factories import a_call, a_completion, a_message, a_stream, an_answer, an_output
 from threadkeep import HeadConflict, IdempotencyConflict, InvalidItem, InvalidOption, Turns
 from threadkeep.formats.shared.views import SUMMARY
 
@@ -211,6 +211,19 @@ def test_a_request_is_replayed_though_options_changed_before_its_answer(conversa
     assert branch.request_payload(FORMAT)["instructions"] == "new"
 
 
+def test_a_request_without_items_is_replayed(conversation: Any, elsewhere: Any) -> None:
+    """Chat Completions takes instructions alone; other formats do where the provider stores what was said."""
+    conversation.update(instructions="Say hello.", previous_response_id="resp_0")
+    for name, answer in {"chat_completion": a_completion(), FORMAT: an_answer("Hello")}.items():
+        sent = conversation.render(name)
+        conversation.add_response(answer, name, rendered=sent)
+        conversation.user("Hi")
+        for handle in (conversation, elsewhere.get_conversation(conversation.id)):
+            again = handle.render(name, upto=-1)
+            assert (again.body, again.repairs, again.head) == (sent.body, sent.repairs, -1)
+        conversation.clear()
+
+
 def test_a_request_whose_options_are_gone_is_not_recorded(conversation: Any, store: Any) -> None:
     conversation.update(instructions="old")
     conversation.user("one")
@@ -239,3 +252,19 @@ def test_the_request_of_another_branch_is_not_replayed(conversation: Any) -> Non
     fork.add_response(an_answer("answer"), FORMAT, rendered=rendered)
     assert [repair.code for repair in conversation.render(FORMAT, upto=0).repairs] == ["not_recorded"]
     assert fork.render(FORMAT, upto=0).body == rendered.body
+
+
+def test_of_several_requests_that_of_the_same_branch_is_replayed(conversation: Any) -> None:
+    """All of them end at one position: that of the branch itself, or of what it shares with another one."""
+    conversation.user("one")
+    branches, sent = [conversation, conversation.fork(), conversation.fork()], []
+    for number in (1, 0):
+        branches[number].update(instructions=f"of branch {number}")
+        rendered = branches[number].render(FORMAT)
+        branches[number].add_response(an_answer("answer", id=f"resp_{number}"), FORMAT, rendered=rendered)
+        sent.append(rendered.body)
+    of_fork, of_root = sent
+    branches += [branches[0].fork(), branches[1].fork()]  # with the answers
+    assert [branch.render(FORMAT, upto=0).body for branch in branches] == [of_root, of_fork, of_root, of_root, of_fork]
+    branches[1].pop()
+    assert branches[1].render(FORMAT, upto=0).body == of_fork

@@ -108,6 +108,8 @@ def _replay(handle: Handle, wire: Format, view: ViewOptions) -> Rendered:
         if cache is handle.cache:  # only the recorded view said so
             snapshot = replace(snapshot, entries=handle.read_snapshot(is_marked=True).entries)
         snapshot = with_urls(handle, wire, options, snapshot)
+    if view_then is not None and position < 0:  # it had no items, rather than being cut before the first one
+        snapshot, options = replace(snapshot, entries=()), replace(options, upto=None)
     rendered = wire.render(snapshot, options)
     if view_then is None:
         rendered.repairs.append(Repair("not_recorded", None, "upto", NOT_RECORDED))
@@ -127,14 +129,7 @@ def _read_request(
     page = read_history(connection, ref, configs, cache.conversation, cache.next_position, media=cache.media)
     conversation = page.conversation
     then, view = replace(conversation), None
-    table = responses.c
-    statement = (
-        select(table.number, table.branch, table.view, table.config_hash, table.tool_set_hash)
-        .where(*ref.rows_of(table), table.input_to == position, table.view.is_not(None))
-        .order_by(table.number.desc())
-    )
-    branches = {ref.branch, *(part.branch for part in conversation.lineage.parts)}
-    row = next((row for row in connection.execute(statement) if row.branch in branches), None)
+    row = _find_request(connection, ref, conversation.lineage, position)
     if row is not None:
         then.settings = configs.settings(connection, ref.scope.tenant, row.config_hash)
         then.tools = configs.tools(connection, ref.scope.tenant, row.tool_set_hash)
@@ -145,6 +140,27 @@ def _read_request(
         lineage = Lineage(conversation.lineage.parts, position)
         page.server_state = read_server_state(connection, ref, lineage, then.settings)
     return page, then, view
+
+
+def _find_request(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> Any:
+    """The last recorded request that showed the items of a branch up to a position; None if there is none.
+
+    Those that were answered on this branch come first, even if the answer was removed or the branch shares it, and then
+    those of the branches that it was forked from.
+    """
+    table = responses.c
+    statement = (
+        select(table.number, table.branch, table.from_position, table.view, table.config_hash, table.tool_set_hash)
+        .where(*ref.rows_of(table), table.input_to == position, table.view.is_not(None))
+        .order_by(table.number.desc())
+    )
+    branches = {ref.branch, *(part.branch for part in lineage.parts)}
+    unending = Lineage(lineage.parts, MAX_POSITION)  # items may have been appended since it was read
+
+    def rank(row: Any) -> tuple[bool, bool]:
+        return unending.includes(ref.branch, row.from_position, row.branch), row.branch == ref.branch
+
+    return max((row for row in connection.execute(statement) if row.branch in branches), key=rank, default=None)
 
 
 # Detached copies
