@@ -304,6 +304,21 @@ def test_a_repeated_decision_under_a_key_is_the_first_one(asked: Any, tables: Ta
     assert written() == {}
 
 
+@pytest.mark.parametrize("purge", [True, False])
+def test_a_repeated_decision_about_a_call_that_was_removed(asked: Any, tables: Tables, purge: bool) -> None:
+    """Nothing of the call is returned: not by an approval; a denial returns what its caller gave."""
+    asked.approve("call_a", idempotency_key="yes")
+    denied = asked.deny("call_b", reason="no", idempotency_key="no")
+    for position in (2, 3):
+        asked.remove_item(position, purge=purge)
+    written = tables.written()
+    with pytest.raises(NotFound, match="has no item at position 2"):
+        asked.approve("call_a", idempotency_key="yes")
+    again = asked.deny("call_b", reason="no", idempotency_key="no")
+    assert (again.replayed, again.position, again.item) == (True, denied.position, denied.item)
+    assert written() == {}
+
+
 def test_a_call_shared_by_branches_is_denied_on_each(asked: Any) -> None:
     """The decision is about the call; the output is on the branch where it was given."""
     fork = asked.fork()

@@ -52,7 +52,8 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
 
     def write(connection: Connection) -> PendingCall:
         def replay(outcome: JsonObject) -> PendingCall:
-            found, _ = _read_call(connection, ref, outcome["position"])
+            lineage = get_lineage(connection, ref, get_row(connection, ref))
+            found = _read_here(connection, ref, lineage, outcome["position"])
             return pending_call(ref, found, read_decisions(connection, ref, [found.position])[found.position])
 
         now = datetime.now(UTC)
@@ -78,19 +79,19 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
 
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
         def replay(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
-            found, _ = _read_call(connection, ref, outcome["call"])
-            return AppendResult.of_outcome(outcome), _denial(found, text)
+            return AppendResult.of_outcome(outcome), _denial(outcome["call_type"], outcome["call_id"], text)
 
         now = datetime.now(UTC)
         reservation = positions.reserve_once(connection, ref, NO_CHECK, now, Counts(items=1), once, replay)
         found, earlier = _get_open_call(connection, ref, wanted)
-        output = _denial(found, text)
+        output = _denial(found.type, found.call_id, text)
         if earlier is None:
             row = _decision_row(ref, found, Approval("denied", text, by, now))
             insert_statement(approvals).execute(connection, row)
         elif earlier.decision != "denied":  # one that was denied on another branch has its output there
             raise _decided_already(found, earlier)
-        return output.insert(connection, ref, reservation, once, now, call=found.position), output
+        call = {"call_type": found.type, "call_id": found.call_id}  # it may be removed before this is repeated
+        return output.insert(connection, ref, reservation, once, now, **call), output
 
     result, output = handle.transactions.write(write, is_repeatable=once is not None)
     output.take_in(handle, result)
@@ -144,13 +145,19 @@ def _position_of(
 
 def _get_call(connection: Connection, ref: BranchRef, lineage: Lineage, position: int, wanted: str | int) -> Entry:
     """The call at a position of a branch."""
-    found, branch = _read_call(connection, ref, position)
-    if not lineage.includes(ref.branch, position, branch):
-        raise position_not_found(ref, position, lineage.head)
+    found = _read_here(connection, ref, lineage, position)
     if found.type not in CLIENT_CALLS:
         given = "id" if isinstance(wanted, str) else "position"
         problem = f"is the {given} of an item of type {found.type!r}, not of a call that the application answers."
         raise InvalidOption(problem, argument="call", hint=_HINT)
+    return found
+
+
+def _read_here(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> Entry:
+    """The item at a position of a branch; NotFound where it has none."""
+    found, branch = _read_call(connection, ref, position)
+    if not lineage.includes(ref.branch, position, branch):
+        raise position_not_found(ref, position, lineage.head)
     return found
 
 
@@ -171,13 +178,13 @@ def _with_call_id(connection: Connection, ref: BranchRef, lineage: Lineage, call
     return [entry for entry, row in entries if lineage.includes(ref.branch, entry.position, row[ENTRY_WIDTH])]
 
 
-def _denial(call: Entry, reason: str) -> NewItems:
+def _denial(call_type: str, call_id: str | None, reason: str) -> NewItems:
     """The output of a call that was denied."""
-    kind = CLIENT_CALLS[call.type]
+    kind = CLIENT_CALLS[call_type]
     if kind not in _DENIALS:
-        problem = f"is a call of type {call.type!r}, whose output cannot be a text."
+        problem = f"is a call of type {call_type!r}, whose output cannot be a text."
         raise InvalidOption(problem, argument="call", hint="Append its output with add_item(...).")
-    output = {**_DENIALS[kind](reason), "call_id": call.call_id}
+    output = {**_DENIALS[kind](reason), "call_id": call_id}
     return NewItems([item_from_object(output)], [encode_item(output)])
 
 
