@@ -148,6 +148,24 @@ def test_a_repeated_message_is_stored_and_answered_once(api: httpx2.Client) -> N
     assert refusal(other)[:2] == (409, "idempotency_conflict")
 
 
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_repeated_edit_returns_its_own_message(api: httpx2.Client, chat: str, *, is_answered: bool) -> None:
+    """Wherever the branch ends by then; and no other one when it was removed since."""
+    item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+
+    def edit() -> httpx2.Response:
+        body, headers = {"content": "Where?", "answer": is_answered}, {"Idempotency-Key": "k1"}
+        return api.post(f"{chat}/messages/{item}/edit", json=body, headers=headers)
+
+    first = edit().json()
+    post(api, f"{chat}/messages", content="Private.", answer=False)
+    again = edit().json()
+    assert [again[key] for key in ("branch", "message")] == [first[key] for key in ("branch", "message")]
+    assert (again["response"] or {}).get("output") == (first["response"] or {}).get("output")
+    api.delete(f"{chat}/messages/{first['message']['id']}")
+    assert refusal(edit())[0] == 404
+
+
 def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -> None:
     before = texts(api, chat)
     refused = api.post(f"{chat}/messages", json={"content": "More", "model": "busy"})

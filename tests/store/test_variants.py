@@ -167,7 +167,7 @@ def test_an_edited_message_stands_on_a_branch_of_its_own(asked: Any, store: Any,
     answer(edited, "large")
     assert says(store.get_conversation(asked.id)) == "colour? red size? large"
     again = asked.edit(3, [{"type": "input_text", "text": "size?"}], author_id="ann", idempotency_key="edit")
-    assert (again.branch, again.replayed) == (1, True)
+    assert (again.branch, again.head, again.replayed) == (1, 6, True)
     with pytest.raises(IdempotencyConflict):
         asked.edit(3, "height?", idempotency_key="edit")
 

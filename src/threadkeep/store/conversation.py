@@ -628,15 +628,16 @@ class Conversation(ConversationAttributes):
     ) -> Self:
         """Create a branch with another user message in the place of one, given by its position or id; return it.
 
-        It becomes the active branch. Nothing on this branch changes.
+        It becomes the active branch, and its `head` is the new message, also if the call is repeated with the same key.
+        Nothing on this branch changes.
 
         Raises:
             NotFound: this branch has no such item.
             InvalidOption: the item is not a message of the user.
             InvalidItem, IdempotencyConflict, TooLarge: nothing was written.
         """
-        conversation, is_replayed = variants.edit(self._handle, position, content, author_id, idempotency_key)
-        return self._on(conversation, replayed=is_replayed)
+        conversation, written = variants.edit(self._handle, position, content, author_id, idempotency_key)
+        return self._on(conversation, replayed=written is not None, head=written)
 
     def regenerate(self, position: int | str | None = None, *, idempotency_key: str | None = None) -> Self:
         """Create a branch that ends before the newest answer, and return it, ready to be rendered.
@@ -783,5 +784,8 @@ class Conversation(ConversationAttributes):
         """Show the conversation in listings again."""
         updates.set_status(self._handle, "active", idempotency_key)
 
-    def _on(self, conversation: ConversationState, *, replayed: bool = False) -> Self:
-        return type(self)(self._handle.on(conversation), replayed=replayed)
+    def _on(self, conversation: ConversationState, *, replayed: bool = False, head: int | None = None) -> Self:
+        handle = self._handle.on(conversation)
+        if head is not None:
+            handle.cache.know(conversation, head)
+        return type(self)(handle, replayed=replayed)

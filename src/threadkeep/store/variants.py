@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_at, last_question
 from threadkeep.domain.items import message_of
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.running import Siblings, Variant
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.views import UNDONE
@@ -97,8 +98,11 @@ def _first_after(connection: Connection, ref: BranchRef, lineage: Lineage, posit
 
 def edit(
     handle: Handle, item: int | str, content: Any, author_id: str | None, key: str | None
-) -> tuple[ConversationState, bool]:
-    """A branch with another message in the place of a user's; see `Conversation.edit`."""
+) -> tuple[ConversationState, int | None]:
+    """A branch with another message in the place of a user's; see `Conversation.edit`.
+
+    The second value is the position of the message if an earlier call with the same key had made it.
+    """
     ref, wanted, author = handle.ref, item_argument("position", item), optional_identifier("author_id", author_id)
     message = message_of("user", content)
     new = NewItems([message], [encode_item(message.to_object(), author_id=author)])
@@ -116,7 +120,8 @@ def edit(
         new.insert(connection, ref, reservation, once, now)
         return reservation.branch
 
-    return _branched(handle, once, write, new.records)
+    conversation, outcome = _branched(handle, once, write, new.records)
+    return conversation, None if outcome is None else outcome["first"]
 
 
 def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[ConversationState, bool]:
@@ -131,7 +136,8 @@ def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
         return number
 
-    return _branched(handle, once, write)
+    conversation, outcome = _branched(handle, once, write)
+    return conversation, outcome is not None
 
 
 def _answer_at(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int:
@@ -153,19 +159,22 @@ def _answer_at(connection: Connection, ref: BranchRef, lineage: Lineage, positio
 
 def _branched(
     handle: Handle, key: IdempotencyKey | None, write: Write, records: Sequence[ItemRecord] = ()
-) -> tuple[ConversationState, bool]:
-    """The conversation on a branch that is made by `write`, and is the active one from then on."""
+) -> tuple[ConversationState, JsonObject | None]:
+    """The conversation on a branch that is made by `write`, and is the active one from then on.
+
+    The second value is what was kept if an earlier call with the same key had made it.
+    """
     ref, configs = handle.ref, handle.resources.configs
 
-    def run(connection: Connection) -> tuple[ConversationState, bool]:
+    def run(connection: Connection) -> tuple[ConversationState, JsonObject | None]:
         def opened(number: int) -> ConversationState:
             return reopen_conversation(connection, ref, configs, number)
 
-        idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), True))
+        idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), outcome))
         lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
         number = write(connection, lineage, datetime.now(UTC))
         update_row(connection, ref, {"active_branch": number})
-        return opened(number), False
+        return opened(number), None
 
     result = write_items(handle.transactions, ref.scope, records, run, is_repeatable=key is not None)
     handle.after_write()
