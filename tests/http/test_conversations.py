@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import openai
 import pytest
+
+from tests.http.conftest import Bridge
+from threadkeep.http import rest_app
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 HELLO = {"type": "message", "role": "user", "content": "Hello"}
@@ -195,6 +199,23 @@ def test_conversations_are_listed_page_by_page(client: Any, served: Any) -> None
     labelled = served.call(served.store.create_conversation, user_id="ann", labels={"kind": "demo"}, title="Demo")
     [one] = client.get("/conversations", cast_to=object, options={"params": {"labels[kind]": "demo"}})["data"]
     assert (one["id"], one["title"], one["labels"]) == (labelled.id, "Demo", {"kind": "demo"})
+
+
+def test_few_labels_are_looked_for_at_once(served: Any, http: Any) -> None:
+    """The statements of lists are kept: they must not grow with what anybody asks for."""
+    with httpx2.Client(
+        transport=Bridge(served.runner, rest_app(served._store, auth=served.authenticate)),
+        base_url="http://localhost/api",
+        headers=http.headers,
+    ) as rest:
+        for face in (http, rest):
+            for count, status in ((16, 200), (17, 400)):
+                answer = face.get("/conversations", params={f"labels[k{number}]": "v" for number in range(count)})
+                assert answer.status_code == status, answer.text
+            error = answer.json()["error"]
+            assert (error["param"], error["message"]) == (
+                "labels", "labels has 17 pairs, at most 16 can be looked for at once."
+            )  # fmt: skip
 
 
 def test_an_application_finds_conversations_by_its_own_ids(client: Any, served: Any) -> None:

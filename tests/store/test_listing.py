@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.factories import a_message
 from threadkeep import InvalidOption, NotFound, Session
+from threadkeep.db.queries.annotations import annotated_items
+from threadkeep.db.queries.appends import append_at_once, placed_rows
+from threadkeep.db.queries.histories import tail_of
+from threadkeep.db.queries.items import turns_in
+from threadkeep.db.queries.lists import conversation_page, label_counts
 
 
 def ids(page: Any) -> list[str]:
@@ -153,6 +159,28 @@ def page_of(text: str) -> str:
 def test_other_filters_are_refused(store: Any, conversation: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         store.list_conversations(**options)
+
+
+@pytest.mark.parametrize(
+    "method", ["list_conversations", "list_summaries", "list_items", "search", "search_conversations"]
+)
+def test_few_labels_are_looked_for_at_once(store: Any, method: str) -> None:
+    labels = {f"k{number}": "v" for number in range(17)}
+    look = partial(getattr(store, method), *(["word"] if "search" in method else []))
+    with pytest.raises(InvalidOption, match="labels has 17 pairs, at most 16 can be looked for at once"):
+        look(labels=labels)
+    labels.popitem()
+    assert look(labels=labels).items == []
+    assert store.create_conversation(labels={**labels, "k16": "v"}).labels.keys() > labels.keys()
+
+
+@pytest.mark.parametrize(
+    "cached",
+    [conversation_page, label_counts, annotated_items, tail_of, turns_in, placed_rows, append_at_once],
+    ids=lambda cached: cached.__name__,
+)
+def test_statements_that_depend_on_what_is_given_are_kept_in_limited_numbers(cached: Any) -> None:
+    assert cached.cache_parameters()["maxsize"] is not None
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1_001, 2**70, None, "5"], ids=repr)

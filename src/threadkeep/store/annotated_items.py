@@ -17,14 +17,14 @@ from threadkeep.store.annotations import annotated, valid_rating
 from threadkeep.store.item_reading import media_form, stored_items
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
-from threadkeep.store.validation import label_texts, optional_identifier, page_size, place_after, place_cursor
+from threadkeep.store.validation import label_filter, optional_identifier, page_size, place_after, place_cursor
 
 
 def list_annotated(
     transactions: Transactions, scope: Scope, wanted: Mapping[str, Any], media: object
 ) -> Page[StoredItem]:
     """A page of items; see `Store.list_items`, whose arguments `wanted` has by name."""
-    labels, limit, form = label_texts(wanted["labels"]), page_size(wanted["limit"]), media_form(media)
+    labels, limit, form = label_filter(wanted["labels"]), page_size(wanted["limit"]), media_form(media)
     rating, owner = valid_rating(wanted["rating"]), optional_identifier("user_id", wanted["user_id"])
     after = place_cursor(wanted["after"])
     if not labels and rating is None:

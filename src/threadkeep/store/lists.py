@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
         if order is None:
             order = "asc" if order_by == TITLE else "desc"
         is_descending = validation.one_of("order", order, ("asc", "desc")) == "desc"
-        labels = validation.label_texts(wanted["labels"])
+        labels = validation.label_filter(wanted["labels"])
         decode = validation.title_cursor if order_by == TITLE else validation.conversation_cursor
         after: tuple[str | datetime, int] | None = decode(wanted["after"])
         if scope.user is not None and reader not in {None, scope.user}:

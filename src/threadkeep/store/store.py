@@ -315,7 +315,7 @@ class Store:
         """Return a page of the items that have these labels and this rating, those of the newest conversations first.
 
         They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
-        feedback. Items must have all of the labels, and the rating from at least one user. `media` as for
+        feedback. Items must have all of the labels (at most 16), and the rating from at least one user. `media` as for
         `Conversation.items`.
 
         Raises:
@@ -331,9 +331,9 @@ class Store:
     ) -> Page[Conversation]:  # fmt: skip
         """Return a page of conversations, most recently active first.
 
-        Filter by user, by labels (conversations must have all of them), by status (None: any status) and by whether
-        that user has something to read (see `Conversation.mark_seen`). `order_by` is "activity", "created" (newest
-        first) or "title" (the first ones in the alphabet first); `order` is "desc" or "asc".
+        Filter by user, by labels (conversations must have all of them; at most 16), by status (None: any status) and
+        by whether that user has something to read (see `Conversation.mark_seen`). `order_by` is "activity", "created"
+        (newest first) or "title" (the first ones in the alphabet first); `order` is "desc" or "asc".
 
         Raises:
             InvalidOption: a filter cannot be used, or `after` is not the `next` of a page in the same order.

@@ -24,6 +24,7 @@ MAX_PAGE: Final = 1_000
 SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
 FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
+MAX_LABELS: Final = 16  # that a filter has: a statement is made for each number of them
 MAX_PROPERTIES: Final = 16
 MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
 MAX_PROPERTY: Final = 512  # … and its values
@@ -212,6 +213,14 @@ def label_texts(labels: object) -> dict[str, str]:
             problem = f"cannot hold {shown({name: value})}: a name or value {error.message}"
             raise InvalidOption(problem, argument="labels", hint=error.hint) from None
     return dict(labels)
+
+
+def label_filter(labels: object) -> dict[str, str]:
+    """Return the labels that what is looked for has: at most 16."""
+    if isinstance(labels, Mapping) and len(labels) > MAX_LABELS:
+        problem = f"has {len(labels):,} pairs, at most {MAX_LABELS} can be looked for at once."
+        raise InvalidOption(problem, argument="labels")
+    return label_texts(labels)
 
 
 def property_texts(properties: object) -> dict[str, str]:

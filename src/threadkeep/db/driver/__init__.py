@@ -7,7 +7,7 @@ SQLite; docs/performance.md). Parameters and results still pass through the colu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -315,7 +315,7 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]
     copier.copy(connection, f"COPY {table.name} ({columns}) FROM STDIN", compiled.bind_many(rows))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
     """A statement that inserts a row into each table, and the names of its parameters by row and column."""
     inserts, names = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -98,7 +98,7 @@ def annotation_removal(table: Table, *, given_by: bool = False) -> sa.Delete:
     return sa.delete(table).where(*where)
 
 
-@cache
+@lru_cache(maxsize=256)
 def annotated_items(dialect: str, *, labels: int, rating: bool, owner: bool, scoped: bool, after: bool) -> Statement:
     """A page of items with labels or a rating, those of the newest conversations first.
 

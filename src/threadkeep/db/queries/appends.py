@@ -8,7 +8,7 @@ PostgreSQL, where the UPDATE is a part of the statement that writes the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -120,7 +120,7 @@ def _ctes(statements: Sequence[Insert]) -> list[Any]:
     return [statement.cte(f"row_{number}") for number, statement in enumerate(statements)]
 
 
-@cache
+@lru_cache(maxsize=256)
 def placed_rows(tables: tuple[Table, ...], dialect: str) -> RowsStatement:
     """Writes a row into each of the tables, at numbers that were taken before: the parameters `taken_…`."""
     inserts = _Inserts(tables, dialect, lambda name: _parameter(f"taken_{name}", TAKEN[name], dialect))
@@ -128,7 +128,7 @@ def placed_rows(tables: tuple[Table, ...], dialect: str) -> RowsStatement:
     return RowsStatement(statement.add_cte(*_ctes(others)) if others else statement, inserts.sources)
 
 
-@cache
+@lru_cache(maxsize=256)
 def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -> RowsStatement:
     """Takes the numbers at the end of branch 0 and writes the rows; its row is that of the reservation, if any."""
     taking = reservation_update(root=items in tables, scoped=scoped, expected=expected, free=True)

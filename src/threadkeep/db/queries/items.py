@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -99,7 +99,7 @@ def earlier_with_call_ids() -> Select[Any]:
     return select(*columns).where(*where).order_by(table.position)
 
 
-@cache
+@lru_cache(maxsize=256)
 def turns_in(ranges: int, aside: Collection[str]) -> Select[Any]:
     """How many turns begin in some ranges: with a user's message behind one of somebody else, or none.
 

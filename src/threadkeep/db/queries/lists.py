@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -67,7 +67,7 @@ class ListQuery(NamedTuple):
     calls: tuple[str, ...] = ()  # what is asked of calls in the ledger: some of "model", "status" and "day"
 
 
-@cache
+@lru_cache(maxsize=256)
 def conversation_page(query: ListQuery) -> Statement:
     """A page of conversations: their columns, with `reads` the position and time of reading, and what is sorted by.
 
@@ -168,7 +168,7 @@ def _with_reads(statement: Select[Any], query: ListQuery) -> Select[Any]:
     return _ordered(select(*columns, page.c.sorted_by), query, page.c.id, page.c.sorted_by)
 
 
-@cache
+@lru_cache(maxsize=256)
 def label_counts(query: ListQuery) -> Statement:
     """How many conversations have each label of a list, and last how many its user has; MAX_LABELLED at most.
 

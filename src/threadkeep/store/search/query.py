@@ -87,7 +87,7 @@ def search_query(
     return SearchQuery(
         terms=terms,
         user=validation.optional_identifier("user_id", user_id),
-        labels=validation.label_texts(labels),
+        labels=validation.label_filter(labels),
         status=None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED)),
         conversation=None if conversation_id is None else public_id_bytes(conversation_id),
         type=validation.optional_identifier("type", type),
