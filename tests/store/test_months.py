@@ -10,16 +10,18 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, select, text, update
+from sqlalchemy import Engine, make_url, select, text, update
 
 from tests.conftest import not_at_hand
 from tests.databases import Database, Databases, NotAtHand
 from tests.factories import an_answer
 from tests.store.test_partitions import plans_of
 from tests.store.test_retention import *  # noqa: F403 - the tests of that module, and its fixtures
-from threadkeep import NotFound, schema
+from tests.store.watching import statements_of
+from threadkeep import NotFound, Store, schema
 from threadkeep.db import months
 from threadkeep.db.tables import response_bodies
 
@@ -164,17 +166,69 @@ def test_retention_makes_the_months_that_come(store: Any, watching: Engine) -> N
 
 
 @SYNC
-def test_a_month_with_rows_in_the_default_partition_stays_there(
-    store: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
+def test_who_does_not_own_the_tables_is_told_of_months_that_are_missing(
+    store: Any, database: Database, tenant: str, watching: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("threadkeep.store.expiring.PAUSES", (None,))
+    """Otherwise nobody learns that all rows of months to come will be in the default partition."""
+    role, last = f"threadkeep_test_{uuid4().hex[:8]}", max(names(watching))
+    answered(store, watching)
+    with watching.begin() as connection:
+        connection.execute(text(f"DROP TABLE {last}"))
+        connection.execute(text(f"CREATE ROLE {role} LOGIN"))
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"))
+    try:
+        url = make_url(database.url).set(username=role).render_as_string(hide_password=False)
+        with Store(url, tenants=True) as opened:
+            assert opened.for_tenant(tenant).retain(raw_bodies=5).raw_bodies == 3
+        told = f"The partition {last} is missing, and only the owner of {months.BODIES} makes it."
+        assert told in [record.getMessage() for record in caplog.records]
+        assert last not in names(watching)
+    finally:
+        with watching.begin() as connection:
+            connection.execute(text(f"DROP OWNED BY {role}"))
+            connection.execute(text(f"DROP ROLE {role}"))
+
+
+def locking(statements: list[str]) -> list[str]:
+    """The statements that lock all raw bodies."""
+    return [statement for statement in statements if statement.startswith(("CREATE", "ALTER", "LOCK"))]
+
+
+@SYNC
+def test_a_month_with_rows_in_the_default_partition_stays_there(
+    store: Any, database: Database, watching: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That is found out without a lock, for which appends would wait again and again."""
     with watching.begin() as connection:
         connection.execute(text(f"DROP TABLE {part_of(TODAY)}"))
     conversation = store.create_conversation(model="m", input="Hi")
     conversation.add_response(an_answer("Hello"), FORMAT)
-    assert store.retain(raw_bodies=1).raw_bodies == 0
+    with statements_of(store) as statements:
+        assert store.retain(raw_bodies=timedelta(days=300)).raw_bodies == 0
+    assert not locking(statements)
+    told = f"The partition {part_of(TODAY)} is missing, and {months.DEFAULT} has rows of this month"
+    assert told in caplog.text
+    schema.upgrade(database.engine())
     assert part_of(TODAY) not in names(watching)
     assert conversation.response_body(0)
+
+
+@SYNC
+def test_a_large_default_partition_is_not_looked_through_while_appends_wait(
+    store: Any, database: Database, watching: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever months its rows are of; `db upgrade` does it."""
+    answered(store, watching, datetime(2019, 5, 6, tzinfo=UTC))
+    lost = max(names(watching))
+    with watching.begin() as connection:
+        connection.execute(text(f"DROP TABLE {lost}"))
+    monkeypatch.setattr(months, "LARGE", 0)
+    with statements_of(store) as statements:
+        store.retain(raw_bodies=timedelta(days=4_000))
+    assert not locking(statements)
+    assert f"The partition {lost} is missing, and {months.DEFAULT} is so large" in caplog.text
+    schema.upgrade(database.engine())
+    assert lost in names(watching)
 
 
 @SYNC

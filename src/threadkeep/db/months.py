@@ -22,12 +22,14 @@ EARLIEST: Final = date(2020, 1, 1)  # months of which partitions can be
 LAST: Final = date(2099, 12, 1)
 _KNOWN: Final = "threadkeep_has_months"  # in what is remembered of a connection
 PATIENCE: Final = "100ms"  # that a statement waits for a lock, and others behind it
+LARGE: Final = 16 * 1024 * 1024  # bytes of the default partition that are not looked through in a moment
 
 _FIND: Final = text(
     "SELECT part.relname FROM pg_inherits JOIN pg_class part ON part.oid = inhrelid "
     "JOIN pg_partitioned_table ON partrelid = inhparent AND partstrat = 'r' "
     "WHERE inhparent = to_regclass(:name) ORDER BY part.relname"
 )
+_LARGER: Final = text("SELECT pg_relation_size(to_regclass(:name)) > :most")
 _OWN: Final = text("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(:name)")
 
 
@@ -132,8 +134,22 @@ def be_impatient(connection: Connection) -> None:
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE}'")
 
 
+def is_default_large(connection: Connection) -> bool:
+    """Return whether the default partition takes long to look through."""
+    return bool(connection.execute(_LARGER, {"name": DEFAULT, "most": LARGE}).scalar())
+
+
+def is_in_default(connection: Connection, month: Month) -> bool:
+    """Return whether the default partition has rows of a month, which then gets no partition; nothing is locked."""
+    rows = f"SELECT FROM {DEFAULT} WHERE created_at >= '{month.first} 00:00+00' AND created_at < '{month.end} 00:00+00'"
+    return bool(connection.exec_driver_sql(f"SELECT EXISTS ({rows})").scalar_one())
+
+
 def create_month(connection: Connection, month: Month) -> None:
-    """Make the partition of a month, for which the whole table is locked for some milliseconds."""
+    """Make the partition of a month, for which raw bodies and responses are locked for some milliseconds.
+
+    And for as long as it takes PostgreSQL to look through the default partition: see `is_default_large`.
+    """
     be_impatient(connection)
     connection.exec_driver_sql(creation(month))
 

@@ -98,6 +98,6 @@ def missing_months(connection: Connection) -> list[months.Month]:
 
 def make_months(connection: Connection) -> None:
     """Make the partitions of coming months, except of those that have rows in the default one."""
-    for month in missing_months(connection):
+    for month in [month for month in missing_months(connection) if not months.is_in_default(connection, month)]:
         with suppress(DBAPIError), connection.begin_nested():  # else another time
             months.create_month(connection, month)

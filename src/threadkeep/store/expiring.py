@@ -25,6 +25,14 @@ LOG: Final = logging.getLogger("threadkeep")
 
 PAUSES: Final = (0.2, 0.5, 1.0, 2.0, None)  # seconds after each attempt; None: it was the last one
 
+# Why a partition is not made
+_FOREIGN: Final = f"only the owner of {months.BODIES} makes it"
+_LARGE: Final = (
+    f"{months.DEFAULT} is so large that appends would wait while PostgreSQL looks through it; "
+    "run `threadkeep db upgrade` when there are few"
+)
+_IN_DEFAULT: Final = f"{months.DEFAULT} has rows of this month, which therefore gets none"
+
 T = TypeVar("T")
 
 
@@ -36,8 +44,10 @@ def make_months(transactions: Transactions) -> None:
     """Make the partitions of this month and the next ones; those that cannot be made are made by a later call."""
     if not transactions.keeps_history:
         return
-    for month in transactions.read(lambda connection: missing_months(connection) if _may(connection) else []):
-        if _patiently(transactions, partial(months.create_month, month=month)) is _NotNow:
+    for month, obstacle in transactions.read(_missing):
+        if obstacle is not None:
+            LOG.warning("The partition %s is missing, and %s.", month.name, obstacle)
+        elif _patiently(transactions, partial(months.create_month, month=month)) is _NotNow:
             LOG.warning("The partition %s could not be made; rows of this month go into the default one.", month.name)
 
 
@@ -53,6 +63,19 @@ def remove_months(transactions: Transactions, tenant: int, before: datetime, pro
             if progress is not None:
                 progress("raw bodies", removed)
     return removed
+
+
+def _missing(connection: Connection) -> list[tuple[months.Month, str | None]]:
+    """The months that have no partition, each with what keeps it from being made, found without a lock."""
+    return [(month, _obstacle(connection, month)) for month in missing_months(connection)]
+
+
+def _obstacle(connection: Connection, month: months.Month) -> str | None:
+    if not _may(connection):
+        return _FOREIGN
+    if months.is_default_large(connection):
+        return _LARGE
+    return _IN_DEFAULT if months.is_in_default(connection, month) else None
 
 
 def _may(connection: Connection) -> bool:
