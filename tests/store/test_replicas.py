@@ -12,6 +12,7 @@ from tests.databases import DRIVERS, Database
 from tests.store.watching import engine_of, transactions_of
 from threadkeep import InvalidOption, NotFound, Store
 from threadkeep.db.replication import START, Position, parse_position
+from threadkeep.store.engines import shown_url
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 POSTGRESQL = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -84,18 +85,43 @@ def test_an_engine_can_be_the_replica(database: Database) -> None:
     engine.dispose()
 
 
-@POSTGRESQL
+@SERVERS
 def test_a_replica_that_never_answered_is_left_alone(
     database: Database, opened: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    what = {"postgresql": "OperationalError", "mariadb": "OperationalError 2003"}[database.kind]
     url = make_url(database.url).set(port=1).render_as_string(hide_password=False)
     store = opened(database.url, read_url=url)
     for _ in range(3):
         store.list_conversations()
         store.usage()
     assert [record.getMessage() for record in caplog.records if record.name == "threadkeep.replicas"] == [
-        "The replica does not answer (OperationalError); the primary is read instead."
+        f"The replica {shown_url(url)} does not answer ({what}); the primary is read instead."
     ]
+
+
+@POSTGRESQL
+def test_a_replica_that_refuses_is_left_alone_and_told_of(
+    database: Database, opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise nobody learns that a user without rights never reads from it."""
+    role = f"threadkeep_test_{uuid4().hex[:8]}"
+    engine = database.engine()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN")
+    try:
+        url = make_url(database.url).set(username=role).render_as_string(hide_password=False)
+        store = opened(database.url, read_url=url)
+        there = reading(store)
+        for _ in range(3):
+            store.list_conversations()
+        assert len(there) == 1
+        told = "refuses what the primary does (InsufficientPrivilege); the primary is read instead."
+        messages = [record.getMessage() for record in caplog.records if record.name == "threadkeep.replicas"]
+        assert messages == [f"The replica {shown_url(url)} {told}"]
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"DROP ROLE {role}")
 
 
 @POSTGRESQL

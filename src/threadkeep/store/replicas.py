@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, ProgrammingError
 
 from threadkeep.db.dialects import is_transient
 from threadkeep.db.replication import START, Position, read_position
 from threadkeep.store.connections import Connections, give_up
-from threadkeep.store.engines import isolation_levels, replica_for
+from threadkeep.store.engines import isolation_levels, replica_for, shown_url
 from threadkeep.store.forking import LOCK, Inheritable
 
 T = TypeVar("T")
@@ -56,9 +56,21 @@ class Replica(Inheritable):
     def note(self, error: Exception) -> None:
         """Leave it alone for a while, if it is the server that has failed, and not this reading alone."""
         if isinstance(error, OperationalError | InterfaceError) and not is_transient(error):
-            self._away_until = time.monotonic() + PAUSE_SECONDS
-            name = type(error.orig).__name__  # the text of the driver may have a password in it
-            LOG.warning("The replica does not answer (%s); the primary is read instead.", name)
+            self._leave_alone("does not answer", error)
+
+    def note_refusal(self, error: Exception) -> None:
+        """Leave it alone for a while, if it has refused what the primary then did, such as without the rights."""
+        if isinstance(error, ProgrammingError):
+            self._leave_alone("refuses what the primary does", error)
+
+    def _leave_alone(self, reason: str, error: DBAPIError) -> None:
+        self._away_until = time.monotonic() + PAUSE_SECONDS
+        name = type(error.orig).__name__  # the text of the driver may have a password in it
+        if error.orig is not None and error.orig.args and isinstance(error.orig.args[0], int):
+            name += f" {error.orig.args[0]}"  # MariaDB's number
+        url = self._engine.url
+        where = shown_url(url.set(drivername=url.get_backend_name()))
+        LOG.warning("The replica %s %s (%s); the primary is read instead.", where, reason, name)
 
     def close(self) -> None:
         """Close the connections that were opened."""
@@ -119,6 +131,7 @@ class ReplicaReads:
             result, position = read_primary(lambda connection: (work(connection), read_position(connection)))
             self._cover(writes, position)
             return cast("T", result)
+        refused: Exception | None = None
         if not self.replica.is_away:
             try:
                 return self.replica.run(work, self._needed)
@@ -126,7 +139,11 @@ class ReplicaReads:
                 pass
             except Exception as error:  # noqa: BLE001 - the primary tells what is wrong
                 self.replica.note(error)
-        return cast("T", read_primary(work))
+                refused = error
+        result = cast("T", read_primary(work))
+        if refused is not None:
+            self.replica.note_refusal(refused)
+        return result
 
     def _cover(self, writes: int, position: Position) -> None:
         """So many writes are in a position; a server that says none is read again and again."""
