@@ -61,7 +61,26 @@ def test_to_look_makes_no_file(nowhere: Cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["import", "-"], ["tenants", "create", "acme"]])
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (("--partitions", "1"), "--partitions must be a number from 2 to 128, not 1. 16 is a good number"),
+        (("--partitions", "16"), "--partitions are for PostgreSQL, not for sqlite. Leave them out here."),
+        (
+            ("--monthly-bodies", "2019-12"),
+            "--monthly-bodies must be a date of a month from 2020-01 to this one, not 2019-12.",
+        ),
+        (("--monthly-bodies", "2026-01"), "--monthly-bodies are for PostgreSQL, not for sqlite. Leave them out here."),
+    ],
+)
+def test_an_upgrade_that_is_refused_makes_no_file(
+    nowhere: Cli, tmp_path: Path, option: tuple[str, str], problem: str
+) -> None:
+    assert problem in nowhere("db", "upgrade", *option, code=2).err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["import", "-"], ["tenants", "create", "acme"], ["db", "upgrade"]])
 def test_a_new_sqlite_file_is_announced(nowhere: Cli, command: list[str]) -> None:
     result = nowhere(*command, input='{"input": "Hello"}')
     assert result.err.startswith(f"threadkeep: created a new database, {nowhere.url}\n")

@@ -83,18 +83,20 @@ def checked_month(month: object, dialect: str) -> date | None:
     """
     if month is None:
         return None
-    if not isinstance(month, date) or not EARLIEST <= _day(month) <= datetime.now(UTC).date():
-        problem = f"must be a date from {EARLIEST} to today, not {month!r}."
+    if not isinstance(month, date) or not EARLIEST <= _first_day(month) <= datetime.now(UTC).date():
+        given = f"{month:%Y-%m}" if isinstance(month, date) else repr(month)
+        problem = f"must be a date of a month from {EARLIEST:%Y-%m} to this one, not {given}."
         hint = "Give the first month of which there will be raw bodies: this one, or that of the oldest to be copied."
         raise InvalidOption(problem, argument="monthly_bodies", hint=hint)
     if dialect != "postgresql":
         problem = f"are for PostgreSQL, not for {dialect}."
         raise InvalidOption(problem, argument="monthly_bodies", hint="Leave them out here.")
-    return _day(month).replace(day=1)
+    return _first_day(month)
 
 
-def _day(moment: date) -> date:
-    return moment.date() if isinstance(moment, datetime) else moment
+def _first_day(moment: date) -> date:
+    day = moment.date() if isinstance(moment, datetime) else moment
+    return day.replace(day=1)
 
 
 def find_months(connection: Connection) -> list[Month] | None:

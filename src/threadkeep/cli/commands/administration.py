@@ -15,6 +15,7 @@ from threadkeep.cli.output import (
     Column,
     cell_text,
     is_terminal,
+    note,
     print_json,
     print_table,
     print_text,
@@ -69,11 +70,19 @@ LARGEST: Final = (
 def upgrade(target: Target, *, partitions: Partitions = None, monthly_bodies: MonthlyBodies = None) -> None:
     """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
+    from threadkeep.db.months import checked_month
+    from threadkeep.db.partitions import checked_partitions
+    from threadkeep.store.engines import parsed_url
 
+    first, dialect, is_new = _month(monthly_bodies), parsed_url(target.url).get_backend_name(), target.is_missing
+    checked_partitions(partitions, dialect)  # before a file is created
+    checked_month(first, dialect)
     with target.engine() as engine:
         before = schema.current(engine)
-        schema.upgrade(engine, partitions=partitions, monthly_bodies=_month(monthly_bodies))
+        schema.upgrade(engine, partitions=partitions, monthly_bodies=first)
         now = schema.current(engine)
+    if is_new:
+        note(f"threadkeep: created a new database, {target.shown_url}")
     change = "already" if before == now else f"now (before: {before or 'no tables'})"
     target.report({"before": before, "revision": now}, f"{target.shown_url} is at {now} {change}.")
 
