@@ -37,6 +37,13 @@ def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
     shared("ls", "--tenant", "acme", code=3)
 
 
+def test_an_erasure_says_that_there_was_nothing(shared: Cli) -> None:
+    with Store(shared.url) as store:
+        store.create_conversation(model="m", user_id="ada")
+    assert "nothing" not in shared("erase-user", "ada", "--yes").err
+    assert "there was nothing of a user 'ada'" in shared("erase-user", "ada", "--yes").err
+
+
 def test_ls_says_that_there_are_other_tenants(shared: Cli) -> None:
     assert "--tenant" not in shared("ls").err
     for name in ("acme", "bravo", "charlie", "delta"):
@@ -45,6 +52,17 @@ def test_ls_says_that_there_are_other_tenants(shared: Cli) -> None:
     assert told in shared("ls").err
     assert told in shared("ls", "--json").err
     assert "--tenant" not in shared("ls", "--tenant", "acme").err
+
+
+@pytest.mark.parametrize(
+    "command", ["retain --raw-bodies 0d", "retain --content 0d --backlog", "erase-user u --yes", "export"]
+)
+def test_what_removes_or_keeps_says_that_there_are_other_tenants(shared: Cli, command: str) -> None:
+    """A cron job that forgets --tenant removes nothing of theirs, and keeps nothing."""
+    assert "--tenant" not in shared(*command.split()).err
+    shared("tenants", "create", "acme")
+    assert "this is about the tenant 'default'; use --tenant NAME for 'acme'" in shared(*command.split()).err
+    assert "--tenant" not in shared(*command.split(), "--tenant", "acme").err
 
 
 def test_nothing_is_deleted_without_a_yes(shared: Cli) -> None:

@@ -27,6 +27,7 @@ URL_VARIABLE: Final = "THREADKEEP_URL"
 READ_URL_VARIABLE: Final = "THREADKEEP_READ_URL"
 BLOBS_VARIABLE: Final = "THREADKEEP_BLOBS"
 PAGE_SIZE: Final = 500  # rows read at once
+SHOWN: Final = 3  # other tenants that are named
 _ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _BEGINNING: Final = re.compile(r"(?:conv_)?[0-9a-fA-F]{1,32}")
 T = TypeVar("T")
@@ -201,6 +202,17 @@ def tenants_of(target: Target) -> list[dict[str, Any]]:
         schema.check(connection, command_url(engine))
         rows = connection.execute(select(tenants.c.name, tenants.c.created_at).order_by(tenants.c.name))
         return [record(row, "name", "created_at") for row in rows]
+
+
+def note_other_tenants(target: Target, what: str) -> None:
+    """Say that what a command without --tenant prints or does is not about all there is."""
+    if target.tenant is not None:
+        return
+    others = [row["name"] for row in tenants_of(target) if row["name"] != "default"]
+    if others:
+        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+        names = ", ".join(map(repr, others[:SHOWN])) + more
+        note(f"threadkeep: {what} the tenant 'default'; use --tenant NAME for {names}")
 
 
 def iterate(list_page: Callable[..., Page[T]]) -> Iterator[T]:

@@ -23,7 +23,7 @@ from threadkeep.cli.output import (
     progress_callback,
     record,
 )
-from threadkeep.cli.target import Target, tenants_of
+from threadkeep.cli.target import Target, note_other_tenants, tenants_of
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ def retain(
     if backlog:
         with target.store() as store:
             _report_backlog(target, store.backlog(**ages, whole_months=whole_months))
+        note_other_tenants(target, "this is about")
         return
     with target.store() as store, progress("removed") as advance:
         report = store.retain(**ages, dry_run=dry_run, whole_months=whole_months, progress=progress_callback(advance))
@@ -265,6 +266,7 @@ def retain(
         f"{number_of(report.conversations, 'conversation')} and {bodies}{told} "
         f"{'would be ' if dry_run else ''}removed.",
     )
+    note_other_tenants(target, "this is about")
 
 
 def _report_backlog(target: Target, backlog: Backlog) -> None:
@@ -304,6 +306,9 @@ def erase_user(
         f"{number_of(report.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
         "anonymous.",
     )
+    note_other_tenants(target, "this is about")
+    if not (report.conversations or report.attempts or report.items):
+        note(f"threadkeep: there was nothing of a user {user!r}.")
     if report.is_scrubbed is False and not no_vacuum and not target.is_json:
         print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
 

@@ -13,8 +13,8 @@ from typer import Option
 
 from threadkeep.cli import options
 from threadkeep.cli.options import ConversationId, Owner, Text, on_target
-from threadkeep.cli.output import Column, clock, note, print_json, print_text, record
-from threadkeep.cli.target import Target, iterate, open_conversation, tenants_of
+from threadkeep.cli.output import Column, clock, print_json, print_text, record
+from threadkeep.cli.target import Target, iterate, note_other_tenants, open_conversation
 from threadkeep.domain.pages import Page
 from threadkeep.domain.transcripts import lines_of, title_of
 from threadkeep.errors import InvalidOption
@@ -58,7 +58,6 @@ Counts = Annotated[bool, Option("--counts", help="Show the numbers of items, res
 Last = Annotated[int | None, Option("--last", metavar="N", min=0, help="Only the last N items.")]
 Follow = Annotated[bool, Option("--follow", help="Go on printing what is appended, until interrupted.")]
 Interval = Annotated[float, Option("--interval", metavar="SECONDS", min=0.1, help="With --follow: how often to look.")]
-SHOWN: Final = 3  # names of other tenants
 # title of an item (its first word) -> colour
 COLOURS: Final = {"user": "green", "assistant": "cyan", "call": "yellow", "output": "yellow", "reasoning": "magenta"}
 
@@ -96,8 +95,7 @@ def ls(
         else:
             page = store.list_summaries(**wanted) if shown else store.list_conversations(**wanted)
     _report_list(target, page, shown)
-    if target.tenant is None:
-        _note_other_tenants(target)
+    note_other_tenants(target, "these belong to")
 
 
 def _report_list(target: Target, page: Page[Any], shown: list[Column]) -> None:
@@ -107,15 +105,6 @@ def _report_list(target: Target, page: Page[Any], shown: list[Column]) -> None:
     columns = [column for column in CONVERSATIONS if (column.key or column.title) in known]
     records = [record(one, *names) for one in page]
     target.report_list("conversations", records, [*columns, *shown], empty="no such conversations", next=page.next)
-
-
-def _note_other_tenants(target: Target) -> None:
-    """Say that a list without --tenant is not all there is."""
-    others = [row["name"] for row in tenants_of(target) if row["name"] != "default"]
-    if others:
-        more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
-        names = ", ".join(map(repr, others[:SHOWN])) + more
-        note(f"threadkeep: these belong to the tenant 'default'; use --tenant NAME for {names}")
 
 
 def _with_external_id(store: Store, external_id: str, user: str | None, filters: dict[str, Any]) -> list[Conversation]:

@@ -15,7 +15,7 @@ from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import OnlyUser, Text, on_target
 from threadkeep.cli.output import note, print_json, progress, progress_callback, record
-from threadkeep.cli.target import Target, open_conversation
+from threadkeep.cli.target import Target, note_other_tenants, open_conversation
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def export(
             for text in texts:
                 file.write(text)
                 advance(1)
+    _report_export(target, chosen, output)
+
+
+def _report_export(target: Target, chosen: list[str] | None, output: str | None) -> None:
+    if chosen is None:
+        note_other_tenants(target, "this is about")
     if output is not None and target.is_json:
         print_json({"file": output, "bytes": Path(output).stat().st_size})
 
