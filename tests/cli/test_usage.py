@@ -137,6 +137,25 @@ def test_times() -> None:
             time_of("--until", text, "UTC")
 
 
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        ("2026-02-01", "2026-01-01"),
+        ("1d", "1w"),
+        ("2026-01-01T01:00Z", "2026-01-01"),
+        ("2026-01-01", "2026-01-01T01:00+02:00"),
+        ("9999-12-31", "0001-01-01"),
+    ],
+)
+@pytest.mark.parametrize("command", [["usage"], ["tools"], ["search", "weather"]])
+def test_a_period_does_not_end_before_it_begins(
+    cli: Cli, used: str, since: str, until: str, command: list[str]
+) -> None:
+    refused = cli(*command, "--since", since, "--until", until, code=2).err
+    assert f"--until '{until}' is before --since '{since}'. Exchange them." in refused
+    cli(*command, "--since", since, "--until", since)
+
+
 # Exports
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import wraps
 from typing import Annotated, Any, Final, Literal
 
@@ -117,7 +117,18 @@ def format_name(text: str) -> FormatName:
 
 def bounds_of(since: str | None, until: str | None, tz: str = "UTC") -> dict[str, date | datetime | None]:
     """Return the times given by `--since` and `--until`, as arguments for the library."""
-    return {"since": time_of("--since", since, tz), "until": time_of("--until", until, tz)}
+    bounds = {"since": time_of("--since", since, tz), "until": time_of("--until", until, tz)}
+    first, end = (_moment(bound, tz) for bound in bounds.values())
+    if first is not None and end is not None and end < first:
+        raise InvalidOption(f"--until {until!r} is before --since {since!r}. Exchange them.")
+    return bounds
+
+
+def _moment(bound: date | datetime | None, tz: str) -> datetime | None:
+    """The beginning of a day, or the time itself."""
+    if bound is None or isinstance(bound, datetime):
+        return bound
+    return datetime.combine(bound, time.min, _zone(tz))
 
 
 def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
