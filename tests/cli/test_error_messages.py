@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.cli.bodies import ANSWER, EVENTS, SESSION
 from tests.cli.runs import Cli
+from tests.databases import Database
 from tests.test_errors import LOSSES, REPAIRS
 from threadkeep import Session, errors
 from threadkeep.cli import app
@@ -85,6 +86,16 @@ def test_every_error_has_its_message(error: ThreadkeepError, advice: str) -> Non
     argument = f"--{error.argument} " if error.argument else ""
     assert error_message(error) == f"{argument}{error.message} {advice}".rstrip()
     assert not CODE.search(advice)
+
+
+@pytest.mark.parametrize("empty_database", ["postgresql"], indirect=True)
+def test_what_a_server_cannot_do_is_refused_with_advice(empty_database: Database, tmp_path: Path) -> None:
+    cli, copy = Cli(empty_database.url), "Make a new database with them, and copy everything with `threadkeep copy`"
+    cli("db", "upgrade")
+    assert copy in cli("db", "upgrade", "--partitions", "7", code=7).err
+    assert copy in cli("db", "upgrade", "--monthly-bodies", "2026-01", code=7).err
+    refused = cli("backup", str(tmp_path / "copy.db"), code=2).err
+    assert "Use the server's own backup, such as pg_dump or mariadb-dump" in refused
 
 
 def test_a_provider_error_is_what_the_provider_says() -> None:

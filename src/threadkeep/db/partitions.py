@@ -29,6 +29,9 @@ PARTITIONED: Final = {
     tables.usage_records.name: ("tenant_id", "id"),
 }
 MOST: Final = 128  # partitions of a table
+COPY_HINT: Final = (
+    "Make a new database with them, and copy everything with `threadkeep copy` or Store.copy_to (docs/scaling.md)."
+)
 
 _COUNT: Final = text("SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass(:name)")
 
@@ -72,8 +75,7 @@ def refuse_other_number(connection: Connection, partitions: int | None) -> None:
     has = f"{found} partitions each" if found else "no partitions"
     raise SchemaError(
         f"The tables of the database exist, and have {has}: an upgrade does not make {partitions} of them.",
-        hint="Make a new database with them, and copy everything with copy_to() or `threadkeep copy` "
-        "(docs/scaling.md).",
+        hint=COPY_HINT,
     )
 
 
@@ -82,8 +84,7 @@ def refuse_months(connection: Connection, first: date | None) -> None:
     if first is not None and months.find_months(connection) is None:
         raise SchemaError(
             "The table of raw bodies exists, and has no partitions of months: an upgrade does not make them.",
-            hint="Make a new database with them, and copy everything with copy_to() or `threadkeep copy` "
-            "(docs/scaling.md).",
+            hint=COPY_HINT,
         )
 
 

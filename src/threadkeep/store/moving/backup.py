@@ -37,7 +37,7 @@ def backup(transactions: Transactions, scope: Scope | None, file: object, progre
 
 def _copy(connection: Connection, transactions: Transactions, path: Path, progress: Progress | None) -> int:
     if connection.dialect.name != "sqlite":
-        hint = "Use the server's own backup, such as pg_dump or mariadb-dump, or copy_to() a SQLite file."
+        hint = "Use the server's own backup, such as pg_dump or mariadb-dump, or `threadkeep copy` to a SQLite file."
         raise InvalidOption("Only SQLite databases can be backed up this way.", hint=hint)
     try:
         path.open("xb").close()
