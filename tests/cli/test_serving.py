@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
+from tests.cli.runs import Cli
+from threadkeep.cli import serving
 from threadkeep.cli.serving import listening_at
 
 
@@ -12,3 +16,10 @@ def test_small_writes_wait_for_no_acknowledgement() -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_the_password_of_a_provider_is_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "run", lambda *_: None)
+    result = cli("record", "--port", "0", "--upstream", "a=messages@https://ann:hunter2@a.example/v1")
+    assert "recording https://***@a.example/v1 in" in result.err
+    assert "hunter2" not in result.err

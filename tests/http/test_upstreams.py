@@ -28,6 +28,7 @@ from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.formats import NAMES
 from threadkeep.http import Owner, Upstream, app, http_upstream
 from threadkeep.http.recorder.targets import RecordedUpstream
+from threadkeep.http.upstreams import shown_url
 
 PATHS = {
     "open_responses": "/v1/responses",
@@ -176,3 +177,20 @@ def test_another_process_cancels_an_answer_in_the_background(database: Database,
         assert httpx2.post(f"{other}/v1/responses/{id_}/cancel").status_code == 200
         assert slow.was_left.wait(20)
         assert ended(store)[1].status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://ann:hunter2@a.example", "https://ann:hunter2@", "ann:hunter2@a.example", "https://ann:hunter2@[::1"]
+)
+def test_errors_do_not_show_the_password_of_a_url(url: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        RecordedUpstream("a", "messages", url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_urls_are_shown_without_what_is_secret() -> None:
+    shown = {
+        "https://ann:hunter2@a.example/v1": "https://***@a.example/v1", "https://a.example/@v1": "https://a.example/@v1",
+        "https://a.example/v1?key=hunter2": "https://a.example/v1?key=***", "http://[::1]:80": "http://[::1]:80",
+    }  # fmt: skip
+    assert {url: shown_url(url) for url in shown} == shown

@@ -18,6 +18,7 @@ import httpx2
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
+from threadkeep.domain.redaction import redact
 from threadkeep.errors import InvalidOption, MissingExtra
 from threadkeep.formats import FormatName
 
@@ -25,6 +26,8 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
 KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
 _NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
+# what a URL has before its host, with its scheme as the group; it may lack slashes
+_USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
 
 # A request's payload and model -> the events of the provider's answer
 Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
@@ -166,9 +169,20 @@ def upstream_parts(text: str) -> tuple[str, FormatName, str]:
 
 def checked_url(url: str) -> str:
     """Return the base URL of a provider without a slash at its end; raise InvalidOption if it is none."""
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise InvalidOption(f"must be an http or https URL, not {url!r}.", argument="url")
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # whose text has the URL
+        is_one = False
+    if not is_one:
+        raise InvalidOption(f"must be an http or https URL, not {shown_url(url)!r}.", argument="url")
     return url.rstrip("/")
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a provider for messages: without user, password, and keys in its query."""
+    shown: str = redact(_USER.sub(r"\1***@", url))
+    return shown
 
 
 def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:

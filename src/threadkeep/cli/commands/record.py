@@ -35,6 +35,7 @@ def record(
     missing SQLite file is created. Ctrl+C ends it.
     """
     from threadkeep.http import RecordedUpstream, recorder_app, site
+    from threadkeep.http.upstreams import shown_url
 
     if not upstream:
         raise InvalidOption("is required, such as anthropic=messages@https://api.anthropic.com.", argument="--upstream")
@@ -47,5 +48,5 @@ def record(
     application = site({"": recorder}, store=store, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         for one in upstreams:
-            note(f"threadkeep: recording {one.url} in {target.shown_url} at {url}/{one.name}")
+            note(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
         run(application, listening, store)
