@@ -15,7 +15,7 @@ from threadkeep import AsyncStore
 
 
 @contextmanager
-def running(application: Any, store: AsyncStore | None = None) -> Iterator[str]:
+def running(application: Any, store: AsyncStore | None = None, *, parser: Any = "auto") -> Iterator[str]:
     """The URL of an application while it is served; the store is closed afterwards, in the same event loop."""
 
     async def serve(server: uvicorn.Server, listening: socket.socket) -> None:
@@ -25,7 +25,8 @@ def running(application: Any, store: AsyncStore | None = None) -> Iterator[str]:
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=10))
+        settings = uvicorn.Config(application, http=parser, log_level="warning", timeout_graceful_shutdown=10)
+        server = uvicorn.Server(settings)
         thread = Thread(target=asyncio.run, args=(serve(server, listening),), daemon=True)
         thread.start()
         try:

@@ -16,7 +16,7 @@ from tests.http.recorder.provider import Provider, serving
 from tests.http.servers import running
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Store
-from threadkeep.http import Owner, RecordedUpstream, recorder_app
+from threadkeep.http import Owner, RecordedUpstream, recorder_app, site
 
 FORMATS = ("chat_completion", "messages", "open_responses", "gemini")
 
@@ -85,14 +85,16 @@ def said(conversation: Conversation) -> list[str]:
 
 @contextmanager
 def recorder(database: Database, **options: Any) -> Iterator[Recorded]:
-    """A recorder for a tenant of its own."""
+    """A recorder for a tenant of its own; with `limits`, those of a server around it; `parser`: its parser of HTTP."""
     tenant, provider = uuid4().hex, Provider()
     with Store(database.url, tenants=True) as store, serving(provider) as direct:
         scoped = store.create_tenant(tenant)
         options.setdefault("auth", lambda _: Owner(tenant=tenant))
         upstreams = options.pop("upstreams", None) or [RecordedUpstream("provider", "messages", direct)]
+        limits, parser = options.pop("limits", None), options.pop("parser", "auto")
         application = recorder_app(AsyncStore(database.url, tenants=True), upstreams, **options)
-        with running(application) as url:
+        served = application if limits is None else site({"": application}, limits=limits)
+        with running(served, parser=parser) as url:
             try:
                 yield Recorded(url, direct, provider, scoped, application, tenant, database)
             finally:

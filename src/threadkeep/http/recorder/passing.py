@@ -11,6 +11,7 @@ from typing import Any, Final
 import anyio
 import httpx2
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
@@ -99,11 +100,11 @@ class _PassedCall:
         self._scope, self._receive, self._send, self._exchange, self._keys = scope, receive, send, exchange, keys
         self._is_sent = False  # the whole request
         self._has_begun = False  # to answer
+        self._problem: tuple[int, str] | None = None  # that is answered if nothing else was
         self._has_sent: Callable[[], object]
 
     async def run(self, client: httpx2.AsyncClient, target: Target) -> None:
         """Pass the call on; when its client leaves, the provider is left, too."""
-        problem: str | None = None
         async with anyio.create_task_group() as group:
             self._has_sent = partial(group.start_soon, self._listen, group.cancel_scope)
             try:
@@ -111,16 +112,22 @@ class _PassedCall:
                 self._end("answered")
             except ClientLeft:
                 self._end("left")
+            except HTTPException as error:  # the body exceeds a limit
+                self._problem = error.status_code, error.detail
+                self._end("broken", error.detail)
             except httpx2.HTTPError as error:
-                problem = f"{target.upstream.name} did not answer: {type(error).__name__}"
+                text = f"{target.upstream.name} did not answer: {type(error).__name__}"
+                if not self._has_begun:
+                    logger.warning("%s", text)
+                self._problem = 502, text
                 await self._read_rest()
-                self._end("broken", f"{problem}: {redact(str(error))}")
+                self._end("broken", f"{text}: {redact(str(error))}")
             finally:
                 self._end("left" if group.cancel_scope.cancel_called else "stopped")
             group.cancel_scope.cancel()
-        if problem is not None and not self._has_begun:
-            logger.warning("%s", problem)
-            await _problem(502, f"{problem}.")(self._scope, self._receive, self._send)
+        if self._problem is not None and not self._has_begun:
+            status, text = self._problem
+            await _problem(status, f"{text}.")(self._scope, self._receive, self._send)
 
     def _request(self, target: Target) -> httpx2.Request:
         given = {name for name, _ in self._scope["headers"]}
@@ -151,7 +158,7 @@ class _PassedCall:
 
     async def _read_rest(self) -> None:
         """Read what the provider did not take of a request, so that the attempt can be recorded."""
-        with anyio.move_on_after(REST_SECONDS), suppress(ClientLeft):
+        with anyio.move_on_after(REST_SECONDS), suppress(ClientLeft, HTTPException):
             while not self._is_sent and self._exchange is not None:
                 async with aclosing(self._body()) as rest:
                     async for _ in rest:
