@@ -22,6 +22,7 @@ from threadkeep.http.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Target, passed_on
 from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.http.upstreams import CONNECT_SECONDS
+from threadkeep.web.following import Permission
 from threadkeep.web.owners import Authenticate, Owner, owner_of
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class Passing:
             names = ", ".join(self._upstreams)
             await _problem(404, f"No provider has this path. It must begin with one of: {names}.")(scope, receive, send)
             return
-        owner = await owner_of(_with_own_key(scope, target), self._authenticate)
+        connection = _with_own_key(scope, target)
+        owner = await owner_of(connection, self._authenticate)
         if owner is None or "write" not in owner.scopes:
             status, text = (401, "No valid key was given") if owner is None else (403, "The key does not allow this")
             await _problem(status, f"{text}: {KEY} or /k/KEY/ in the base URL.")(scope, receive, send)
@@ -71,8 +73,9 @@ class Passing:
         if leaves_base(target.path):
             await _problem(400, "The path must not have '..' in it, in any spelling.")(scope, receive, send)
             return
-        exchange = self._exchange(scope, target, owner)
-        await _PassedCall(scope, receive, send, exchange, keys).run(self._client, target)
+        permission = Permission(connection, self._authenticate, owner, "write")
+        call = _PassedCall(scope, receive, send, self._exchange(scope, target, owner), keys)
+        await call.run(self._client, target, permission)
 
     def _exchange(self, scope: Scope, target: Target, owner: Owner) -> Exchange | None:
         """What the call is noted with; None for one that is not recorded."""
@@ -103,10 +106,11 @@ class _PassedCall:
         self._problem: tuple[int, str] | None = None  # that is answered if nothing else was
         self._has_sent: Callable[[], object]
 
-    async def run(self, client: httpx2.AsyncClient, target: Target) -> None:
-        """Pass the call on; when its client leaves, the provider is left, too."""
+    async def run(self, client: httpx2.AsyncClient, target: Target, permission: Permission) -> None:
+        """Pass the call on; when its client leaves, or may not make it any more, the provider is left, too."""
         async with anyio.create_task_group() as group:
             self._has_sent = partial(group.start_soon, self._listen, group.cancel_scope)
+            group.start_soon(self._watch, permission, group.cancel_scope)
             try:
                 await self._answer(client, self._request(target))
                 self._end("answered")
@@ -195,6 +199,12 @@ class _PassedCall:
     async def _listen(self, running: anyio.CancelScope) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        running.cancel()
+
+    async def _watch(self, permission: Permission, running: anyio.CancelScope) -> None:
+        await permission.ended()
+        self._problem = 401, "The key does not count any more"
+        self._end("stopped", self._problem[1])
         running.cancel()
 
     def _end(self, how: Any, problem: str | None = None) -> None:
