@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,24 @@ def test_headers_about_a_connection_stay_on_it() -> None:
     assert passed_on(given) == [
         (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2"), (b"authorization", b"Bearer of-the-provider"),
     ]  # fmt: skip
+
+
+def test_a_length_beside_a_transfer_encoding_stays_on_its_connection() -> None:
+    given = [(b"Content-Length", b"5"), (b"accept", b"*/*"), (b"Transfer-Encoding", b"chunked")]
+    assert passed_on(given) == [(b"accept", b"*/*")]
+    assert passed_on(given[:2]) == [(b"content-length", b"5"), (b"accept", b"*/*")]
+
+
+def test_a_body_in_chunks_that_has_a_length_passes_in_chunks(database: Database) -> None:
+    with recorder(database, parser="h11") as recorded:
+        recorded.provider.says(whole("messages", "Fine."))
+        url = httpx2.URL(recorded.url)
+        head = "POST /v1/files HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n"
+        with socket.create_connection((url.host, url.port), timeout=20) as client:
+            client.sendall(head.encode() + b"3\r\nabc\r\n0\r\n\r\n")
+            status = client.recv(12)
+        [call] = recorded.provider.calls
+        assert (status, call.body, call.header("content-length")) == (b"HTTP/1.1 200", b"abc", None)
 
 
 def test_cookies_of_the_viewer_stay_on_this_side() -> None:

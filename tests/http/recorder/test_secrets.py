@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -26,6 +27,7 @@ SECRET = "canary-7f3a91c2d4"
 UPWARDS = [
     "/../secret", "/v1/../../secret", "/v1/..", "/%2e%2e/secret", "/.%2E/secret", "/v1%2f..%2fsecret", "/..%5csecret",
     "/..\\secret", "/%252e%252e/secret", "/%25252e%25252e%25252fsecret", "/..;a=b/secret", "/.%09./secret",
+    "/..%23/secret", "/..%3f/secret", "/..%3b%23/secret",
 ]  # fmt: skip
 INSIDE = ["/v1/messages", "/v1/x%2Fy", "/v1/...", "/v1/a..b", "/v1/.well-known", "/v1/./x", "/v1/%2e.a/x", ""]
 
@@ -49,6 +51,33 @@ def test_nothing_above_the_base_url_is_reached(recorded_under_base: Recorded) ->
                 answer = client.request(method, recorded.url, content=body, extensions=target)
                 assert (answer.status_code, answer.json()["error"]["type"]) == (400, "api_error"), path
     assert recorded.provider.calls == []
+
+
+def test_a_fragment_in_a_path_does_not_hide_where_it_leads() -> None:
+    assert leaves_base("/v1/..#/secret")
+    assert leaves_base("/..?/secret")
+    assert not leaves_base("/v1/a#..")
+
+
+@pytest.mark.parametrize("path", [b"/provider/.\xff./secret", b"/provider/caf\xc3\xa9", b"/\xff"])
+def test_a_path_with_raw_bytes_beyond_ascii_is_refused(recorded_under_base: Recorded, path: bytes) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "GET", "path": path.decode("utf-8", "replace"), "raw_path": path, "root_path": "",
+        "query_string": b"", "headers": [(b"host", b"localhost")], "scheme": "http", "server": ("localhost", 80),
+        "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
+    }  # fmt: skip
+    asyncio.run(asyncio.wait_for(recorded_under_base.application(scope, receive, send), 20))
+    assert sent[0]["status"] == 400
+    assert recorded_under_base.provider.calls == []
 
 
 @pytest.fixture

@@ -57,6 +57,9 @@ class Passing:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on."""
+        if not (scope.get("raw_path") or b"").isascii():
+            await _problem(400, "The path must be percent-encoded.")(scope, receive, send)
+            return
         target = Target.of(scope, self._upstreams)
         if target is None:
             names = ", ".join(self._upstreams)

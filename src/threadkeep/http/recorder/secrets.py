@@ -35,9 +35,9 @@ def is_own(segment: str) -> bool:
 
 
 def leaves_base(path: str) -> bool:
-    """Return whether a path leads upwards, however it is written: encoded, or with backslashes."""
+    """Return whether a path leads upwards, however it is written: encoded, with backslashes, or as ``..;x``."""
     segments = re.split(r"[/\\]", re.sub(r"[\x00-\x20]", "", unquoted(path)))
-    return any(segment.partition(";")[0] == ".." for segment in segments)
+    return any(re.split(r"[;#?]", segment, maxsplit=1)[0] == ".." for segment in segments)
 
 
 class OwnKeys:

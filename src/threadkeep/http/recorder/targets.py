@@ -66,7 +66,7 @@ class RecordedUpstream:
         """
         base = quote(urlsplit(self.url).path, safe="/%:@!$&'()*+,;=~-._")
         found = path if base and (path == base or path.startswith(f"{base}/")) else base + path
-        return (found or "/").encode("ascii", "ignore") + (b"?" + query if query else b"")
+        return (found or "/").encode("ascii") + (b"?" + query if query else b"")
 
 
 class RecordedRoute(NamedTuple):
@@ -142,6 +142,8 @@ def passed_on(
     given = [(name.lower(), value) for name, value in headers]
     named = {word.strip().lower() for name, value in given if name == b"connection" for word in value.split(b",")}
     left_out = _HOP_BY_HOP | named | without
+    if any(name == b"transfer-encoding" for name, _ in given):
+        left_out |= {b"content-length"}  # which does not count beside it (RFC 9112, 6.3)
     passed = [(name, value) for name, value in given if name not in left_out and not name.startswith(_OWN)]
     if keys is not None:
         passed = [(name, value) for name, value in passed if not keys.are_in_header(name, value)]
