@@ -5,92 +5,33 @@ Source: OpenAI's API reference, "Responses", create a model response.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import re
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.item_ids import derived_id, own_id, response_id
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import body_object as parsed
-from threadkeep.domain.objects import event_text
-from threadkeep.domain.redaction import redact
-from threadkeep.domain.rendering import Loss, Rendered, Repair
 from threadkeep.domain.session import Session
-from threadkeep.errors import LossError, NotFound
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.growing import GrowingEvents
+from threadkeep.http.openai.asking import Run, Wanted, answer_events, drained, loss_headers, refused
 from threadkeep.http.openai.items import given_items
-from threadkeep.http.openai.responses import find, replay, stored_object
+from threadkeep.http.openai.responses import find, replay
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import body_object, idempotency_key, required
+from threadkeep.http.requests import body_object, idempotency_key
 from threadkeep.http.service import Call, Service, open_conversation
-from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, conversation_on, recorder_on
+from threadkeep.http.upstreams import UpstreamError, upstream_for
+from threadkeep.store.aio import AsyncConversation, conversation_on
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
-from threadkeep.store.streaming.background import BackgroundFeed
-from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.web.names import own_key
 
-logger = logging.getLogger(__name__)
-
-LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream could not be told
-STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
-_MAX_LOSSES: Final = 20  # that the header names
 # keys of requests that are about the server, and never reach an upstream
 _OWN: Final = frozenset(
     {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "include", "input"}
 )
-# keys of requests that the answer repeats
-_ECHOED: Final = (
-    "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
-    "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
-    "truncation", "user",
-)  # fmt: skip
-_PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
-_BAD_GATEWAY: Final = 502
-_ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-
-
-class Wanted(NamedTuple):
-    """What a request asks for, apart from the model's settings."""
-
-    model: str
-    conversation_id: str | None
-    previous_response_id: str | None
-    is_stream: bool
-    is_background: bool
-    echoed: JsonObject
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Wanted:
-        """Read a request's body."""
-        model, conversation = required(body, "model"), body.get("conversation")
-        conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
-        previous = body.get("previous_response_id")
-        for name, value in {"model": model, "conversation": conversation, "previous_response_id": previous}.items():
-            if value is not None and not isinstance(value, str):
-                raise Problem(400, f"{name} must be a text.", param=name, code="invalid_type")
-        if conversation is not None and previous is not None:
-            problem = "conversation and previous_response_id exclude each other."
-            raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
-        if body.get("store") is False:
-            problem = "store must not be false: this server answers from what it stores, and stores what it answers."
-            raise Problem(400, problem, param="store", code="unsupported_value")
-        echoed = {key: body[key] for key in _ECHOED if body.get(key) is not None}
-        return cls(model, conversation, previous, bool(body.get("stream")), bool(body.get("background")), echoed)
 
 
 async def create(call: Call) -> Response:
@@ -203,161 +144,6 @@ async def _after(call: Call, previous: str, key: str | None) -> AsyncConversatio
     return await found.conversation.fork(at=end, idempotency_key=None if key is None else f"{key}:fork")
 
 
-def loss_headers(rendered: Rendered) -> dict[str, str]:
-    """Return the header that names what the upstream could not be told."""
-    reports: list[Loss | Repair] = [*rendered.losses]
-    if not reports:
-        return {}
-    named = [f"{report.code}={report.path}" for report in reports[:_MAX_LOSSES]]
-    text = ", ".join(named).encode("ascii", "backslashreplace").decode()
-    return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
-
-
-# What is answered
-
-
-@dataclass(slots=True)
-class Run:
-    """One answer: who asked, whom, and where.
-
-    Attributes:
-        call, upstream, wanted: who asked, whom, and what for.
-        face: the conversation, or for a new one the store.
-        say: says what comes with the request, in the blocking one behind `face`, and returns the conversation.
-        conversation, rendered: the conversation, and the request that its history makes, once the answer has begun.
-    """
-
-    call: Call
-    upstream: Upstream
-    wanted: Wanted
-    face: AsyncStore | AsyncConversation
-    say: Callable[[Any], Conversation]
-    conversation: AsyncConversation = field(init=False)
-    rendered: Rendered = field(init=False)
-
-    def recorder(self, number: int) -> AsyncRecorder:
-        """Return a recorder of an attempt; entering the first one says what comes with the request, and renders."""
-        key = idempotency_key(self.call.request)
-        options: Any = {
-            "provider": self.upstream.name, "idempotency_key": None if key is None else f"{key}:response:{number}",
-        }  # fmt: skip
-        if number:
-            return self.conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
-
-        def begin(face: Any) -> Recorder:
-            conversation = self.say(face)
-            self.conversation = conversation_on(self.call.store, conversation)
-            self.rendered = self._rendered(conversation)
-            return conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
-
-        return recorder_on(self.face, begin)
-
-    def _rendered(self, conversation: Conversation) -> Rendered:
-        """The request that the history makes; Problem for losses, where none is allowed."""
-        is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
-        try:
-            return conversation.render(self.upstream.format, strict=is_strict)
-        except LossError as error:
-            first = next(iter([*error.losses, *error.repairs]), None)
-            raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
-
-    def beginning(self, recorder: AsyncRecorder) -> JsonObject:
-        """The response before any output."""
-        number = recorder.number or 0
-        found: JsonObject = {
-            "id": response_id(self.conversation.id, number),
-            "object": "response",
-            "created_at": int(time.time()),
-            "model": self.wanted.model,
-            "status": "in_progress",
-            "output": [],
-            "usage": None,
-            "error": None,
-            "incomplete_details": None,
-            "conversation": {"id": self.conversation.id},
-        }
-        return {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []} | self.wanted.echoed | found
-
-    async def ending(self, beginning: JsonObject) -> JsonObject:
-        """The response as it was stored."""
-        found = await stored_object(self.call, await find(self.call, beginning["id"]))
-        return found | self.wanted.echoed | {key: beginning[key] for key in ("id", "created_at", "model")}
-
-    def output(self, recorder: AsyncRecorder) -> list[JsonObject]:
-        """The items as far as they have come, with the ids that they will have."""
-        found = []
-        for index, item in enumerate(recorder.partial.output):
-            given = item.to_object()
-            id_ = own_id(given) or derived_id(item.type, self.conversation.id, self.rendered.head + 1 + index)
-            found.append(canonical_item(entry_of(given, position=-1), id_))
-        return found
-
-
-async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
-    """The events of an answer; the first one comes when the upstream has begun to answer."""
-    async with AsyncExitStack() as stack:
-        recorder = await _recorder(run, stack)
-        beginning = run.beginning(recorder)
-        growing, stored = GrowingEvents(run.upstream.format, beginning), BackgroundFeed(recorder)
-        try:
-            async with aclosing(stored.each(_asked(run, recorder))) as answer:
-                async for event in answer:
-                    for made in growing.take(event, lambda: run.output(recorder)):
-                        yield made
-        except UpstreamError as error:
-            if not growing.has_begun:
-                raise
-            logger.warning("An upstream broke off: %s", error.message)
-        except (asyncio.CancelledError, GeneratorExit) as interruption:
-            if not run.call.service.is_closing:
-                raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
-            if isinstance(interruption, GeneratorExit):
-                return  # nobody reads the last event
-            asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
-    for made in growing.end(await run.ending(beginning)):
-        yield made
-
-
-async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
-    """A recorder that has begun; with a key, of the first attempt that was not refused."""
-    for attempt in count():
-        recorder = run.recorder(attempt)
-        await stack.enter_async_context(recorder)
-        if not recorder.replayed or await _is_answered(run, recorder.number or 0):
-            break
-    return recorder
-
-
-async def _is_answered(run: Run, number: int) -> bool:
-    """Whether what was stored under a key is an answer, and no refusal; Problem if it was deleted since."""
-    try:
-        stored = await run.conversation.get_response(number)
-    except NotFound as error:
-        raise Problem(404, "The response with this Idempotency-Key was deleted.", code="not_found") from error
-    return stored.status == "completed" or bool(await run.conversation.output_items(number))
-
-
-async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
-    """The upstream's events as objects; none for what was answered before, under the same key."""
-    if recorder.replayed:
-        return
-    model = run.upstream.model or run.wanted.model
-    async for event in run.upstream.ask(run.rendered.payload, model):
-        text = event_text(event)
-        if text != b"":
-            yield parsed(text)
-
-
-def refused(error: UpstreamError) -> Problem:
-    """Return what a request is told whose upstream refused, or did not answer."""
-    status = error.status if error.status in _PASSED_ON or error.status >= 500 else _BAD_GATEWAY  # noqa: PLR2004
-    given = error.body.get("error") if isinstance(error.body, dict) else None
-    said = given.get("message") if isinstance(given, dict) else None
-    is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
-    message = f"{error.message} {redact(said)}" if is_told else error.message
-    return Problem(status, message, code="upstream_error", type="upstream_error")
-
-
 async def _chained(
     first: JsonObject, events: AsyncGenerator[JsonObject], service: Service
 ) -> AsyncGenerator[JsonObject]:
@@ -366,12 +152,3 @@ async def _chained(
             yield first
             async for event in rest:
                 yield event
-
-
-async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
-    """The last of the events."""
-    last: JsonObject = {}
-    async with aclosing(events) as all_of_them:
-        async for event in all_of_them:
-            last = event
-    return last

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.creation import Run, Wanted, answer_events, loss_headers, refused
+from threadkeep.http.openai.asking import Run, Wanted, answer_events, loss_headers, refused
 from threadkeep.http.openai.responses import Found, find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.rest.models import Asking
