@@ -245,6 +245,7 @@ def test_the_header_of_losses_is_one_line(served: Any, one: Scripted) -> None:
         ({"input": "Hi"}, 400, "model"),
         ({"model": "unknown", "input": "Hi"}, 404, "model"),
         ({"model": 7, "input": "Hi"}, 400, "model"),
+        ({"model": None, "input": "Hi"}, 400, "model"),
         ({"model": "chat_completion", "input": 7}, 400, "input"),
         ({"model": "chat_completion", "input": [7]}, 400, "input[0]"),
         ({"model": "chat_completion", "input": "Hi", "store": False}, 400, "store"),

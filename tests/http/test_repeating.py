@@ -128,3 +128,31 @@ def test_the_events_of_a_response_end_when_it_is_deleted(served: Any) -> None:
     served.call(served.store.delete_response, "resp_0")
     for query in ({}, {"stream": True}, {"stream": True, "starting_after": 1}):
         assert http.get("/responses/resp_0", params=query).status_code == 404
+
+
+@pytest.mark.parametrize("key", ["", " "], ids=repr)
+@pytest.mark.parametrize(
+    ("face", "path"),
+    [
+        ("openai", "/responses"), ("openai", "/conversations"), ("openai", "/conversations/{}/items"),
+        ("rest", "/conversations"), ("rest", "/conversations/{}/messages"),
+    ],
+)  # fmt: skip
+def test_an_empty_key_is_refused(served: Any, face: str, path: str, key: str) -> None:
+    """It would be one key for all requests of all users."""
+
+    async def run() -> tuple[httpx2.Response, int]:
+        slow, conversation = Slow(), await served.store.for_user("ann").create_conversation(model="m")
+        slow.release.set()
+        bodies: dict[str, dict[str, Any]] = {
+            "/responses": {"model": "m", "input": "Hi"},
+            "/conversations/{}/items": {"items": []},
+            "/conversations/{}/messages": {"content": "Hi"},
+        }
+        headers = {"Idempotency-Key": key}
+        answer = await call(faces(served, slow)[face], path.format(conversation.id), bodies.get(path, {}), **headers)
+        return answer, slow.bills
+
+    answer, bills = served.runner.run(run())
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"], bills) == (400, "invalid_value", "Idempotency-Key", 0)

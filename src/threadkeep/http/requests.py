@@ -89,8 +89,11 @@ def flag(request: Request, name: str) -> bool:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the `Idempotency-Key` of a request."""
-    return request.headers.get("idempotency-key")
+    """Return the `Idempotency-Key` of a request; Problem for an empty one, which all requests would share."""
+    key = request.headers.get("idempotency-key")
+    if key is not None and not key.strip():
+        raise Problem(400, "Idempotency-Key must not be empty.", param="Idempotency-Key", code="invalid_value")
+    return key
 
 
 def expected_head(request: Request) -> int | None:

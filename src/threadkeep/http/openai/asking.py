@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
         conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
         previous = body.get("previous_response_id")
         for name, value in {"model": model, "conversation": conversation, "previous_response_id": previous}.items():
-            if value is not None and not isinstance(value, str):
+            if not isinstance(value, str) and (value is not None or name == "model"):
                 raise Problem(400, f"{name} must be a text.", param=name, code="invalid_type")
         if conversation is not None and previous is not None:
             problem = "conversation and previous_response_id exclude each other."
