@@ -205,7 +205,7 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
     store = served.store.for_user("ann")
     conversation = served.call(
         store.create_conversation, model="m", title=SECRET, instructions=SECRET, labels={"a": SECRET},
-        properties={"a": SECRET}, input=SECRET,
+        properties={"a": SECRET}, external_id=SECRET, input=SECRET,
     )  # fmt: skip
     body = {"id": "resp_of_ann", "object": "response", "model": "m", "status": "completed", "output": [
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": SECRET}]},
@@ -239,3 +239,23 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
         assert answer.status_code == status, (path, answer.text)
         assert SECRET not in answer.text, path
     assert stored.status == "completed"
+
+
+def test_who_may_only_write_is_not_told_what_others_have_set_since(served: Any) -> None:
+    """A repeated request to create a conversation finds it as it is now."""
+    owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
+    rest = httpx2.Client(
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
+        base_url="http://localhost/api",
+    )
+    for number, http in enumerate((rest, served.http(auth=lambda _: owner))):
+        headers = {"Idempotency-Key": f"k{number}"}
+        made = http.post("/conversations", json={}, headers=headers).json()["id"]
+        conversation = served.call(served.store.get_conversation, made)
+        served.call(
+            conversation.update, title=SECRET, instructions=SECRET, labels={"a": SECRET}, properties={"a": SECRET},
+            external_id=f"{SECRET} {number}",
+        )  # fmt: skip
+        again = http.post("/conversations", json={}, headers=headers)
+        assert again.json()["id"] == made
+        assert SECRET not in again.text

@@ -20,8 +20,9 @@ from threadkeep.store.aio import AsyncConversation
 from threadkeep.web.names import own_key
 
 
-def _answer(conversation: AsyncConversation) -> JsonAnswer:
-    return JsonAnswer(conversation_object(conversation), headers={"ETag": f'"{conversation.head}"'})
+def _answer(conversation: AsyncConversation, *, is_whole: bool = True) -> JsonAnswer:
+    found = conversation_object(conversation, is_whole=is_whole)
+    return JsonAnswer(found, headers={"ETag": f'"{conversation.head}"'})
 
 
 def _metadata(value: Any) -> dict[str, str]:
@@ -40,7 +41,7 @@ async def create(call: Call) -> Response:
     conversation = await call.store.create_conversation(
         input=items, properties=_metadata(body.get("metadata")), idempotency_key=key
     )
-    return _answer(conversation)
+    return _answer(conversation, is_whole=call.may_read)
 
 
 async def retrieve(call: Call) -> Response:

@@ -25,7 +25,7 @@ def conversation_object(conversation: AsyncConversation | ConversationSummary, *
 
     What users wrote is left out unless it `is_whole`.
     """
-    hidden: JsonObject = {} if is_whole else {"metadata": {}, "title": None, "labels": {}}
+    hidden: JsonObject = {} if is_whole else {"metadata": {}, "title": None, "labels": {}, "external_id": None}
     return {
         "id": conversation.id,
         "object": "conversation",

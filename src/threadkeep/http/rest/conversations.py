@@ -27,7 +27,7 @@ async def create(call: Call) -> Response:
         given["external_id"] = await _free_name(call, given["external_id"])
     key = own_key(idempotency_key(call.request), call.user_id)
     made = await call.store.create_conversation(properties=properties, idempotency_key=key, **given)
-    return JsonAnswer(conversation_view(made), 201)
+    return JsonAnswer(conversation_view(made, is_whole=call.may_read), 201)
 
 
 async def _free_name(call: Call, name: str, own: AsyncConversation | None = None) -> str:
