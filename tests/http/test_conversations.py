@@ -9,6 +9,8 @@ import openai
 import pytest
 
 from tests.http.conftest import Bridge
+from tests.http.scripts import Scripted
+from threadkeep import AsyncStore
 from threadkeep.http import rest_app
 
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
@@ -99,6 +101,32 @@ def test_references_stand_for_items_of_the_same_owner(client: Any, served: Any) 
         stranger.conversations.create(items=[{"type": "item_reference", "id": "msg_hello"}])
     assert stranger.get("/conversations", cast_to=object)["data"] == []
     assert made.id != other.id
+
+
+@pytest.mark.parametrize("place", ["/conversations", "/conversations/{}/items", "/responses"])
+def test_an_item_that_is_referred_to_counts_each_time_and_is_loaded_once(
+    served: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, load = [], AsyncStore.get_item
+
+    async def noting(store: AsyncStore, id: str) -> Any:
+        loaded.append(id)
+        return await load(store, id)
+
+    monkeypatch.setattr(AsyncStore, "get_item", noting)
+    upstream = Scripted("chat_completion")
+    http = served.http(max_body_bytes=5_000, upstreams={"m": upstream.upstream})
+    items = [{**HELLO, "id": "msg_long", "content": "x" * 1_000}, {**HELLO, "id": "msg_short"}]
+    path = place.format(http.post("/conversations", json={"items": items}).json()["id"])
+    for count, status in ((4, 200), (5, 413)):
+        loaded.clear()
+        upstream.will_say("Yes.")
+        references = [*({"type": "item_reference", "id": "msg_long"} for _ in range(count)), {"id": "msg_short"}]
+        answer = http.post(path, json={"model": "m", "input": references} if "resp" in path else {"items": references})
+        assert answer.status_code == status, answer.text
+        assert loaded == ["msg_long", "msg_short"][: 2 if status == 200 else 1]
+    error = answer.json()["error"]
+    assert (error["code"], error["param"]) == ("request_too_large", "input[4]" if "resp" in path else "items[4]")
 
 
 def test_a_repeated_request_writes_nothing(client: Any) -> None:

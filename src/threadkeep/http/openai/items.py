@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.objects import conversation_object, item_object, list_object
 from threadkeep.http.problems import Problem
@@ -64,23 +64,45 @@ def masked(call: Call) -> frozenset[str]:
 
 
 async def given_items(call: Call, items: Any, name: str = "items", most: int | None = None) -> list[JsonObject]:
-    """Return the items of a list, with what references in it stand for; `most` is how many are accepted."""
+    """Return the items of a list, with what references in it stand for; `most` is how many are accepted.
+
+    What references stand for is limited, all together, as the body of a request is.
+    """
     if not isinstance(items, list):
         raise Problem(400, f"{name} must be a list.", param=name, code="invalid_type")
     if most is not None and len(items) > most:
         problem = f"{name} has {len(items)} items; at most {most} are accepted in one request."
         raise Problem(400, problem, param=name, code="array_above_max_length")
-    return [await _given(call, item, f"{name}[{index}]") for index, item in enumerate(items)]
+    left, found = call.service.max_body_bytes, []
+    known: dict[str, tuple[JsonObject, int]] = {}  # id -> item, and the size of its JSON text
+    for index, item in enumerate(items):
+        param = f"{name}[{index}]"
+        reference = _reference(call, item, param)
+        if reference is None:
+            found.append(item)
+            continue
+        if reference not in known:
+            stored = await call.store.get_item(reference)
+            given = {**stored.given(), "id": stored.id}
+            known[reference] = given, len(dumps(given))
+        given, size = known[reference]
+        left -= size
+        if left < 0:
+            problem = f"The items that {name} refers to are too large together."
+            raise Problem(413, problem, param=param, code="request_too_large")
+        found.append(given)
+    return found
 
 
-async def _given(call: Call, item: Any, param: str) -> JsonObject:
+def _reference(call: Call, item: Any, param: str) -> str | None:
+    """The id of the item that is meant; None for an item that is given itself."""
     if not isinstance(item, dict):
         raise Problem(400, f"{param} must be an object.", param=param, code="invalid_type")
     if item.get("type") != "item_reference" and set(item) != {"id"}:
-        return item
-    if not isinstance(item.get("id"), str):
+        return None
+    id_ = item.get("id")
+    if not isinstance(id_, str):
         raise Problem(400, f"{param}.id must be the id of an item.", param=f"{param}.id", code="invalid_type")
     if not call.may_read:
         raise Problem(403, f"{param}: the key does not allow to read items.", param=param, code="missing_scope")
-    found = await call.store.get_item(item["id"])
-    return {**found.given(), "id": found.id}
+    return id_
