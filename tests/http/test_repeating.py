@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.http.scripts import script
-from threadkeep.http import Upstream, app, rest_app
+from tests.http.scripts import FORMATS, Scripted, script
+from threadkeep.http import Upstream, UpstreamError, app, rest_app
 
 KEY = {"Idempotency-Key": "one"}
 FORMAT: Any = "chat_completion"
@@ -39,7 +39,7 @@ async def call(application: Any, path: str, body: Any, **headers: str) -> httpx2
         return await http.post(path, json=body, headers={"Authorization": "Bearer ann", **KEY, **headers})
 
 
-def faces(served: Any, slow: Slow) -> dict[str, Any]:
+def faces(served: Any, slow: Slow | Scripted) -> dict[str, Any]:
     options: Any = {"auth": served.authenticate, "prefix": "", "upstreams": {"m": slow.upstream}}
     return {"openai": app(served._store, **options), "rest": rest_app(served._store, **options)}
 
@@ -156,3 +156,98 @@ def test_an_empty_key_is_refused(served: Any, face: str, path: str, key: str) ->
     answer, bills = served.runner.run(run())
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"], bills) == (400, "invalid_value", "Idempotency-Key", 0)
+
+
+# What is an answer, and what is a refusal
+
+
+def ended(format_: str) -> list[Any]:
+    """The events of an answer that ended at its limit before anything was said: all tokens went to reasoning."""
+    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m"}
+    message = {"id": "msg_01", "type": "message", "role": "assistant", "model": "m", "content": []}
+    response = {"id": "resp_of_provider", "object": "response", "model": "m", "output": []}
+    limit = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    found: dict[str, list[Any]] = {
+        "chat_completion": [
+            {**chunk, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]},
+            {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]},
+        ],
+        "open_responses": [
+            {"type": "response.created", "response": {**response, "status": "in_progress"}},
+            {"type": "response.incomplete", "response": {**response, **limit}},
+        ],
+        "messages": [
+            {"type": "message_start", "message": {**message, "usage": {"input_tokens": 3, "output_tokens": 1}}},
+            {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 500}},
+            {"type": "message_stop"},
+        ],
+        "gemini": [{"responseId": "abc", "candidates": [{"index": 0, "finishReason": "MAX_TOKENS"}]}],
+        "converse": [
+            {"messageStart": {"role": "assistant"}},
+            {"messageStop": {"stopReason": "max_tokens"}},
+        ],
+    }
+    return found[format_]
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_an_answer_that_ended_before_any_output_is_not_asked_for_again(served: Any, format_: Any, face: str) -> None:
+    found, bills = twice(served, face, format_, ended(format_))
+    assert [one["status"] for one in found] == ["incomplete"] * 2
+    assert (found[0]["id"], found[0]["output"], bills) == (found[1]["id"], [], 1)
+
+
+@pytest.mark.parametrize("said", ["", "Half an "], ids=["nothing", "a part"])
+def test_an_answer_that_was_cut_off_is_not_asked_for_again(served: Any, said: str) -> None:
+    """A provider may bill it, even if nothing came."""
+
+    async def run() -> tuple[Any, int]:
+        slow, body = Slow([said]), {"model": "m", "input": "How often?"}
+        application = faces(served, slow)["openai"]
+        first = asyncio.ensure_future(call(application, "/responses", body))
+        await slow.begun.wait()
+        first.cancel()
+        await asyncio.wait([first])
+        slow.release.set()
+        return (await call(application, "/responses", body)).json(), slow.bills
+
+    found, bills = served.runner.run(run())
+    assert (found["status"], len(found["output"]), bills) == ("cancelled", len(said) > 0, 1)
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"error": {"message": "Overloaded", "code": 529}}],
+        [],
+        [*script(FORMAT, [])[:1], UpstreamError(502, None, "It is gone.")],
+        [UpstreamError(429, None, "Not now.")],
+    ],
+    ids=["failed", "nothing", "gone", "refused"],
+)
+def test_what_failed_before_any_output_is_asked_for_again(served: Any, events: list[Any], face: str) -> None:
+    found, bills = twice(served, face, FORMAT, events)
+    assert (found[1]["status"], bills) == ("completed", 2)
+
+
+def twice(served: Any, face: str, format_: Any, events: list[Any]) -> tuple[list[Any], int]:
+    """The answers to a request and its repetition, and how often the model was asked."""
+    upstream = Scripted(format_)
+    upstream.scripts = [events]
+    upstream.will_say("Now.")
+
+    async def run() -> list[Any]:
+        application = faces(served, upstream)[face]
+        path, body = "/responses", {"model": "m", "input": "How often?"}
+        if face == "rest":
+            conversation = await served.store.for_user("ann").create_conversation(model="m")
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "How often?"}
+        found: list[Any] = []
+        for _ in range(2):
+            answer = (await call(application, path, body)).json()
+            found.append(answer.get("response") if face == "rest" else answer)
+        return found
+
+    return served.runner.run(run()), len(upstream.payloads)

@@ -18,9 +18,11 @@ from threadkeep.domain.objects import body_object as parsed
 from threadkeep.domain.objects import event_text
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import Loss, Rendered, Repair
+from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.errors import LossError, NotFound
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
+from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.http.openai.growing import GrowingEvents
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
@@ -191,22 +193,27 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
 
 
 async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
-    """A recorder that has begun; with a key, of the first attempt that was not refused."""
+    """A recorder that has begun; with a key, of the first attempt that is an answer."""
     for attempt in count():
         recorder = run.recorder(attempt)
         await stack.enter_async_context(recorder)
-        if not recorder.replayed or await _is_answered(run, recorder.number or 0):
+        stored = recorder.response
+        if stored is None or not stored.replayed or await _is_answer(run, recorder.number or 0, stored):
             break
     return recorder
 
 
-async def _is_answered(run: Run, number: int) -> bool:
-    """Whether what was stored under a key is an answer, and no refusal; Problem if it was deleted since."""
+async def _is_answer(run: Run, number: int, stored: StoredAnswer) -> bool:
+    """Whether what was stored under a key is an answer, so that nobody is asked again; Problem if it was deleted since.
+
+    What failed or broke off before any output is none. All else is, without output, too: it may be on a bill.
+    """
     try:
-        stored = await run.conversation.get_response(number)
+        await run.conversation.get_response(number)
     except NotFound as error:
         raise Problem(404, "The response with this Idempotency-Key was deleted.", code="not_found") from error
-    return stored.status == "completed" or bool(await run.conversation.output_items(number))
+    has_failed = stored.status == "failed" or stored.incomplete_details == BROKEN_OFF
+    return not has_failed or bool(await run.conversation.output_items(number))
 
 
 async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
