@@ -135,6 +135,24 @@ def test_going_on_after_an_earlier_response_makes_a_branch(served: Any, one: Scr
     assert [item.content[0].text for item in asked_for] == ["first?", "After first.", "other?"]
 
 
+@pytest.mark.parametrize("content", ["Two?", [{"role": "user", "content": "Two?"}]], ids=["text", "items"])
+def test_a_repeated_request_after_an_earlier_response_makes_no_branch(served: Any, one: Scripted, content: Any) -> None:
+    client = in_front_of(served, one)
+    for text in ("One.", "Two.", "Other."):
+        one.will_say(text)
+    first: Any = client.responses.create(model=one.format, input="One?")
+    for key, branches in (("a", 1), ("b", 2)):
+        asked: Any = {
+            "model": one.format, "input": content, "previous_response_id": first.id,
+            "extra_headers": {"Idempotency-Key": key},
+        }  # fmt: skip
+        found = [client.responses.create(**asked).id for _ in range(2)]
+        assert found[0] == found[1]
+        conversation = served.call(served.store.get_conversation, first.conversation.id)
+        assert [one.number for one in served.call(conversation.branches)] == list(range(branches))
+    assert len(one.payloads) == 3
+
+
 def test_a_repeated_request_asks_nobody_again(served: Any, scripted: Scripted) -> None:
     client = in_front_of(served, scripted)
     scripted.will_say("Once.")
@@ -206,6 +224,28 @@ def test_a_retry_after_a_refusal_stores_its_input_once(
     assert len(served.http().get("/conversations").json()["data"]) == 1
     [row] = served.call(served.store.usage, by=("provider",))
     assert row.attempts == 2
+
+
+@pytest.mark.parametrize("content", ["When?", [{"role": "user", "content": "When?"}]], ids=["text", "items"])
+def test_a_retry_goes_on_where_its_input_is_whichever_branch_is_active(
+    served: Any, one: Scripted, content: Any
+) -> None:
+    one.scripts = [[UpstreamError(429, None, "Not now.")]]
+    one.will_say("Now.")
+    client = in_front_of(served, one)
+    conversation = served.call(served.store.for_user("ann").create_conversation, input="Hi")
+    asked: dict[str, Any] = {
+        "model": one.format, "input": content, "conversation": conversation.id,
+        "extra_headers": {"Idempotency-Key": "one"},
+    }  # fmt: skip
+    with pytest.raises(openai.RateLimitError):
+        client.responses.create(**asked)
+    served.call(conversation.edit, 0, "Hello")
+    found = client.responses.create(**asked)
+    assert client.responses.create(**asked).id == found.id
+    sent = [part["text"] for message in one.payloads[-1]["messages"] for part in message["content"]]
+    assert (sent, len(one.payloads)) == (["Hi", "When?"], 2)
+    assert texts_of(client, conversation.id) == ["Hello"]
 
 
 def test_an_upstream_that_breaks_off(served: Any, one: Scripted) -> None:

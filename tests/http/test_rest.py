@@ -166,6 +166,59 @@ def test_a_repeated_edit_returns_its_own_message(api: httpx2.Client, chat: str, 
     assert refusal(edit())[0] == 404
 
 
+PARTS = [{"type": "input_text", "text": "Look."}, {"type": "input_text", "text": "Where?"}]
+SMALL = {"type": "input_image", "image_url": "data:image/gif;base64,R0lGODlhAAAAAAAAAAAA"}
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("content", ["Where?", [*PARTS, SMALL]], ids=["text", "media"])
+def test_a_repeated_message_is_on_its_branch_whichever_is_active(
+    api: httpx2.Client, chat: str, content: Any, *, is_answered: bool
+) -> None:
+    first_item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+
+    def say() -> Any:
+        body, headers = {"content": content, "answer": is_answered}, {"Idempotency-Key": "k1"}
+        answer = api.post(f"{chat}/messages", json=body, headers=headers)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    first = say()
+    post(api, f"{chat}/messages/{first_item}/edit", content="Another.", answer=False)
+    post(api, f"{chat}/messages", content="Private.", answer=False)
+    before = texts(api, chat)
+    again = say()
+    assert (again["branch"], again["message"]["id"]) == (0, first["message"]["id"])
+    assert again["message"]["item"] == first["message"]["item"]
+    assert (again["response"] or {}).get("id") == (first["response"] or {}).get("id")
+    assert texts(api, chat) == before
+
+
+def test_a_message_that_was_refused_is_answered_on_its_branch(served: Any) -> None:
+    asked: list[Any] = []
+
+    async def ask_later(payload: Any, model: str) -> Any:
+        asked.append([part["text"] for message in payload["messages"] for part in message["content"]])
+        if len(asked) == 1:
+            raise UpstreamError(503, None, "Later.")
+        async for event in ask(payload, model):
+            yield event
+
+    application = rest_app(
+        served._store, auth=served.authenticate, upstreams={"m": Upstream("any", "chat_completion", ask_later)}
+    )
+    transport = Bridge(served.runner, application)
+    api = httpx2.Client(transport=transport, base_url="http://localhost/api", headers={"Authorization": "Bearer ann"})
+    chat, once = f"/conversations/{post(api, '/conversations', model='m')['id']}", {"Idempotency-Key": "k1"}
+    base = post(api, f"{chat}/messages", content="Base.", answer=False)["message"]["id"]
+    assert api.post(f"{chat}/messages", json={"content": "When?"}, headers=once).status_code == 503
+    post(api, f"{chat}/messages/{base}/edit", content="Another.", answer=False)
+    turn = api.post(f"{chat}/messages", json={"content": "When?"}, headers=once).json()
+    assert (turn["branch"], asked[-1]) == (0, ["Base.", "When?"])
+    assert texts(api, chat, branch=0) == ["Base.", "When?", "".join(WORDS)]
+    assert texts(api, chat) == ["Another."]
+
+
 def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -> None:
     before = texts(api, chat)
     refused = api.post(f"{chat}/messages", json={"content": "More", "model": "busy"})

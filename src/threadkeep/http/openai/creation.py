@@ -15,6 +15,8 @@ from starlette.responses import Response
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
+from threadkeep.domain.stored import StoredItem
+from threadkeep.errors import HeadConflict
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.asking import Run, Wanted, answer_events, drained, loss_headers, refused
 from threadkeep.http.openai.items import given_items
@@ -26,6 +28,7 @@ from threadkeep.http.upstreams import UpstreamError, upstream_for
 from threadkeep.store.aio import AsyncConversation, conversation_on
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
+from threadkeep.store.positions import AppendOptions
 from threadkeep.web.names import own_key
 
 # keys of requests that are about the server, and never reach an upstream
@@ -79,6 +82,7 @@ class _Input:
         content: a text, or items.
         key: under which a repeated request finds what was stored, and stores nothing again.
         place: the conversation, on the branch that goes on; None for a new one.
+        end: the position after which it goes on; None for wherever it ends.
         stored: the conversation in which it was said.
         added: the positions of the input there.
     """
@@ -87,6 +91,7 @@ class _Input:
     content: Any
     key: str | None
     place: AsyncConversation | None
+    end: int | None
     user_id: str | None
     stored: Conversation | None = None
     added: list[int] = field(default_factory=list)
@@ -96,12 +101,14 @@ class _Input:
         """Read a request's body, and open the conversation that it goes on with."""
         session = get_format("open_responses").parse_request({**_settings(body), "input": []})
         given, key, place = body.get("input"), idempotency_key(call.request), None
+        end: int | None = None
         content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
         if wanted.conversation_id is not None:
             place = await open_conversation(call, wanted.conversation_id)
         elif wanted.previous_response_id is not None:
-            place = await _after(call, wanted.previous_response_id, key)
-        return cls(session, content, None if key is None else f"{key}:input", place, call.user_id)
+            found = await find(call, wanted.previous_response_id)
+            place, end = found.conversation, max(found.stored.to_position, found.stored.input_to)
+        return cls(session, content, None if key is None else f"{key}:input", place, end, call.user_id)
 
     def say(self, face: Any) -> Conversation:
         """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
@@ -114,12 +121,27 @@ class _Input:
             return self.stored
         conversation: Conversation = face
         self.stored = conversation
-        configure(conversation, self.session)
-        if isinstance(self.content, str):
-            self.added.append(conversation.user(self.content, idempotency_key=self.key).position)
-        elif self.content:
-            self.added += [item.position for item in conversation.add_items(self.content, idempotency_key=self.key)]
+        try:
+            said = self._append(conversation, self.end)
+        except HeadConflict:  # it has gone on since: on a branch of its own
+            key = None if self.key is None else f"{self.key}:fork"
+            conversation = self.stored = conversation.fork(at=self.end, idempotency_key=key)
+            said = self._append(conversation, None)
+        self.added += [item.position for item in said]
+        if said and said[0].branch != conversation.branch:  # where an earlier request with this key said it
+            conversation = self.stored = conversation.on_branch(said[0].branch)
+        configure(conversation, self.session)  # last: a conversation in use keeps its settings
         return conversation
+
+    def _append(self, conversation: Conversation, end: int | None) -> list[StoredItem]:
+        options: AppendOptions = {"idempotency_key": self.key, "expected_head": end}
+        if isinstance(self.content, str):
+            return [conversation.user(self.content, **options)]
+        if self.content:
+            return conversation.add_items(self.content, **options)
+        if end is not None and end != conversation.head:
+            raise HeadConflict(end, conversation.head)
+        return []
 
     async def take_back(self, call: Call) -> None:
         """Remove the input, to which there is no answer: clients repeat the request, as if nothing had been stored."""
@@ -133,15 +155,6 @@ class _Input:
 
 def _settings(body: Mapping[str, Any]) -> JsonObject:
     return {key: value for key, value in body.items() if key not in _OWN and value is not None}
-
-
-async def _after(call: Call, previous: str, key: str | None) -> AsyncConversation:
-    """The conversation after a response: on a branch of its own if it has gone on since."""
-    found = await find(call, previous)
-    end = max(found.stored.to_position, found.stored.input_to)
-    if found.conversation.head == end:
-        return found.conversation
-    return await found.conversation.fork(at=end, idempotency_key=None if key is None else f"{key}:fork")
 
 
 async def _chained(

@@ -67,6 +67,8 @@ async def create(call: Call) -> Response:
     item = await conversation.user(
         await with_media(call, body.content), idempotency_key=None if key is None else f"{key}:input", **options
     )  # fmt: skip
+    if item.branch != conversation.branch:  # where an earlier request with this key said it
+        conversation = await conversation.on_branch(item.branch)
     if has_media(body.content):
         item = await conversation.get_item(item.position, media="reference")
     if upstream is None:
