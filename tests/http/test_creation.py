@@ -248,6 +248,51 @@ def test_a_retry_goes_on_where_its_input_is_whichever_branch_is_active(
     assert texts_of(client, conversation.id) == ["Hello"]
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "one"}], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("content", ["When?", None], ids=["input", "no input"])
+def test_nothing_of_the_settings_of_a_refused_request_is_kept(
+    served: Any, one: Scripted, headers: dict[str, str], content: str | None
+) -> None:
+    conversation = served.call(
+        served.store.for_user("ann").create_conversation, model="good", instructions="Be brief.", input="Hi",
+        tools=[{**TOOL, "name": "listen"}],
+    )  # fmt: skip
+    before = served.call(conversation.clone_config)
+    one.scripts = [[UpstreamError(404, None, "No such model.")]]
+    one.will_say("Yes.")
+    client = in_front_of(served, one)
+    asked: Any = {
+        "model": one.format, "input": content, "conversation": conversation.id, "extra_headers": headers,
+        "instructions": "Be rude.", "temperature": 0.5, "tools": [TOOL],
+    }  # fmt: skip
+    with pytest.raises(openai.NotFoundError):
+        client.responses.create(**asked)
+    found = served.call(conversation.clone_config)
+    assert (found.settings, found.tools) == (before.settings, before.tools)
+    client.responses.create(**asked)
+    assert "Be rude." in str(one.payloads[-1])
+    assert served.call(conversation.clone_config).settings == {
+        "model": one.format, "instructions": "Be rude.", "temperature": 0.5,
+    }  # fmt: skip
+
+
+def test_settings_that_another_request_has_set_meanwhile_stay(served: Any, one: Scripted) -> None:
+    conversation = served.call(served.store.for_user("ann").create_conversation, model="good", instructions="Be brief.")
+
+    async def refuse_later(_payload: Any, _model: str) -> Any:
+        await conversation.update(instructions="Be kind.", top_p=0.5)
+        await conversation.register_tools([{**TOOL, "name": "listen"}])
+        raise UpstreamError(404, None, "No such model.")
+        yield
+
+    http = served.http(upstreams={"bad": Upstream("any", "chat_completion", refuse_later)})
+    body = {"model": "bad", "input": "Hi", "conversation": conversation.id, "instructions": "Be rude.", "tools": [TOOL]}
+    assert http.post("/responses", json=body).status_code == 404
+    found = served.call(conversation.clone_config)
+    assert found.settings == {"model": "good", "instructions": "Be kind.", "top_p": 0.5}
+    assert [tool["name"] for tool in found.tools] == ["look", "listen"]
+
+
 def test_an_upstream_that_breaks_off(served: Any, one: Scripted) -> None:
     one.will_say("Half an ", "answer")
     one.scripts[0][2:] = [UpstreamError(502, None, "It is gone.")]

@@ -33,10 +33,12 @@ class Slow:
             yield event
 
 
-async def call(application: Any, path: str, body: Any, **headers: str) -> httpx2.Response:
+async def call(application: Any, path: str, body: Any, **headers: str | None) -> httpx2.Response:
+    given = {"Authorization": "Bearer ann", **KEY, **headers}
     transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        return await http.post(path, json=body, headers={"Authorization": "Bearer ann", **KEY, **headers})
+        sent = {name: value for name, value in given.items() if value is not None}
+        return await http.post(path, json=body, headers=sent)
 
 
 def faces(served: Any, slow: Slow | Scripted) -> dict[str, Any]:
@@ -81,19 +83,22 @@ def test_a_request_that_is_repeated_while_it_goes_on_is_not_answered_twice(
 
 
 def test_another_request_meanwhile_finds_the_conversation_locked(served: Any) -> None:
-    async def run() -> httpx2.Response:
-        slow, conversation = Slow(), await served.store.for_user("ann").create_conversation()
+    async def run(content: Any) -> tuple[httpx2.Response, Any]:
+        slow, conversation = Slow(), await served.store.for_user("ann").create_conversation(input="Hello")
         application = faces(served, slow)["openai"]
-        body = {"model": "m", "input": "How often?", "conversation": conversation.id}
+        body = {"model": "m", "input": content, "conversation": conversation.id, "instructions": "Be brief."}
         first = asyncio.ensure_future(call(application, "/responses", body))
         await slow.begun.wait()
-        other = await call(application, "/responses", body, **{"Idempotency-Key": "two"})
+        changed = {**body, "instructions": "Be rude."}
+        other = await call(application, "/responses", changed, **{"Idempotency-Key": "two"})
         slow.release.set()
         await first
-        return other
+        return other, await conversation.clone_config()
 
-    other = served.runner.run(run())
-    assert (other.status_code, other.json()["error"]["code"]) == (400, "conversation_locked")
+    for content in ("How often?", None):
+        other, found = served.runner.run(run(content))
+        assert (other.status_code, other.json()["error"]["code"]) == (400, "conversation_locked")
+        assert found.instructions == "Be brief."
 
 
 @pytest.mark.parametrize("place", ["openai", "rest"])
@@ -230,6 +235,39 @@ def test_an_answer_that_was_cut_off_is_not_asked_for_again(served: Any, said: st
 def test_what_failed_before_any_output_is_asked_for_again(served: Any, events: list[Any], face: str) -> None:
     found, bills = twice(served, face, FORMAT, events)
     assert (found[1]["status"], bills) == ("completed", 2)
+
+
+@pytest.mark.parametrize("place", ["new", "conversation", "rest"])
+def test_what_was_asked_is_not_kept_where_a_request_ends_before_its_answer_begins(served: Any, place: str) -> None:
+    """As after `max_seconds`: the client has got nothing, and asks again."""
+    asked = asyncio.Event()
+
+    async def ask(_payload: Any, _model: str) -> AsyncGenerator[Any]:
+        if not asked.is_set():
+            asked.set()
+            await asyncio.Event().wait()
+        for event in script(FORMAT, ["Now."]):
+            yield event
+
+    async def run() -> list[list[str]]:
+        store = served.store.for_user("ann")
+        options: Any = {"auth": served.authenticate, "prefix": "", "upstreams": {"m": Upstream("late", FORMAT, ask)}}
+        application = rest_app(served._store, **options) if place == "rest" else app(served._store, **options)
+        path, body = "/responses", {"model": "m", "input": "When?"}
+        if place != "new":
+            conversation = await store.create_conversation(model="m")
+            body["conversation"] = conversation.id
+        if place == "rest":
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "When?"}
+        first = asyncio.ensure_future(call(application, path, body, **{"Idempotency-Key": None}))
+        await asked.wait()
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        assert (await call(application, path, body, **{"Idempotency-Key": None})).is_success
+        return [[one.item.text for one in await talk.items()] for talk in await store.list_conversations()]
+
+    assert served.runner.run(run()) == [["When?", "Now."]]
 
 
 def twice(served: Any, face: str, format_: Any, events: list[Any]) -> tuple[list[Any], int]:

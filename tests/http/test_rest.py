@@ -231,6 +231,43 @@ def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -
     assert texts(api, chat) == before
 
 
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k1"}], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("way", ["say", "edit", "regenerate"])
+def test_a_refused_model_is_not_that_of_the_conversation(
+    api: httpx2.Client, chat: str, way: str, headers: dict[str, str]
+) -> None:
+    item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+    path, body = {
+        "say": ("messages", {"content": "More"}),
+        "edit": (f"messages/{item}/edit", {"content": "More"}),
+        "regenerate": ("regenerate", {}),
+    }[way]
+    refused = api.post(f"{chat}/{path}", json={**body, "model": "busy"}, headers=headers)
+    assert refusal(refused) == (429, "upstream_error", None)
+    assert api.get(chat).json()["model"] == "m"
+
+
+def test_a_model_that_another_request_has_set_meanwhile_stays(served: Any) -> None:
+    conversation = served.call(served.store.for_user("ann").create_conversation, model="m")
+
+    async def refuse_later(_payload: Any, _model: str) -> Any:
+        await conversation.update(model="other", temperature=0.5)
+        raise UpstreamError(404, None, "No such model.")
+        yield
+
+    application = rest_app(
+        served._store, auth=served.authenticate, upstreams={"bad": Upstream("any", "chat_completion", refuse_later)}
+    )
+    api = httpx2.Client(
+        transport=Bridge(served.runner, application), base_url="http://localhost/api",
+        headers={"Authorization": "Bearer ann"},
+    )  # fmt: skip
+    answer = api.post(f"/conversations/{conversation.id}/messages", json={"content": "Hi", "model": "bad"})
+    assert answer.status_code == 404
+    found = served.call(served.store.get_conversation, conversation.id)
+    assert (found.model, found.temperature) == ("other", 0.5)
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

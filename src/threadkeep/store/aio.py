@@ -27,9 +27,11 @@ from threadkeep.db import schema
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
+from threadkeep.store import updates
 from threadkeep.store.api_keys import ApiKeys
 from threadkeep.store.batches import Progress
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
@@ -363,6 +365,11 @@ async def check_ready(store: AsyncStore) -> None:
 async def partial_response(conversation: AsyncConversation, number: int) -> Response | None:
     """Return what is stored of a response in progress; None if it has ended, or there is none with that number."""
     return await conversation._call(read_partial, conversation._handle, number)
+
+
+async def put_back(conversation: AsyncConversation, before: Session, given: Session) -> None:
+    """Give a conversation the options and tools that it had before, where it still has those it was given since."""
+    await conversation._call(updates.put_back, conversation._handle, before, given)
 
 
 class AsyncConversation(ConversationAttributes):

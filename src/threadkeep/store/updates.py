@@ -16,6 +16,7 @@ from threadkeep.db.queries.conversations import CONVERSATION_READER, conversatio
 from threadkeep.db.tables import conversation_labels
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
+from threadkeep.domain.session import Session
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.store.changes.rows import record_change
 from threadkeep.store.config_cache import ToolTexts, settings_text, store_settings, store_tools
@@ -123,6 +124,23 @@ def set_active_branch(handle: Handle, number: int, key: str | None) -> None:
         check=lambda connection: get_lineage(connection, ref.on(number), get_row(connection, ref)),
     )
     _change(handle, "set_active_branch", key, number, change)
+
+
+def put_back(handle: Handle, before: Session, given: Session) -> None:
+    """Give a conversation the options and tools that it had before, where it still has those it was given since."""
+    was, now = before.settings, given.settings
+    names = [name for name in was.keys() | now.keys() if was.get(name) != now.get(name)]
+    former, latter = before.tools, given.tools
+
+    def settings(current: JsonObject) -> JsonObject:
+        return settings_with(current, {name: was.get(name) for name in names if current.get(name) == now.get(name)})
+
+    def tools(current: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        return former if list(current) == latter else current
+
+    if names or former != latter:
+        change = Change(settings=settings if names else None, tools=tools if former != latter else None)
+        _change(handle, "put_back", None, None, change)
 
 
 # Writing

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from itertools import count
@@ -165,6 +165,22 @@ class Run:
             id_ = own_id(given) or derived_id(item.type, self.conversation.id, self.rendered.head + 1 + index)
             found.append(canonical_item(entry_of(given, position=-1), id_))
         return found
+
+
+async def begun(
+    run: Run, take_back: Callable[[], Coroutine[Any, Any, None]]
+) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
+    """The first event of an answer, and those after it; without an answer, what was said is taken back."""
+    events = answer_events(run)
+    try:
+        with run.call.service.waiting():
+            return await anext(events), events  # raises what went wrong before there was anything to send
+    except UpstreamError as error:
+        await take_back()
+        raise refused(error) from error
+    except (Exception, asyncio.CancelledError):  # also of a function that an application has as its upstream
+        await asyncio.shield(take_back())
+        raise
 
 
 async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:

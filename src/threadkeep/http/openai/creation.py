@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -18,14 +19,14 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import HeadConflict
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.asking import Run, Wanted, answer_events, drained, loss_headers, refused
+from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.responses import find, replay
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key
 from threadkeep.http.service import Call, Service, open_conversation
-from threadkeep.http.upstreams import UpstreamError, upstream_for
-from threadkeep.store.aio import AsyncConversation, conversation_on
+from threadkeep.http.upstreams import upstream_for
+from threadkeep.store.aio import AsyncConversation, conversation_on, put_back
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.positions import AppendOptions
@@ -47,16 +48,7 @@ async def create(call: Call) -> Response:
         raise Problem(404, problem, param="model", code="model_not_found")
     said = await _Input.of(call, body, wanted)
     run = Run(call, upstream, wanted, said.place or call.store, said.say)
-    try:
-        events = answer_events(run)
-        with call.service.waiting():
-            first = await anext(events)  # raises what went wrong before there was anything to send
-    except UpstreamError as error:
-        await said.take_back(call)
-        raise refused(error) from error
-    except Exception:  # also of a function that an application has as its upstream
-        await said.take_back(call)
-        raise
+    first, events = await begun(run, partial(said.take_back, call))
     headers = loss_headers(run.rendered)
     if wanted.is_background:
         call.service.in_background(drained(events))
@@ -85,6 +77,7 @@ class _Input:
         end: the position after which it goes on; None for wherever it ends.
         stored: the conversation in which it was said.
         added: the positions of the input there.
+        before: the settings that it had there until then.
     """
 
     session: Session
@@ -95,6 +88,7 @@ class _Input:
     user_id: str | None
     stored: Conversation | None = None
     added: list[int] = field(default_factory=list)
+    before: Session | None = None
 
     @classmethod
     async def of(cls, call: Call, body: Mapping[str, Any], wanted: Wanted) -> _Input:
@@ -130,7 +124,7 @@ class _Input:
         self.added += [item.position for item in said]
         if said and said[0].branch != conversation.branch:  # where an earlier request with this key said it
             conversation = self.stored = conversation.on_branch(said[0].branch)
-        configure(conversation, self.session)  # last: a conversation in use keeps its settings
+        self.before = configure(conversation, self.session)  # last: a conversation in use keeps its settings
         return conversation
 
     def _append(self, conversation: Conversation, end: int | None) -> list[StoredItem]:
@@ -144,7 +138,12 @@ class _Input:
         return []
 
     async def take_back(self, call: Call) -> None:
-        """Remove the input, to which there is no answer: clients repeat the request, as if nothing had been stored."""
+        """Undo what there is no answer to: clients repeat the request, as if nothing had been stored.
+
+        With a key, the input stays, and a repeated request finds it.
+        """
+        if self.stored is not None and self.before is not None:
+            await put_back(conversation_on(call.store, self.stored), self.before, self.session)
         if self.key is not None or self.stored is None:
             return
         if self.place is None:

@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.asking import Run, Wanted, answer_events, loss_headers, refused
+from threadkeep.http.openai.asking import Run, Wanted, begun, loss_headers
 from threadkeep.http.openai.responses import Found, find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.rest.models import Asking
 from threadkeep.http.rest.objects import message_view
 from threadkeep.http.service import Call
-from threadkeep.http.upstreams import Upstream, UpstreamError, upstream_for
-from threadkeep.store.aio import AsyncConversation, partial_response
+from threadkeep.http.upstreams import Upstream, upstream_for
+from threadkeep.store.aio import AsyncConversation, partial_response, put_back
 from threadkeep.store.conversation import Conversation
 
 POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
@@ -78,18 +80,10 @@ def stored_turn(
 async def answer(call: Call, asked: Asked) -> Response:
     """Have the model answer; return its response, a stream, or a response that is in progress."""
     conversation, (upstream, model) = asked.conversation, asked.upstream
-    try:
-        wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
-        run = Run(call, upstream, wanted, conversation, partial(_with_model, model=model))
-        events = answer_events(run)
-        with call.service.waiting():
-            first = await anext(events)
-    except UpstreamError as error:
-        await asked.take_back()
-        raise refused(error) from error
-    except Exception:
-        await asked.take_back()
-        raise
+    chosen = _Choice(model)
+    wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
+    run = Run(call, upstream, wanted, conversation, chosen.take_effect)
+    first, events = await begun(run, partial(_take_back, asked, chosen))
     live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
     call.service.in_background(_pumped(events, live))
     turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
@@ -103,10 +97,31 @@ async def answer(call: Call, asked: Asked) -> Response:
     return JsonAnswer({**turn, "response": last["response"]}, 201, headers)
 
 
-def _with_model(conversation: Conversation, model: str) -> Conversation:
-    if model != conversation.model:
-        conversation.update(model=model)
-    return conversation
+async def _take_back(asked: Asked, chosen: _Choice) -> None:
+    """Undo what there is no answer to."""
+    await chosen.take_back(asked.conversation)
+    await asked.take_back()
+
+
+@dataclass(slots=True)
+class _Choice:
+    """The model that answers, and what the conversation had in its place; None if it had the same."""
+
+    model: str
+    before: Session | None = None
+
+    def take_effect(self, conversation: Conversation) -> Conversation:
+        """Make it the model of the conversation (blocking), from now on."""
+        if self.model != conversation.model:
+            known = Session(model=conversation.clone_config().model)
+            conversation.update(model=self.model)
+            self.before = known
+        return conversation
+
+    async def take_back(self, conversation: AsyncConversation) -> None:
+        """Let the conversation have the model that it had, unless somebody has chosen another one since."""
+        if self.before is not None:
+            await put_back(conversation, self.before, Session(model=self.model))
 
 
 async def _pumped(events: AsyncGenerator[JsonObject], live: asyncio.Queue[JsonObject | None]) -> None:

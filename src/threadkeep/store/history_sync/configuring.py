@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from threadkeep.store.conversation import Conversation
 
 
-def configure(conversation: Conversation, session: Session) -> None:
-    """Give a conversation the settings and tools of a request: nothing of earlier ones is carried over."""
+def configure(conversation: Conversation, session: Session) -> Session:
+    """Give a conversation the settings and tools of a request: nothing of earlier ones is carried over.
+
+    Returns those it had before.
+    """
     known = conversation.clone_config()
     if known.settings != session.settings:
         removed = dict.fromkeys(known.settings.keys() - session.settings.keys())
@@ -20,3 +23,4 @@ def configure(conversation: Conversation, session: Session) -> None:
         conversation.clear_tools()
         if session.tools:
             conversation.register_tools(session.tools)
+    return known
