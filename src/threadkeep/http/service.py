@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from threadkeep.errors import NotFound
 from threadkeep.http.problems import Problem
+from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.web.following import OpenStreams, Permission
@@ -38,6 +39,7 @@ class Service:
         masked: the values of `include` without which items lack what these values stand for.
         upstreams: who answers: model, or a pattern of models, to its upstream.
         streams: those that are followed.
+        unattended: the answers that nobody waits for.
     """
 
     store: AsyncStore
@@ -47,6 +49,7 @@ class Service:
     masked: frozenset[str] = frozenset()
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     streams: OpenStreams = field(default_factory=OpenStreams)
+    unattended: Unattended = field(default_factory=Unattended)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,11 +59,13 @@ class Service:
         """Whether the server ends."""
         return self._closing.is_set()
 
-    def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let work go on after its request was answered."""
+    def in_background(self, work: Coroutine[Any, Any, Any], counted: ExitStack) -> asyncio.Task[Any]:
+        """Let work go on after its request was answered; what it is counted in is left when it ends."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        task.add_done_callback(lambda _: counted.close())
+        return task
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

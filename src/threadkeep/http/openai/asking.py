@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -168,12 +168,19 @@ class Run:
 
 
 async def begun(
-    run: Run, take_back: Callable[[], Coroutine[Any, Any, None]]
+    run: Run, take_back: Callable[[], Coroutine[Any, Any, None]], counted: ExitStack
 ) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
-    """The first event of an answer, and those after it; without an answer, what was said is taken back."""
-    events = answer_events(run)
+    """The first event of an answer, and those after it; one in the background is counted from now on.
+
+    Without an answer, what was said is taken back.
+    """
+    call = run.call
     try:
-        with run.call.service.waiting():
+        if run.wanted.is_background:
+            call.service.unattended.check(call.permission.owner)
+            counted.enter_context(call.service.unattended.one_more(call.permission.owner))
+        events = answer_events(run)
+        with call.service.waiting():
             return await anext(events), events  # raises what went wrong before there was anything to send
     except UpstreamError as error:
         await take_back()

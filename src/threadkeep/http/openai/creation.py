@@ -6,7 +6,7 @@ Source: OpenAI's API reference, "Responses", create a model response.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -46,12 +46,19 @@ async def create(call: Call) -> Response:
     if upstream is None:
         problem = f"The model '{wanted.model}' does not exist."
         raise Problem(404, problem, param="model", code="model_not_found")
-    said = await _Input.of(call, body, wanted)
-    run = Run(call, upstream, wanted, said.place or call.store, said.say)
-    first, events = await begun(run, partial(said.take_back, call))
-    headers = loss_headers(run.rendered)
+    with ExitStack() as counted:
+        said = await _Input.of(call, body, wanted)
+        run = Run(call, upstream, wanted, said.place or call.store, said.say)
+        first, events = await begun(run, partial(said.take_back, call), counted)
+        if wanted.is_background:
+            call.service.in_background(drained(events), counted.pop_all())
+    return await _answer(run, first, events)
+
+
+async def _answer(run: Run, first: JsonObject, events: AsyncGenerator[JsonObject]) -> Response:
+    """What a request is answered whose answer has begun; in the background, it goes on by itself."""
+    call, wanted, headers = run.call, run.wanted, loss_headers(run.rendered)
     if wanted.is_background:
-        call.service.in_background(drained(events))
         if not wanted.is_stream:
             return JsonAnswer(first["response"], headers=headers)
         found = await find(call, first["response"]["id"])

@@ -8,13 +8,14 @@ from any process: it is read from what the recorder stores while it goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.session import Session
@@ -29,6 +30,7 @@ from threadkeep.http.service import Call
 from threadkeep.http.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation, partial_response, put_back
 from threadkeep.store.conversation import Conversation
+from threadkeep.web.following import Permission
 
 POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
 END: Final = "end"  # the number of the last event
@@ -54,13 +56,18 @@ class Asked(NamedTuple):
 
 
 def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[Upstream, str]:
-    """Return who answers, and the model; Problem if no model is named, or nobody has it."""
+    """Return who answers, and the model.
+
+    Raises:
+        Problem: no model is named, nobody has it, or too many answers are in progress.
+    """
     model = body.model or conversation.model
     if model is None:
         raise Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
     found = upstream_for(model, call.service.upstreams)
     if found is None:
         raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+    call.service.unattended.check(call.permission.owner)
     return found, model
 
 
@@ -81,20 +88,37 @@ async def answer(call: Call, asked: Asked) -> Response:
     """Have the model answer; return its response, a stream, or a response that is in progress."""
     conversation, (upstream, model) = asked.conversation, asked.upstream
     chosen = _Choice(model)
-    wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
-    run = Run(call, upstream, wanted, conversation, chosen.take_effect)
-    first, events = await begun(run, partial(_take_back, asked, chosen))
-    live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
-    call.service.in_background(_pumped(events, live))
+    with ExitStack() as counted:
+        wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
+        run = Run(call, upstream, wanted, conversation, chosen.take_effect)
+        first, events = await begun(run, partial(_take_back, asked, chosen), counted)
+        live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
+        going_on = _GoingOn(call, _pumped(events, live), counted.pop_all(), is_counted=asked.body.background)
     turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
     if asked.body.background and not asked.body.stream:
         return JsonAnswer(turn, 202, headers)
     if asked.body.stream:
-        return NumberedEvents(_live_events(turn, live), call.permission, headers=headers)
+        return _LiveEvents(_live_events(turn, live), call.permission, going_on.left, headers)
     last = first
-    while (event := await live.get()) is not None:
-        last = event
+    try:
+        while (event := await live.get()) is not None:
+            last = event
+    finally:
+        going_on.left()
     return JsonAnswer({**turn, "response": last["response"]}, 201, headers)
+
+
+class _GoingOn:
+    """An answer that goes on when its client leaves, and counts from then on, if it is not counted yet."""
+
+    def __init__(self, call: Call, work: Coroutine[Any, Any, None], counted: ExitStack, *, is_counted: bool) -> None:
+        self._call, self._counted, self._is_counted = call, counted, is_counted
+        self._task = call.service.in_background(work, counted)
+
+    def left(self) -> None:
+        """Note that nobody waits for it any more."""
+        if not (self._is_counted or self._task.done()):
+            self._counted.enter_context(self._call.service.unattended.one_more(self._call.permission.owner))
 
 
 async def _take_back(asked: Asked, chosen: _Choice) -> None:
@@ -144,6 +168,24 @@ class NumberedEvents(EventStream):
         data = {key: value for key, value in event.items() if key != "id"}
         number, kind = str(event["id"]).encode(), event["type"].encode()
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (number, kind, dumps(data))
+
+
+class _LiveEvents(NumberedEvents):
+    """Those of an answer that is being given in this process; at their end, `left` is called."""
+
+    def __init__(
+        self, events: AsyncGenerator[JsonObject], permission: Permission, left: Callable[[], None],
+        headers: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        super().__init__(events, permission, headers=headers)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events as they come, as long as the client is there."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
 
 
 async def _live_events(turn: JsonObject, live: asyncio.Queue[JsonObject | None]) -> AsyncGenerator[JsonObject]:

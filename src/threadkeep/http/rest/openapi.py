@@ -23,7 +23,7 @@ _ERRORS: Final[Mapping[int, str]] = {
     404: "There is no such thing, or it belongs to others.",
     409: "Something has changed meanwhile, or the idempotency key was used with other content.",
     413: "The body, or a value in it, is too large.",
-    429: "There were too many requests with this key.",
+    429: "There were too many requests with this key, or too many of its answers are in progress.",
     500: "The server failed.",
     502: "The model's provider did not answer.",
     503: "The database cannot be used now, or the server has too much to do.",

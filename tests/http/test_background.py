@@ -1,0 +1,207 @@
+"""Answers that nobody waits for: there are only so many, of each owner and in all, and they give their places back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.waiting import wait_until
+from threadkeep.http import Upstream, UpstreamError, app, rest_app
+from threadkeep.http.service import Service
+from threadkeep.http.unattended import Unattended
+
+FACES = ["openai", "rest"]
+
+
+class Hanging:
+    """A provider that begins to answer, and goes on when it is released; or one that refuses."""
+
+    def __init__(self) -> None:
+        self.asked, self.is_refusing, self.released = 0, False, asyncio.Event()
+
+    async def ask(self, _payload: Any, model: str) -> AsyncGenerator[Any]:
+        self.asked += 1
+        if self.is_refusing:
+            raise UpstreamError(400, None, "It refused.")
+        delta = {"role": "assistant", "content": "Later."}
+        yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        await self.released.wait()
+        yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+class Poster:
+    """Somebody who asks for an answer, in the event loop of the server, and may leave."""
+
+    def __init__(self, application: Any, path: str, user: str, **body: Any) -> None:
+        self.status, self.text, self.headers = 0, "", dict[str, str]()
+        self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
+        scope = {
+            "type": "http", "method": "POST", "path": path, "root_path": "", "query_string": b"", "scheme": "http",
+            "headers": [(b"authorization", f"Bearer {user}".encode()), (b"host", b"localhost")],
+            "server": ("localhost", 80), "client": ("127.0.0.1", 1), "http_version": "1.1",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+        }  # fmt: skip
+        self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop(), "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        self.text += message.get("body", b"").decode()
+        self._news.set()
+
+    async def answered(self) -> int:
+        """The status of the whole answer."""
+        await asyncio.wait_for(self.task, 20)
+        return self.status
+
+    async def begun(self) -> int:
+        """The status, once something has come."""
+        while not self.text:
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), 20)
+        return self.status
+
+    async def leave(self) -> None:
+        """Leave: a stream notices it, and any other request when its time is over."""
+        self._gone.set()
+        if not self.status:
+            self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    @property
+    def code(self) -> Any:
+        return json.loads(self.text)["error"]["code"]
+
+
+class Place:
+    """A server with a provider that hangs, and where to ask for answers."""
+
+    def __init__(self, served: Any, face: str) -> None:
+        self.hanging, self._served, self.face = Hanging(), served, face
+        upstreams = {"*": Upstream("hanging", "chat_completion", self.hanging.ask)}
+        made = {"openai": app, "rest": rest_app}[face]
+        self.application = made(served._store, auth=served.authenticate, prefix="", upstreams=upstreams)
+
+    async def post(self, user: str = "ann", **body: Any) -> Poster:
+        """Ask for an answer in a new conversation."""
+        if self.face == "openai":
+            return Poster(self.application, "/responses", user, model="m", input="When?", **body)
+        conversation = await self._served.store.for_user(user).create_conversation(model="m")
+        path = f"/conversations/{conversation.id}/messages"
+        return Poster(self.application, path, user, content="When?", **body)
+
+    async def in_background(self, user: str = "ann") -> Poster:
+        """Ask for one in the background, and wait for what is answered."""
+        poster = await self.post(user, background=True)
+        await poster.answered()
+        return poster
+
+    async def end(self) -> None:
+        """Let all answers end."""
+        self.hanging.released.set()
+        service = self.application.state.service
+        await asyncio.wait_for(asyncio.gather(*service._tasks), 20)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two of an owner, and three in all."""
+    init: Any = Service.__init__
+
+    def made(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **{"unattended": Unattended(2, 3), **options})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Service, "__init__", made)
+        yield
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("face", FACES)
+def test_so_many_answers_are_in_the_background(served: Any, face: str) -> None:
+    accepted = {"openai": 200, "rest": 202}[face]
+
+    async def run() -> None:
+        place = Place(served, face)
+        assert [(await place.in_background()).status for _ in range(2)] == [accepted] * 2
+        refused = await place.in_background()
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "too_many_in_background", "5")
+        assert (await place.in_background("ben")).status == accepted
+        busy = await place.in_background("cleo")
+        assert (busy.status, busy.code, busy.headers["retry-after"]) == (503, "overloaded", "5")
+        assert place.hanging.asked == 3
+        for user in ("ann", "cleo"):
+            found = list(await served.store.for_user(user).list_conversations())
+            assert sum([len((await one.items()).items) > 0 for one in found]) == (2 if user == "ann" else 0)
+        await place.end()
+        assert (await place.in_background()).status == accepted
+        await place.end()
+
+    served.runner.run(run())
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("face", FACES)
+def test_requests_at_the_same_time_are_counted_one_by_one(served: Any, face: str) -> None:
+    async def run() -> list[int]:
+        place = Place(served, face)
+        posters = [await place.post(background=True) for _ in range(10)]
+        statuses = [await one.answered() for one in posters]
+        assert place.hanging.asked == 2
+        await place.end()
+        return sorted(statuses)
+
+    accepted = {"openai": 200, "rest": 202}[face]
+    assert served.runner.run(run()) == [accepted] * 2 + [429] * 8
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("face", FACES)
+def test_what_is_refused_gives_its_place_back(served: Any, face: str) -> None:
+    async def run() -> list[int]:
+        place = Place(served, face)
+        place.hanging.is_refusing = True
+        return [(await place.in_background()).status for _ in range(5)]
+
+    assert served.runner.run(run()) == [400] * 5
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("stream", [False, True])
+def test_answers_whose_clients_have_left_count_and_go_on(served: Any, *, stream: bool) -> None:
+    async def run() -> None:
+        place = Place(served, "rest")
+        waiting = [await place.post(stream=stream) for _ in range(3)]
+        tasks = place.application.state.service._tasks
+        await asyncio.to_thread(wait_until, lambda: len(tasks) == 3)
+        for one in waiting if stream else []:
+            assert await one.begun() == 200
+        background = await place.in_background()
+        assert background.status == 202  # those whose clients wait do not count
+        for one in waiting:
+            await one.leave()
+        assert len(tasks) == 4
+        for how in ("background", "stream", "answer"):
+            body: dict[str, Any] = {how: True}
+            refused = await place.post(**body)
+            assert (await refused.answered(), place.hanging.asked) == (429, 4)
+        await place.end()
+        store = served.store.for_user("ann")
+        found = [await one.responses() for one in await store.list_conversations()]
+        assert [one.status for responses in found for one in responses] == ["completed"] * 4
+        answered = await place.post(stream=stream)
+        assert await answered.answered() == (200 if stream else 201)
+
+    served.runner.run(run())
