@@ -24,6 +24,7 @@ from tests.soak.work import (
     SHARED,
     STOP,
     Counts,
+    erase,
     keep_house,
     noted_by,
     opened,
@@ -39,7 +40,10 @@ VARIABLE: Final = "THREADKEEP_SOAK_SECONDS"
 SECONDS: Final = 7_200.0
 WARM_SECONDS: Final = 600.0  # of long runs; half of shorter ones
 GROWTH: Final = 0.05
-CHECKS: Final = 8
+CHECKS: Final = 8  # at least, in runs of a few minutes
+BETWEEN_CHECKS: Final = 60.0  # seconds, at most
+BETWEEN_KILLS: Final = 15.0
+END_SECONDS: Final = 900.0  # that a check of a large database may take on a busy machine
 FACES: Final = ("sync", "async", "sync")  # of the processes that are killed
 GROUP: Final = 4  # writers in each of these processes, and in this one
 
@@ -56,6 +60,11 @@ class Run:
     kills: int = 0
     checks: int = 0
 
+    @property
+    def between_checks(self) -> float:
+        """Seconds from the end of a check to the next one."""
+        return min(self.seconds / CHECKS, BETWEEN_CHECKS)
+
     def names(self, group: int) -> list[str]:
         return [f"writer{group}{number}" for number in range(GROUP)]
 
@@ -67,11 +76,13 @@ class Run:
             threads += [
                 repeated(lambda number: read(store, self.counts, number), self.counts, "reader", self.folder, 0.5),
                 repeated(lambda number: read(store, self.counts, number), self.counts, "reader", self.folder, 0.5),
+                repeated(lambda number: erase(store, self.counts, number), self.counts, "erasures", self.folder, 10),
                 repeated(lambda number: keep_house(store, self.counts, number), self.counts, "house", self.folder, 10),
+                repeated(lambda _: self._check(store), self.counts, "checks", self.folder, self.between_checks),
             ]
-            self._disturb(store)
+            self._disturb()
             for thread in threads:
-                thread.join(120)
+                thread.join(END_SECONDS)
             if stuck := [thread.name for thread in threads if thread.is_alive()]:
                 self.counts.fail(f"still at work after the end: {stuck}")
             self._check(store)
@@ -81,12 +92,12 @@ class Run:
         for left in self.folder.glob("failures *"):
             self.counts.failures += left.read_text().splitlines()
 
-    def _disturb(self, store: Store) -> None:
-        """Kill one process after the other, and check the database from time to time."""
+    def _disturb(self) -> None:
+        """Kill one process after the other."""
         begin = time.monotonic()
         processes = {group: self._start(group, face) for group, face in enumerate(FACES, 1)}
         try:
-            self._kill_and_check(store, processes, begin)
+            self._kill(processes, begin)
         finally:
             (self.folder / STOP).touch()
             for process in processes.values():
@@ -95,8 +106,8 @@ class Run:
                     self.counts.fail(f"a process of writers ended with {process.exitcode}")
                     process.kill()
 
-    def _kill_and_check(self, store: Store, processes: dict[int, BaseProcess], begin: float) -> None:
-        next_kill = next_check = self.seconds / CHECKS
+    def _kill(self, processes: dict[int, BaseProcess], begin: float) -> None:
+        next_kill = self.seconds / CHECKS
         while (now := time.monotonic() - begin) < self.seconds:
             self.memory.append((now, resident_bytes()))
             if now > next_kill:
@@ -105,10 +116,7 @@ class Run:
                 processes[group].join()
                 processes[group] = self._start(group, FACES[group - 1])
                 self.kills += 1
-                next_kill = now + 15
-            if now > next_check:
-                self._check(store)
-                next_check = now + self.seconds / CHECKS
+                next_kill = now + BETWEEN_KILLS
             time.sleep(1)
         self.memory.append((self.seconds, resident_bytes()))
 
