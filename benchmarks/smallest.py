@@ -139,15 +139,15 @@ def _on(database: Database, scale: Scale) -> list[Line]:
             for size in scale.sizes
         }
         resumes = {size: _resumes(forgetful, smallest, next(conversations), size) for size in scale.sizes}
-        pairs = [*appends.values(), *resumes.values()]
-        run_rounds([case for pair in pairs for case in pair], scale.rounds)
+        run_rounds([case for cases in (*appends.values(), *resumes.values()) for case in cases], scale.rounds)
         driver.close()
     must, musts = APPEND_MUST[database.kind], RESUME_MUST[database.kind]
     return [
         *(Line.of(f"append a turn, smallest, N={size:,}", database.label, *appends[size], must) for size in appends),
         *(
-            Line.of(f"first resume, smallest, N={size:,}", database.label, *resumes[size], musts.get(size))
-            for size in resumes
+            Line.of(f"first resume{how}, smallest, N={size:,}", database.label, case, floor, musts.get(size))
+            for size, (opened, at_once, floor) in resumes.items()
+            for how, case in (("", opened), (" by one call", at_once))
         ),
     ]
 
@@ -173,7 +173,8 @@ def _floor(smallest: Smallest, conversations: Iterator[int], size: int, scale: S
     return Case("smallest", call, each_round=open_next, count=AT_ONCE)
 
 
-def _resumes(store: Store, smallest: Smallest, key: int, size: int) -> tuple[Case, Case]:
+def _resumes(store: Store, smallest: Smallest, key: int, size: int) -> tuple[Case, Case, Case]:
+    """A conversation that is opened and then rendered, both at once, and the floor."""
     name = next(stored(store, size, 1))
     body = store.get_conversation(name).request_body("open_responses")
     smallest.fill(key, orjson.loads(body)["input"])
@@ -185,8 +186,14 @@ def _resumes(store: Store, smallest: Smallest, key: int, size: int) -> tuple[Cas
         for _ in range(count):
             store.get_conversation(name).request_body("open_responses")
 
+    def at_once() -> None:
+        for _ in range(count):
+            store.render(name, "open_responses")
+
     def base() -> None:
         for _ in range(count):
             smallest.resume(key)
 
-    return Case("threadkeep", ours, count=count), Case("smallest", base, count=count)
+    cases = {"threadkeep": ours, "threadkeep, one call": at_once, "smallest": base}
+    opened, one_call, floor = (Case(name, call, count=count) for name, call in cases.items())
+    return opened, one_call, floor

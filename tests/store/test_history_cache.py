@@ -97,19 +97,24 @@ def test_a_store_without_memory_reads_everything(database: Any) -> None:
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
     histories = HistoryCache(limit=3 * (ENTRY_BYTES + 10))
     entry = Entry(0, "message", payload=b"x" * 10)
-    for key in (1, 2, 3):
+    for key in (b"1", b"2", b"3"):
         assert histories.keep((1, key, 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry]) == ENTRY_BYTES + 10
-    assert histories.find((1, 1, 0, False), 0) is not None
-    histories.keep((1, 4, 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry])
-    assert [histories.find((1, key, 0, False), 0) is not None for key in (1, 2, 3, 4)] == [True, False, True, True]
-    assert histories.find((1, 4, 0, False), 1) is None, "another revision"
+    assert histories.find((1, b"1", 0, False), 0) is not None
+    histories.keep((1, b"4", 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry])
+    assert [histories.find((1, key, 0, False), 0) is not None for key in (b"1", b"2", b"3", b"4")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert histories.find((1, b"4", 0, False), 1) is None, "another revision"
 
 
 def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
     histories = HistoryCache(limit=100)
     entry = Entry(0, "message", payload=b"x" * 100)
-    histories.keep((1, 1, 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry])
-    assert histories.find((1, 1, 0, False), 0) is None
+    histories.keep((1, b"1", 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry])
+    assert histories.find((1, b"1", 0, False), 0) is None
 
 
 def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> None:

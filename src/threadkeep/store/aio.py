@@ -227,6 +227,7 @@ class AsyncStore:
     media = awaited(Store.media)
     upload_media = awaited(Store.upload_media)
     copy_conversation = awaited_face(Store.copy_conversation)
+    render = awaited(Store.render)
     complete_id = awaited(Store.complete_id)
     export = iterated(Store.export)
     import_export = awaited(Store.import_export)

@@ -153,7 +153,7 @@ class HandleCache:
         self.conversation = conversation
         self.media: MediaForm = "marked" if is_marked else "inline"
         self.head = conversation.lineage.head
-        self._key = (conversation.scope.tenant, conversation.row.id, conversation.branch, is_marked)
+        self._key = (conversation.scope.tenant, bytes(conversation.row.public_id), conversation.branch, is_marked)
         self._histories = histories  # none inside the caller's transaction, which may be rolled back
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size

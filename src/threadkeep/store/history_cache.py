@@ -26,8 +26,8 @@ V = TypeVar("V")
 DEFAULT_BYTES: Final = 32 * 1024 * 1024
 ENTRY_BYTES: Final = 300  # what an item takes beside its JSON text
 
-# tenant, conversation, branch, and whether media are marked instead of read
-BranchKey = tuple[int, int, int, bool]
+# tenant, public id of the conversation, branch, and whether media are marked instead of read
+BranchKey = tuple[int, bytes, int, bool]
 
 
 @dataclass(slots=True)
@@ -90,9 +90,14 @@ class BoundedCache(Inheritable, Generic[K, V]):
 class HistoryCache(BoundedCache[BranchKey, CachedHistory]):
     """The histories of a store, those used last kept longest."""
 
+    def look_up(self, key: BranchKey) -> CachedHistory | None:
+        """What is kept of a branch, at whichever revision of its conversation."""
+        history, _ = self._values.get(key, (None, 0))
+        return history
+
     def find(self, key: BranchKey, revision: int) -> CachedHistory | None:
         """What is kept of a branch at that revision of its conversation."""
-        history, _ = self._values.get(key, (None, 0))
+        history = self.look_up(key)
         if history is None or history.revision != revision:
             return None
         with LOCK:
@@ -108,7 +113,7 @@ class HistoryCache(BoundedCache[BranchKey, CachedHistory]):
         self.add(key, history, history.size)
         return history.size
 
-    def forget(self, tenant: int, conversation: int) -> None:
+    def forget(self, tenant: int, conversation: bytes) -> None:
         """Keep nothing of a conversation any more."""
         with LOCK:
             for key in [key for key in self._values if key[:2] == (tenant, conversation)]:

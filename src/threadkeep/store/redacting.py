@@ -55,7 +55,7 @@ def redact_item(handle: Handle, position: object, key: str | None) -> None:
 
     media = handle.transactions.write(write, is_repeatable=once is not None)
     remove_lost(handle.transactions, ref.scope, media)
-    handle.resources.histories.forget(ref.scope.tenant, ref.key)
+    handle.resources.histories.forget(ref.scope.tenant, ref.public_bytes)
     handle.after_write()
 
 

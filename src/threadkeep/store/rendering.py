@@ -60,8 +60,14 @@ def _render(handle: Handle, wire: Format, options: RenderOptions, view: ViewOpti
     else:
         read = handle.read_snapshot if options.media_url is None else partial(read_snapshot, handle, wire, options)
         rendered = wire.render(_read_end(handle, wire, options) or read(), options)
-    cache = handle.cache if options.media_url is None else cache_for(handle, wire, options)
-    rendered.configured = cache.conversation.hashes  # they may change meanwhile
+    return rendered_from(
+        handle, rendered, handle.cache if options.media_url is None else cache_for(handle, wire, options)
+    )
+
+
+def rendered_from(handle: Handle, rendered: Rendered, cache: HandleCache) -> Rendered:
+    """A rendered request with what it was rendered from, which may change meanwhile."""
+    rendered.configured = cache.conversation.hashes
     rendered.conversation_id = handle.ref.public_id
     return rendered
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
 from sqlalchemy import URL, Connection, Engine
 
 from threadkeep import public as tk
-from threadkeep.db import orm, schema
+from threadkeep.db import orm
 from threadkeep.domain import session as sessions
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.objects import mismatch
@@ -30,6 +30,7 @@ from threadkeep.store import (
     lists,
     response_lookup,
     response_removal,
+    resuming,
     retention,
     rollups,
     statistics,
@@ -52,6 +53,7 @@ from threadkeep.store.moving import backup, copying, exporting, restoring
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import Scope
 from threadkeep.store.replicas import ReplicaReads, replica_reads
+from threadkeep.store.root import StoreRoot
 from threadkeep.store.search import index, query
 from threadkeep.store.search.trigger import IndexTrigger
 from threadkeep.store.streaming import recovery
@@ -64,37 +66,6 @@ if TYPE_CHECKING:
 
 Status: TypeAlias = Literal["active", "archived"]
 OrderBy: TypeAlias = Literal["activity", "created", "title"]
-
-
-class StoreRoot:
-    """The database shared by a store and the stores derived from it; opened once."""
-
-    def __init__(self, engine: Engine, transactions: Transactions, *, has_tenants: bool, url: str | None) -> None:
-        self._engine, self._transactions, self._has_tenants, self._url = engine, transactions, has_tenants, url
-        self.is_open = False
-        self._default_tenant = tenants.NO_TENANT
-
-    def open(self) -> None:
-        """Check the schema, or set up an empty SQLite database."""
-        if not self.is_open:
-            if self._transactions.read(lambda connection: schema.needs_set_up(connection, self._url)):
-                schema.upgrade(self._engine)
-            if not self._has_tenants:
-                self._default_tenant = tenants.find_default_tenant(self._transactions)
-            self.is_open = True
-
-    def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
-        """Return the tenant of a store without tenants; only calls with `create` create it, so that reads never write.
-
-        Within the caller's transaction, the new tenant may be rolled back again, so it is not remembered.
-        """
-        self.open()
-        tenant = self._default_tenant or tenants.find_default_tenant(transactions)
-        if create and tenant == tenants.NO_TENANT:
-            tenant = tenants.create_default_tenant(transactions)
-        if transactions.keeps_history:
-            self._default_tenant = tenant
-        return tenant
 
 
 class Store:
@@ -259,6 +230,22 @@ class Store:
         place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
         found = self._transactions.read_any(lambda connection: finding.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
+
+    def render(
+        self, id: str, format: FormatName, *, branch: int | None = None, **view: Unpack[tk.ViewOptions]
+    ) -> tk.Rendered:
+        """Render the next request of a conversation, as ``get_conversation(id, branch=…).render(format)`` does.
+
+        On SQLite and PostgreSQL, the conversation and its items are read in one statement.
+
+        Raises:
+            NotFound: this store has no conversation with that id, or the conversation has no such branch.
+            UnknownFormat, InvalidOption, LossError, CannotRender: as for `Conversation.render`.
+        """
+        number = None if branch is None else whole_number("branch", branch)
+        return resuming.render(
+            self._resources, self._transactions, self._scope, public_id_bytes(id), number, format, view
+        )
 
     def complete_id(self, beginning: str) -> str:
         """Return the id of the only conversation whose id begins like this; ``conv_`` can be left out.

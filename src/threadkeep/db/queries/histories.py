@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import (
     Select,
     String,
+    TextClause,
     and_,
     bindparam,
     cast,
@@ -21,23 +22,35 @@ from sqlalchemy import (
     union_all,
 )
 
-from threadkeep.db.driver import Statement
-from threadkeep.db.queries.conversations import DELETED, itself, of_conversation
+from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.queries.conversations import DELETED, itself, of_conversation, of_tenant, visible
 from threadkeep.db.queries.items import entry_columns, in_ranges, is_of_types, latest_of
 from threadkeep.db.tables import conversations, items
 from threadkeep.db.tables.items import MARKS
+
+# What a request needs to know of its conversation.
+STATE_COLUMNS: Final = tuple(conversations.c[
+    "id", "public_id", "config_hash", "tool_set_hash", "active_branch", "next_position", "head_position", "lineage",
+    "revision",
+])  # fmt: skip
+STATE_READER: Final = RowReader(STATE_COLUMNS)
+
+# of a conversation that is its items on branch 0, none of which was removed
+_IS_WHOLE: Final = "active_branch = 0 AND lineage IS NULL"
+
+_NUMBERS: Final = ("next_position", "head_position", "revision")
 
 HEAD: Final = -1  # in place of a position: the row is that of the conversation
 SEPARATOR: Final = "\n"  # between texts that are joined: JSON text has none, and ids hardly ever
 
 
 # No ORDER BY, which would take a subquery and twice the time: items come in the order of the index.
+_TEXTS: Final = f"""count(i.packed), group_concat(i.packed, '{SEPARATOR}'),
+CAST(group_concat(i.payload, '{SEPARATOR}') AS BLOB), CAST(group_concat(i.rest, '{SEPARATOR}') AS BLOB)"""
 _JOINED: Final = f"""
-SELECT c.revision, c.next_position, count(i.packed), group_concat(i.packed, '{SEPARATOR}'),
-CAST(group_concat(i.payload, '{SEPARATOR}') AS BLOB), CAST(group_concat(i.rest, '{SEPARATOR}') AS BLOB)
 FROM {conversations.name} c LEFT JOIN {items.name} i INDEXED BY sqlite_autoindex_{items.name}_1
-ON i.tenant_id = :tenant AND i.conversation_id = :key AND i.branch = :branch AND i.position > :after
-WHERE c.tenant_id = :tenant AND c.id = :key AND c.status <> '{DELETED}'"""  # noqa: S608 - constants
+ON i.tenant_id = :tenant AND i.conversation_id = c.id AND i.branch = :branch AND i.position > :after
+WHERE c.tenant_id = :tenant AND c.status <> '{DELETED}'"""
 
 
 @cache
@@ -48,7 +61,24 @@ def joined_history(*, scoped: bool) -> Statement:
     `packed`, `payload` and `rest` of these have, joined; the two latter as bytes. To make Python objects of each row
     and column takes several times as long as to read them.
     """
-    return Statement(text(f"{_JOINED} AND c.user_id = :user" if scoped else _JOINED))
+    return Statement(_joined("c.revision, c.next_position", "c.id = :key", scoped=scoped))
+
+
+@cache
+def joined_state(*, scoped: bool) -> Statement:
+    """The same of the conversation with a public id, with all of its `STATE_COLUMNS` in front.
+
+    As if it did not exist, where another branch is active or something was removed.
+    """
+    columns = ", ".join(f"c.{column.name}" for column in STATE_COLUMNS)
+    return Statement(_joined(columns, f"c.public_id = :public_id AND {_IS_WHOLE}", scoped=scoped))
+
+
+def _joined(columns: str, condition: str, *, scoped: bool) -> TextClause:
+    statement = f"SELECT {columns}, {_TEXTS} {_JOINED} AND {condition}"
+    if not scoped:
+        return text(statement)
+    return text(f"{statement} AND c.user_id = :user").bindparams(bindparam("user", type_=conversations.c.user_id.type))
 
 
 @cache
@@ -65,6 +95,31 @@ def packed_history(*, scoped: bool) -> Statement:
     ).where(*itself(scoped=scoped))
     where = [*of_conversation(items, branch="branch"), table.position > bindparam("after")]
     rows = select(table.position, _varchar(table.packed), table.payload, table.rest).where(*where)
+    return Statement(union_all(head, rows).order_by(literal_column("1")), text_as_bytes=True)
+
+
+@cache
+def packed_state(*, scoped: bool) -> Statement:
+    """On PostgreSQL: the same of the conversation with a public id, as `joined_state` says.
+
+    The row in front has its numbers in `packed`: id, next position, head and revision; and the hashes of its options
+    and tools in `rest`, in hexadecimal digits and joined.
+    """
+    table, row = conversations.c, items.c
+    where = [*of_tenant(conversations, public_id="public_id"), *visible(scoped=scoped), literal_column(_IS_WHOLE)]
+    columns = [table[name] for name in ("id", *_NUMBERS, "config_hash", "tool_set_hash")]
+    one = select(*columns).where(*where).cte("one")
+    hashes = func.concat(*(func.encode(one.c[name], "hex") for name in ("config_hash", "tool_set_hash")))
+    numbers = func.concat_ws(" ", one.c.id, *(one.c[name] for name in _NUMBERS))
+    head = select(literal_column(str(HEAD)).label("position"), _varchar(numbers), null().label("payload"), hashes)
+    joined = one.join(
+        items, and_(row.tenant_id == bindparam("tenant"), row.conversation_id == one.c.id, row.branch == 0)
+    )
+    rows = (
+        select(row.position, _varchar(row.packed), row.payload, row.rest)
+        .select_from(joined)
+        .where(row.position > bindparam("after"))
+    )
     return Statement(union_all(head, rows).order_by(literal_column("1")), text_as_bytes=True)
 
 

@@ -1,0 +1,90 @@
+"""Rendering the next request of a conversation that is not open: it and its items are read in one statement."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from threadkeep.db.types import MYSQL
+from threadkeep.domain.formats import Format, get_format
+from threadkeep.store import rendering
+from threadkeep.store.finding import open_conversation, state_of
+from threadkeep.store.handle import Handle, StoreResources
+from threadkeep.store.history import HistoryPage, read_state
+from threadkeep.store.history_cache import CachedHistory
+from threadkeep.store.item_rows import spliced
+from threadkeep.store.packed_rows import read_packed_state
+
+if TYPE_CHECKING:
+    from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
+    from threadkeep.formats.canonical.snapshots import Snapshot
+    from threadkeep.store.refs import Scope
+    from threadkeep.store.transactions import Transactions
+
+
+def render(
+    resources: StoreResources,
+    transactions: Transactions,
+    scope: Scope,
+    public_id: bytes,
+    branch: int | None,
+    format: str,
+    view: ViewOptions,
+) -> Rendered:
+    """Render a request; see `Store.render`."""
+    wire, options = get_format(format), rendering.render_options(view)
+    if branch is None and _needs_no_more(wire, options):
+        known = _known(resources, transactions, scope, public_id)
+        page = transactions.read_any(partial(_read_at_once, resources, scope, public_id, known))
+        if page is not None:
+            handle = Handle(resources, transactions, page.conversation)
+            return rendering.rendered_from(handle, wire.render(_snapshot(handle, page), options), handle.cache)
+    conversation = transactions.read_any(
+        lambda connection: open_conversation(connection, scope, "public_id", public_id, resources.configs, branch)
+    )
+    return rendering.render(Handle(resources, transactions, conversation), format, view)
+
+
+def _needs_no_more(wire: Format, options: RenderOptions) -> bool:
+    """Whether a request is rendered from all items alone: not from caches, URLs, an earlier request or a window."""
+    is_next = options.upto is None and options.window is None and options.media_url is None
+    return is_next and (options.cache is None or not wire.has_context_caches)
+
+
+def _known(
+    resources: StoreResources, transactions: Transactions, scope: Scope, public_id: bytes
+) -> CachedHistory | None:
+    """What the store has of the items already."""
+    if not transactions.keeps_history:
+        return None
+    return resources.histories.look_up((scope.tenant, public_id, 0, False))
+
+
+def _read_at_once(
+    resources: StoreResources, scope: Scope, public_id: bytes, known: CachedHistory | None, connection: Connection
+) -> HistoryPage | None:
+    """Read a conversation, and of its items what is not known; None where that takes more than one statement."""
+    if connection.dialect.name in MYSQL:
+        return None
+    since = 0 if known is None else known.next_position
+    read = read_packed_state(connection, scope, public_id, since)
+    if read is not None and known is not None and read.row.revision != known.revision:
+        since = 0  # a change may concern what was read before
+        read = read_packed_state(connection, scope, public_id, since)
+    if read is None:
+        return None
+    conversation = state_of(connection, scope, read.row, resources.configs, 0)
+    ref = conversation.ref()
+    entries = spliced(connection, ref, read.entries)
+    next_position: int = read.row.next_position
+    state = read_state(connection, ref, conversation, next_position - 1)
+    return HistoryPage(conversation, entries, since, next_position, state)
+
+
+def _snapshot(handle: Handle, page: HistoryPage) -> Snapshot:
+    """What the request is rendered from."""
+    if page.since > handle.cache.next_position:  # what was known has been forgotten meanwhile
+        return handle.read_snapshot()
+    return handle.take_in(handle.cache, page)
