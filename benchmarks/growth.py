@@ -84,9 +84,11 @@ def _of_kind(kind: str, scale: Scale) -> list[Line]:
 def _two(kind: str, scale: Scale) -> Iterator[tuple[Database, Database] | None]:
     """Two new databases, which are removed afterwards; None where there is no server."""
     if kind == "sqlite":
-        yield sqlite_database(scale.folder, "NORMAL"), sqlite_database(scale.folder, "NORMAL")
-        for file in scale.folder.glob("NORMAL_*.db*"):
-            file.unlink()
+        try:
+            yield sqlite_database(scale.folder, "NORMAL"), sqlite_database(scale.folder, "NORMAL")
+        finally:
+            for file in scale.folder.glob("NORMAL_*.db*"):
+                file.unlink()
     elif postgres_missing() is not None:
         yield None
     else:

@@ -114,7 +114,7 @@ def _has_rival(table: Table) -> bool:
     """
     names, first = {column.name for column in table.columns}, order_of(table)[0].name
     indexes = [index.columns.keys() for index in table.indexes]
-    return any(names <= set(index) or index[1] == first for index in indexes)
+    return any(names <= set(index) or index[1:2] == [first] for index in indexes)
 
 
 def _after(order: Sequence[Any]) -> ColumnElement[bool]:

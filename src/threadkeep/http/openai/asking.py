@@ -182,11 +182,10 @@ async def begun(
         events = answer_events(run)
         with call.service.waiting():
             return await anext(events), events  # raises what went wrong before there was anything to send
-    except UpstreamError as error:
-        await take_back()
-        raise refused(error) from error
-    except (Exception, asyncio.CancelledError):  # also of a function that an application has as its upstream
+    except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
         await asyncio.shield(take_back())
+        if isinstance(error, UpstreamError):
+            raise refused(error) from error
         raise
 
 
