@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from threading import Event
+from threading import Barrier
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, delete, event, text, update
 from sqlalchemy.exc import OperationalError
 
-from tests.factories import a_message, a_picture, an_answer, noise
+from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
+from threadkeep.db.dialects import is_transient
 from threadkeep.db.tables import configs, conversations, item_blobs, tool_sets
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
@@ -199,32 +199,48 @@ def test_options_that_go_are_not_taken_for_an_external_id(store: Any, elsewhere:
 
 
 @SERVERS
-def test_a_deadlock_over_options_is_no_error(
-    store: Any, elsewhere: Any, watching: Engine, tables: Tables, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tools", [[], [TOOL]], ids=["options", "tools"])
+def test_removals_wait_for_nobody_who_uses_options(
+    store: Any, elsewhere: Any, watching: Engine, tables: Tables, tools: list[Any]
 ) -> None:
-    """Whichever transaction is taken back: on MySQL, it has no savepoint any more."""
-    monkeypatch.setattr("threadkeep.store.pacing.TARGET", 60)  # seconds: all options go in one transaction
-    for model in ("one", "two"):
-        store.create_conversation(model=model)
-    with watching.begin() as connection:
-        connection.execute(delete(conversations).where(conversations.c.tenant_id == store._scope.tenant))
-    models = [row["config"].split('"')[3] for row in tables.rows("configs", "hash")]
-    removed = Event()
+    """A transaction may go on for long, in which others would wait for what the removal has locked."""
+    for model, name in (("used", "look_up"), ("gone 1", "a"), ("gone 2", "b"), ("gone 3", "c")):
+        made = store.create_conversation(model=model, tools=[{**TOOL, "name": name}])
+        store.delete_conversation(made.id)
     with watching.connect() as host, ThreadPoolExecutor(1) as pool:
-        within = store.within(host)
-        within.create_conversation(model=models[1], input=[a_message(str(number)) for number in range(50)])
-        with watched(engine_of(elsewhere), once_before("DELETE FROM threadkeep_configs", removed.set)):
-            done = pool.submit(elsewhere.retain, content=30)
-            assert removed.wait(30)
-            time.sleep(0.3)  # until it waits
+        used = store.within(host).create_conversation(model="used", tools=tools)
+        try:
+            pool.submit(elsewhere.retain, content=30).result(timeout=10)
+        finally:
+            host.commit()
+    assert [row["config"] for row in tables.rows("configs")] == ['{"model":"used"}']
+    assert [row["name"] for row in tables.rows("tool_definitions")] == [tool["name"] for tool in tools]
+    opened = elsewhere.get_conversation(used.id)
+    assert (opened.model, [tool.name for tool in opened.tool_definitions]) == ("used", [tool["name"] for tool in tools])
+
+
+@SERVERS
+def test_a_deadlock_is_raised_as_what_it_is(store: Any, watching: Engine) -> None:
+    """The transaction is taken back: on MySQL, it has no savepoint any more."""
+    made = [store.create_conversation(model="m").id for _ in range(2)]
+
+    def change(host: Any, ids: list[str], begun: Barrier) -> Exception | None:
+        for one in ids:
             try:
-                within.create_conversation(model=models[0])
-                host.commit()
-            except OperationalError:  # on a slow machine, PostgreSQL may take back who began to wait later
+                store.within(host).get_conversation(one).update(title="new")
+            except OperationalError as error:
                 host.rollback()
-                models = []
-            assert done.result(timeout=30).conversations == 0
-    assert {row["config"].split('"')[3] for row in tables.rows("configs")} == set(models)
+                return error
+            if one is ids[0]:
+                begun.wait(10)
+        host.commit()
+        return None
+
+    begun = Barrier(2)
+    with watching.connect() as first, watching.connect() as second, ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(change, first, made, begun), pool.submit(change, second, made[::-1], begun)]
+        errors = [error for future in done if (error := future.result(timeout=30)) is not None]
+    assert [is_transient(error) for error in errors] == [True]
 
 
 # Media

@@ -1,6 +1,8 @@
 """Removing options, tool sets and tools that nothing uses any more.
 
-Whoever wants to use them again meanwhile writes them again: the use case is repeated when its reference breaks.
+Whoever wants to use them again meanwhile writes them again: the use case is repeated when its reference breaks. Rows
+that another transaction has locked are left for a later removal: it uses them, and may go on for long, in which others
+would wait for the rows that are locked here.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Delete, Table, Update, bindparam, delete, select, update
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import tables
@@ -18,9 +20,10 @@ from threadkeep.db.dialects import is_mysql, sees_commits
 from threadkeep.db.queries.items import latest_of
 from threadkeep.db.queries.references import is_referred_to
 from threadkeep.domain.jsontext import loads
-from threadkeep.store.config_cache import unmark_definitions
 from threadkeep.store.connections import savepoint
 from threadkeep.store.pacing import Change, Done, Find, Pace
+
+_TOOLS: Final = tables.tool_definitions
 
 
 def _find_unused(
@@ -36,10 +39,11 @@ def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[byte
     """Remove one after another: if somebody uses it again, the others are removed."""
 
     def remove(some: Sequence[bytes]) -> int:
-        statement = delete(table).where(table.c.tenant_id == tenant, table.c.hash.in_(some))
+        which = _these(table, tenant, some)
         try:
             with savepoint(connection):
-                return connection.execute(statement).rowcount
+                free = _lock_free(connection, table, which)
+                return connection.execute(delete(table).where(*which)).rowcount if free else 0
         except IntegrityError:  # it is used again
             return 0
 
@@ -91,39 +95,47 @@ def find_sets(
 
 
 def mark_definitions(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], mark: datetime) -> Done:
-    """Mark tools, when everybody who has stored one of them has committed.
+    """Mark tools that nobody is storing at the moment.
 
     On PostgreSQL, only the lock makes those who store one see its mark, or wait for it.
     """
-
-    def change(some: Sequence[bytes]) -> int:
-        table, which = tables.tool_definitions.c, _these(tenant, some)
-        connection.execute(select(table.hash).where(*which).order_by(table.hash).with_for_update()).all()
-        return connection.execute(update(tables.tool_definitions).where(*which).values(unused_at=mark)).rowcount
-
-    return pace.change(keys, change)
+    statement = update(_TOOLS).values(unused_at=mark)
+    return pace.change(keys, lambda some: _change_free(connection, statement, _these(_TOOLS, tenant, some)))
 
 
 def keep_definitions(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Done:
     """Take away the marks of tools that a set names all the same."""
-
-    def unmark(some: Sequence[bytes]) -> int:
-        unmark_definitions(connection, tenant, some)
-        return len(some)
-
-    return pace.change(keys, unmark)
+    statement = update(_TOOLS).values(unused_at=None)
+    return pace.change(keys, lambda some: _change_free(connection, statement, _these(_TOOLS, tenant, some)))
 
 
 def remove_definitions(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], mark: datetime) -> Done:
     """Remove those of some tools that still have this mark."""
+    statement = delete(_TOOLS).where(_TOOLS.c.unused_at == mark)
 
     def remove(some: Sequence[bytes]) -> int:
-        which = [*_these(tenant, some), tables.tool_definitions.c.unused_at == mark]
-        return connection.execute(delete(tables.tool_definitions).where(*which)).rowcount
+        return _change_free(connection, statement, [*_these(_TOOLS, tenant, some), _TOOLS.c.unused_at == mark])
 
     return pace.change(keys, remove)
 
 
-def _these(tenant: int, hashes: Sequence[bytes]) -> list[ColumnElement[bool]]:
-    table = tables.tool_definitions.c
-    return [table.tenant_id == tenant, table.hash.in_(hashes)]
+def _these(table: Table, tenant: int, hashes: Sequence[bytes]) -> list[ColumnElement[bool]]:
+    return [table.c.tenant_id == tenant, table.c.hash.in_(hashes)]
+
+
+def _lock_free(connection: Connection, table: Table, which: Sequence[ColumnElement[bool]]) -> Sequence[bytes]:
+    """Lock those of some rows that no other transaction has locked; return their hashes."""
+    statement = select(table.c.hash).where(*which).order_by(table.c.hash).with_for_update(skip_locked=True)
+    return connection.execute(statement).scalars().all()
+
+
+def _change_free(connection: Connection, statement: Update | Delete, which: Sequence[ColumnElement[bool]]) -> int:
+    """Change those of some tools that no other transaction has locked; return how many.
+
+    Each by its key: to find many, MariaDB would read others beside them, and wait for those.
+    """
+    hashes = _lock_free(connection, _TOOLS, which)
+    if hashes:
+        by_key = statement.where(which[0], _TOOLS.c.hash == bindparam("of_tool"))
+        connection.execute(by_key, [{"of_tool": hash_} for hash_ in hashes])
+    return len(hashes)
