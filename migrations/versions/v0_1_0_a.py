@@ -424,7 +424,9 @@ def indexes() -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
     marks = "type = 'message' AND role IN ('system', 'developer') OR type IN ('compaction', 'compaction_undone')"
     yield "items", "marks", ["tenant_id", "conversation_id", "type", "role"], where(marks)
     yield "item_blobs", "hash", ["tenant_id", "hash"], {}
-    yield "uploads", "expires_at", ["tenant_id", "expires_at"], {}
+    on_uploads = {"postgresql_where": sa.text("expires_at IS NOT NULL")}
+    yield "uploads", "expires_at", ["tenant_id", "expires_at"], on_uploads
+    yield "uploads", "user", ["user_id", "tenant_id", "hash"], {}
     yield "item_labels", "value", ["tenant_id", "key", "value", "conversation_id", "position"], {}
     yield "item_feedback", "user_id", ["tenant_id", "user_id"], {}
     yield "item_feedback", "rating", ["tenant_id", "rating", "conversation_id", "position"], {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,16 @@ def test_media_in_the_database_go_while_the_blob_store_does_not_respond(
     assert (names_in(folder), tables.rows("blobs")) == ([], [])
 
 
+REMOVALS: dict[str, Callable[[Any], object]] = {
+    "a conversation": lambda store: store.delete_conversation(store.list_conversations().items[0].id),
+    "a user": lambda store: store.erase_user("ann"),
+}
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
-def test_forgetting_uploads_looks_at_none_that_others_still_need(
-    database: Database, store: Any, tables: Tables
+@pytest.mark.parametrize("remove", REMOVALS)
+def test_removing_media_looks_at_no_uploads_of_others(
+    database: Database, store: Any, tables: Tables, remove: str
 ) -> None:
     counts = []
     store.upload_media(noise(9_000))
@@ -101,10 +109,12 @@ def test_forgetting_uploads_looks_at_none_that_others_still_need(
             {**upload, "user_id": sha256(f"{count} {number}".encode()).hexdigest(), "expires_at": tomorrow}
             for number in range(count)
         ]
-        conversation = store.create_conversation(model="m", input="Hi")
+        conversation = store.create_conversation(model="m", user_id="ann")
+        for number in range(3):
+            conversation.user([a_picture(noise(20_000 + count + number))])
         with database.engine().begin() as connection:
             connection.execute(insert(uploads), copies)
-            call: Callable[[], object] = lambda: store.within(connection).delete_conversation(conversation.id)  # noqa: B023, E731
+            call = partial(REMOVALS[remove], store.within(connection))
             counts.append(looked_at(connection, call, "uploads"))
     few, many = counts
     assert many <= 1.5 * few + 2

@@ -95,7 +95,9 @@ uploads: Final = table(
     optional("media_type", Identifier),  # as this user said
     column("expires_at", UtcDateTime),
     references("blobs", "RESTRICT", tenant_id="tenant_id", hash="hash"),
-    Index("expires_at", "tenant_id", "expires_at"),
+    # The condition that all rows meet keeps PostgreSQL from looking up media there, among all uploads of the tenant.
+    optioned_index("expires_at", "tenant_id", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
+    Index("user", "user_id", "tenant_id", "hash"),
 )
 
 # Where in an item's text a blob belongs, in bytes from the start of the text as stored.
