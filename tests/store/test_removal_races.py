@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import Any
 
@@ -308,4 +309,22 @@ def test_a_tenant_is_deleted_while_somebody_writes_faster(
     with watched(engine_of(root), write):
         root.delete_tenant(tenant)
     assert made
+    assert set(tables.counts().values()) == {0}
+
+
+@pytest.mark.parametrize("what", ["conversation", "attempt", "earlier attempt", "key"])
+def test_nothing_is_imported_for_a_tenant_that_was_deleted(
+    stores: Any, store: Any, elsewhere: Any, tenant: str, tables: Tables, what: str
+) -> None:
+    """Not even rows without a foreign key, which would stay for ever."""
+    made = store.create_conversation(model="m", input="Hi", idempotency_key="k" if what == "key" else None)
+    if what.endswith("attempt"):
+        days = 9 if what == "earlier attempt" else 0
+        made.record_attempt("messages", error="lost", occurred_at=datetime.now(UTC) - timedelta(days=days))
+    if what != "conversation":
+        store.delete_conversation(made.id)
+    export = list(store.export())
+    stores.get("sync").delete_tenant(tenant)
+    with pytest.raises(NotFound, match="The tenant of this store was deleted"):
+        elsewhere.import_export(export)
     assert set(tables.counts().values()) == {0}

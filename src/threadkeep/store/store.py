@@ -486,6 +486,7 @@ class Store:
         Raises:
             CannotParse: a line is damaged or missing; the error has its number.
             Conflict: another conversation has an id of the export, or its external_id.
+            NotFound: the tenant was deleted.
             InvalidOption, TooLarge: an argument cannot be used, or a row exceeds a limit.
         """
         return restoring.import_export(self._transactions, self._new_scope, lines, existing)

@@ -34,7 +34,7 @@ from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LED
 from threadkeep.store.moving.placing import placed_media
 from threadkeep.store.moving.reading import Checks, Lines, decode_line, rows_until_end
 from threadkeep.store.moving.records import Row, decode_row
-from threadkeep.store.refs import TENANT_WIDE, Scope
+from threadkeep.store.refs import TENANT_WIDE, Scope, tenant_not_found
 from threadkeep.store.retries import Replay
 from threadkeep.store.rollups import invalidate
 from threadkeep.store.transactions import Transactions
@@ -108,6 +108,7 @@ class Target:
     def _insert_conversation(
         self, connection: Connection, own: Row, file: IO[bytes], places: Mapping[bytes, str]
     ) -> int:
+        _check_tenant(connection, self.scope.tenant)
         if self._exists(connection, own):
             raise Replay(0)
         file.seek(0)
@@ -174,7 +175,12 @@ class Target:
 
     def _insert_beside(self, kind: str, rows: list[Row]) -> int:
         insert_rows = self._insert_attempts if kind == LEDGER else self._insert_keys
-        return self.transactions.write(partial(insert_rows, rows=rows), is_repeatable=True)
+
+        def write(connection: Connection) -> int:
+            _check_tenant(connection, self.scope.tenant)
+            return insert_rows(connection, rows)
+
+        return self.transactions.write(write, is_repeatable=True)
 
     def _insert_attempts(self, connection: Connection, rows: list[Row]) -> int:
         if not rows:
@@ -219,6 +225,13 @@ class Target:
             insert_statement(table).execute(connection, rows[0])
         else:
             insert_many(connection, table, rows)
+
+
+def _check_tenant(connection: Connection, tenant: int) -> None:
+    """Refuse to write for a tenant that is deleted, which then waits: rows of the ledger have no foreign key."""
+    statement = select(tables.tenants.c.id).where(tables.tenants.c.id == tenant)
+    if connection.execute(statement.with_for_update(read=True, key_share=True)).one_or_none() is None:
+        raise tenant_not_found()
 
 
 def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
