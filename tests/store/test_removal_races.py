@@ -146,6 +146,30 @@ def test_conversations_are_purged_that_others_have_purged(
     assert tables.counts()["conversations"] == 0
 
 
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+@pytest.mark.parametrize("fork", ["fork", "fork at a position", "edit"])
+def test_a_fork_is_from_after_a_removal(
+    store: Any, elsewhere: Any, conversation: Any, watching: Engine, fork: str
+) -> None:
+    """The lineage of a branch is read as it is now, as that of the conversation is."""
+    conversation.user("0")
+    branch = conversation.fork()
+    for number in range(1, 4):
+        branch.user(str(number))
+    with past(watching) as host:
+        elsewhere.get_conversation(conversation.id, branch=branch.branch).clear(purge=True)
+        opened = store.within(host).get_conversation(conversation.id, branch=branch.branch)
+        if fork == "fork":
+            made = opened.fork().branch
+        else:
+            with pytest.raises(NotFound):
+                opened.edit(2, "new") if fork == "edit" else opened.fork(at=2)
+            made = branch.branch
+    found = elsewhere.get_conversation(conversation.id, branch=made)
+    assert (found.head, found.items().items) == (-1, [])
+    assert elsewhere.check().findings == []
+
+
 def leave_tool(store: Any, watching: Engine) -> tuple[list[str], str]:
     """An export of a conversation, and its id; nothing of it is left in the database but its tool."""
     made = store.create_conversation(model="m", tools=[TOOL], input="Hi")

@@ -22,7 +22,7 @@ from threadkeep.store.changes.rows import record_change
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of_id
-from threadkeep.store.lineage import get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import Lineage, get_lineage, get_row, lock_lineage, position_not_found
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.states import lock_conversation
 from threadkeep.store.validation import (
@@ -91,7 +91,7 @@ def _write(handle: Handle, method: str, position: object, content: Any, key: str
         now = datetime.now(UTC)
         lock_conversation(connection, ref)
         idempotent(connection, ref, once, lambda outcome: outcome)
-        outcome = write(connection, find_place(connection, ref, wanted), now)
+        outcome = write(connection, find_place(connection, ref, lock_lineage(connection, ref), wanted), now)
         record_change(connection, ref)
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind=method, **outcome)
         return outcome
@@ -99,9 +99,8 @@ def _write(handle: Handle, method: str, position: object, content: Any, key: str
     return handle.transactions.write(run, is_repeatable=once is not None)
 
 
-def find_place(connection: Connection, ref: BranchRef, wanted: int | str) -> int:
+def find_place(connection: Connection, ref: BranchRef, lineage: Lineage, wanted: int | str) -> int:
     """The position of an item of the branch, given by its position or id; NotFound."""
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
     if isinstance(wanted, str):
         return position_of_id(connection, ref, lineage, wanted)
     found = connection.execute(place_at(), ref.parameters(position=wanted)).one_or_none()
@@ -140,10 +139,10 @@ def list_feedback(handle: Handle, position: int | str | None) -> list[Feedback]:
     ref, wanted = handle.ref, None if position is None else item_argument("position", position)
 
     def read(connection: Connection) -> list[Feedback]:
-        if wanted is not None:
-            place = find_place(connection, ref, wanted)
-            return _read_feedback(connection, ref.scope, [ref.key], [place]).get((ref.key, place), [])
         lineage = get_lineage(connection, ref, get_row(connection, ref))
+        if wanted is not None:
+            place = find_place(connection, ref, lineage, wanted)
+            return _read_feedback(connection, ref.scope, [ref.key], [place]).get((ref.key, place), [])
         statement = feedback_of(scoped=ref.scope.user is not None)
         rows = connection.execute(statement, {**ref.scope.parameters(), **ref.parameters()})
         return [_feedback(*rest) for branch, *rest in rows if lineage.includes(ref.branch, rest[0], branch)]

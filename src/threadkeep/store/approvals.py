@@ -26,7 +26,7 @@ from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcom
 from threadkeep.store.item_places import find_position
 from threadkeep.store.item_rows import ENTRY_WIDTH, decode_entries, encode_item, short_hash
 from threadkeep.store.items import AppendResult, NewItems
-from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import Lineage, get_lineage, get_row, lock_lineage, position_not_found
 from threadkeep.store.positions import NO_CHECK, Counts
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import item_argument, optional_identifier, plain_text
@@ -103,7 +103,7 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
 
     Of several calls with the call id, the newest without an output; Conflict if there is none.
     """
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    lineage = lock_lineage(connection, ref)
     found, entries = None, []
     if isinstance(wanted, str):
         entries = _with_call_id(connection, ref, lineage, wanted)

@@ -14,7 +14,7 @@ from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.item_places import position_of_id
-from threadkeep.store.lineage import ConversationState, get_lineage, get_row
+from threadkeep.store.lineage import ConversationState, get_row, lock_lineage
 from threadkeep.store.validation import cursor_position, item_argument, page_size, whole_number
 
 
@@ -38,8 +38,7 @@ def fork(
 
         now, position = datetime.now(UTC), item
         if isinstance(position, str):
-            row = get_row(connection, ref, is_locked=True)
-            position = position_of_id(connection, ref, get_lineage(connection, ref, row), position)
+            position = position_of_id(connection, ref, lock_lineage(connection, ref), position)
         number = positions.fork(connection, ref, position, now, is_before=is_before)
         idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
         keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)

@@ -19,7 +19,7 @@ from threadkeep.formats.shared.views import UNDONE, standing
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_rows import encode_item, read_branch, read_entries
 from threadkeep.store.items import AppendResult, NewItems
-from threadkeep.store.lineage import get_lineage, get_row
+from threadkeep.store.lineage import lock_lineage
 from threadkeep.store.positions import AppendOptions, Counts, Reservation, head_check, idempotency_key, reserve_once
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import MAX_POSITION, whole_number
@@ -77,7 +77,7 @@ def _compaction_item(summary: object, item: object) -> JsonObject:
 
 
 def _read_before(connection: Connection, ref: BranchRef, reservation: Reservation) -> list[Entry]:
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    lineage = lock_lineage(connection, ref)
     before = replace(lineage, head=reservation.first - 1)
     return read_branch(connection, ref, before, -1, is_latest=True)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from threadkeep.db.dialects import is_mysql
 from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries.conversations import CONVERSATION_READER, branch_of, conversation_by
 from threadkeep.domain import rendering
@@ -209,14 +210,23 @@ def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = F
     return row
 
 
-def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow) -> Lineage:
-    """The lineage of a branch of a conversation whose row was read; NotFound when it has no such branch."""
+def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow, *, is_latest: bool = False) -> Lineage:
+    """The lineage of a branch of a conversation whose row was read; NotFound when it has no such branch.
+
+    `is_latest`: for work that has locked the row. The caller's transaction may see the past of other rows, on MySQL.
+    """
     if ref.branch == 0:
         return root_lineage(row)
-    branch = connection.execute(branch_of(), ref.parameters(number=ref.branch)).one_or_none()
+    statement = branch_of(is_shared=is_latest and is_mysql(connection.dialect))
+    branch = connection.execute(statement, ref.parameters(number=ref.branch)).one_or_none()
     if branch is None:
         raise branch_not_found(ref)
     return lineage_from(branch)
+
+
+def lock_lineage(connection: Connection, ref: BranchRef) -> Lineage:
+    """The lineage of a branch as it is now; the conversation is locked as by `find_row`."""
+    return get_lineage(connection, ref, get_row(connection, ref, is_locked=True), is_latest=True)
 
 
 def lineage_from(branch: Any) -> Lineage:

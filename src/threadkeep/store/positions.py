@@ -25,9 +25,8 @@ from threadkeep.store.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.lineage import (
     Lineage,
     branch_not_found,
-    get_lineage,
-    get_row,
     lineage_text,
+    lock_lineage,
     position_not_found,
 )
 from threadkeep.store.refs import BranchRef
@@ -236,7 +235,7 @@ def _reserve_slowly(
     """What is done when the first UPDATE met no row: the branch ends elsewhere, or a response is in progress."""
     if _update(connection, ref, Counts(is_dated=counts.is_dated), now) is None:
         raise ref.not_found()
-    lineage = get_lineage(connection, ref, get_row(connection, ref))
+    lineage = lock_lineage(connection, ref)
     stream = _find_stream(connection, ref)
     expected = lineage.head if check.expected_head is None else check.expected_head
     if check.on_conflict == "raise":
@@ -298,7 +297,7 @@ def fork(
 
     The conversation is locked before its lineage is read: items that are removed meanwhile would be missing from it.
     """
-    lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
+    lineage = lock_lineage(connection, ref)
     position = lineage.head if at is None else at
     if is_before:
         _check_position(connection, ref, lineage, position)

@@ -21,7 +21,7 @@ from threadkeep.store.idempotency import FORGOTTEN, IdempotencyKey, keep_outcome
 from threadkeep.store.item_places import find_position, newest_position, position_of_id
 from threadkeep.store.item_rows import decode_entries, encode_item, short_hash
 from threadkeep.store.ledger import json_text
-from threadkeep.store.lineage import Lineage, get_lineage, get_row, position_not_found
+from threadkeep.store.lineage import Lineage, lock_lineage, position_not_found
 from threadkeep.store.media.collecting import LostMedia, remove_lost
 from threadkeep.store.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.refs import TENANT_WIDE, BranchRef
@@ -41,7 +41,7 @@ def redact_item(handle: Handle, position: object, key: str | None) -> None:
     def write(connection: Connection) -> LostMedia:
         now = datetime.now(UTC)
         reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: LostMedia())
-        lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
+        lineage = lock_lineage(connection, ref)
         found = _position_at(connection, ref, lineage, place)
         entry = _read_entry(connection, ref, found)
         if entry is None:

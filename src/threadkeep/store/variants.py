@@ -21,7 +21,15 @@ from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcom
 from threadkeep.store.item_places import position_of
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.items import NewItems
-from threadkeep.store.lineage import ConversationState, Lineage, get_lineage, get_row, lineage_from, position_not_found
+from threadkeep.store.lineage import (
+    ConversationState,
+    Lineage,
+    get_lineage,
+    get_row,
+    lineage_from,
+    lock_lineage,
+    position_not_found,
+)
 from threadkeep.store.positions import NOTHING, Counts, branch_before, position_before
 from threadkeep.store.refs import BranchRef
 from threadkeep.store.updates import update_row
@@ -171,7 +179,7 @@ def _branched(
             return reopen_conversation(connection, ref, configs, number)
 
         idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), outcome))
-        lineage = get_lineage(connection, ref, get_row(connection, ref, is_locked=True))
+        lineage = lock_lineage(connection, ref)
         number = write(connection, lineage, datetime.now(UTC))
         update_row(connection, ref, {"active_branch": number})
         return opened(number), None

@@ -178,9 +178,10 @@ def _of_hashes(table: Table) -> list[ColumnElement[bool]]:
 
 
 @cache
-def branch_of() -> Select[Any]:
-    """A forked branch by its number."""
-    return select(branches).where(*of_conversation(branches, number="number"))
+def branch_of(*, is_shared: bool = False) -> Select[Any]:
+    """A forked branch by its number; `is_shared`: with a lock for which others need not wait who only read it so."""
+    statement = select(branches).where(*of_conversation(branches, number="number"))
+    return statement.with_for_update(read=True) if is_shared else statement
 
 
 @cache
