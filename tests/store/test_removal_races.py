@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
+from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
 from threadkeep.db.dialects import is_transient
@@ -249,7 +250,7 @@ def test_a_deadlock_is_raised_as_what_it_is(store: Any, watching: Engine) -> Non
     """The transaction is taken back: on MySQL, it has no savepoint any more."""
     made = [store.create_conversation(model="m").id for _ in range(2)]
 
-    def change(host: Any, ids: list[str], begun: Barrier) -> Exception | None:
+    def change(host: Any, ids: list[str], begun: Barrier) -> OperationalError | None:
         for one in ids:
             try:
                 store.within(host).get_conversation(one).update(title="new")
@@ -306,6 +307,23 @@ def test_media_go_with_two_items_that_are_removed_at_once(
     with watched(engine_of(store), remove_other):
         remove(made[0])
     assert (tables.rows("item_blobs"), tables.rows("blobs")) == ([], [])
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_media_go_with_an_upload_that_expires_while_their_item_is_removed(
+    store: Any, elsewhere: Any, tables: Tables, watching: Engine
+) -> None:
+    """Each of the removals still sees that the other one's row has them; that of the item commits first."""
+    conversation, picture = store.create_conversation(model="m", input="Hi"), noise(9_000)
+    conversation.user([a_picture(picture)])
+    uploaded = store.upload_media(picture)
+    let_expire(watching, uploaded.hash)
+    other = elsewhere.get_conversation(conversation.id)
+    deleted = store.create_conversation(model="m")
+    pop = once_before("SELECT threadkeep_blobs.hash, threadkeep_blobs.location", other.pop)
+    with watched(engine_of(store), pop):
+        store.delete_conversation(deleted.id)
+    assert (tables.rows("uploads"), tables.rows("item_blobs"), tables.rows("blobs")) == ([], [], [])
 
 
 # Tenants

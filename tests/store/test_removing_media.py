@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, insert
+from sqlalchemy import Engine, delete, insert, update
 
 from tests.databases import Database
 from tests.factories import a_picture, noise
@@ -19,7 +19,7 @@ from tests.store.test_removal_costs import looked_at
 from tests.store.watching import Tables
 from threadkeep import Store
 from threadkeep.blobs import FolderBlobs
-from threadkeep.db.tables import item_blobs, uploads
+from threadkeep.db.tables import conversations, item_blobs, uploads
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -85,6 +85,26 @@ def test_media_in_the_database_go_while_the_blob_store_does_not_respond(
     outside.purge_deleted()
     assert [row["content"] for row in tables.rows("blobs")] == [None] * 4
     assert folder.calls.count("delete") == 1
+    folder.fails = set()
+    outside.purge_deleted()
+    assert (names_in(folder), tables.rows("blobs")) == ([], [])
+
+
+@pytest.mark.usefixtures("slow")
+def test_conversations_are_removed_while_the_blob_store_does_not_respond(
+    outside: Any, folder: Watched, tables: Tables, watching: Engine
+) -> None:
+    """An erasure still says so at its end."""
+    for number in range(3):
+        outside.create_conversation(model="m", user_id="ann").user([a_picture(noise(9_000 + number))])
+    with watching.begin() as connection:
+        is_ours = conversations.c.tenant_id == outside._scope.tenant
+        connection.execute(update(conversations).where(is_ours).values(status="deleted"))
+    folder.fails = {"delete"}
+    assert outside.purge_deleted() == 3
+    assert folder.calls.count("delete") == 1
+    with pytest.raises(OSError, match="delete"):
+        outside.erase_user("ann")
     folder.fails = set()
     outside.purge_deleted()
     assert (names_in(folder), tables.rows("blobs")) == ([], [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -55,7 +55,9 @@ class Batches:
         self, transactions: Transactions, tenant: int, resources: StoreResources, progress: Progress | None = None
     ) -> None:
         self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
-        self._objects_wait = self._blobs is None or not transactions.keeps_history  # for somebody else, or later
+        # else objects wait for another store, or until the caller's transaction has ended
+        self._can_remove_objects = self._blobs is not None and transactions.keeps_history
+        self._has_failed = False  # to remove one: the others wait, for each attempt may take long
         if not (progress is None or callable(progress)):
             raise mismatch(InvalidOption, "a function", progress, "progress")
         self._progress = progress or (lambda _what, _count: None)
@@ -157,18 +159,18 @@ class Batches:
             self.conversations += done.rows
             if done.rows:
                 self._progress("conversations", self.conversations)
-            self._remove_objects(done.media.aside)
-            if done.media.shared and self._has_rivals:
-                self._remove_kept_for_others(done.media.shared)
+            self._remove_rest(done.media)
 
-    def _remove_kept_for_others(self, hashes: Collection[bytes]) -> None:
-        """Remove media that were left to conversations which others were deleting at the same time.
+    def _remove_rest(self, media: collecting.LostMedia, *, is_strict: bool = False) -> None:
+        """Remove objects that were set aside, and media that were left to what others were removing at the same time.
 
         Each of the transactions saw what the other one had not committed yet. Whoever commits last finds them.
         """
-        left = self.find(collecting.find_unused_of, hashes=list(hashes))
-        for done in self._steps(collecting.remove_unused, "media", left):
-            self._remove_objects(done.aside)
+        self._remove_objects(media.aside, is_strict=is_strict)
+        if media.shared and self._has_rivals:
+            left = self.find(collecting.find_unused_of, hashes=list(media.shared))
+            for done in self._steps(collecting.remove_unused, "media", left):
+                self._remove_objects(done.media.aside, is_strict=is_strict)
 
     def collect(self, *, is_strict: bool = False) -> None:
         """Remove media, options and tools that are no longer used; `is_strict`: raise the errors of the blob store."""
@@ -217,12 +219,13 @@ class Batches:
     def collect_media(self, *, is_strict: bool = False) -> None:
         """Remove media that are no longer used; `is_strict`: raise the errors of the blob store."""
         self.forget_uploads(is_strict=is_strict)
-        self._remove_media(self._unused(), collecting.remove_unused, "media", is_strict=is_strict)
+        self._remove_media(self._unused(is_strict=is_strict), collecting.remove_unused, "media", is_strict=is_strict)
 
-    def _unused(self) -> Iterator[Sequence[bytes]]:
+    def _unused(self, *, is_strict: bool) -> Iterator[Sequence[bytes]]:
         """Media that nothing has any more, but for those whose objects have to wait."""
         for page in self._pages(collecting.find_unused):
-            yield self.find(collecting.find_inside, hashes=page) if self._objects_wait else page
+            has_all = self._can_remove_objects and (is_strict or not self._has_failed)
+            yield page if has_all else self.find(collecting.find_inside, hashes=page)
 
     def forget_uploads(self, user: str | None = None, *, is_strict: bool = False) -> None:
         """Forget uploads that have expired, or all of a user, with media that nothing else has."""
@@ -245,14 +248,15 @@ class Batches:
         for page in pages:
             for done in self._steps(remove, what, page):
                 total += done.changed
-                if not self._objects_wait:
-                    self._objects_wait = not self._remove_objects(done.aside, is_strict=is_strict)
+                self._remove_rest(done.media, is_strict=is_strict)
                 self._progress(what, total)
 
-    def _remove_objects(self, aside: Mapping[bytes, str], *, is_strict: bool = False) -> bool:
-        """Remove objects of media that were set aside; return False where that has to wait."""
-        scope = Scope(self._tenant, blobs=self._blobs)
-        return collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict)
+    def _remove_objects(self, aside: Mapping[bytes, str], *, is_strict: bool = False) -> None:
+        """Remove objects of media that were set aside, until the blob store does not respond."""
+        if self._can_remove_objects and (is_strict or not self._has_failed):
+            scope = Scope(self._tenant, blobs=self._blobs)
+            is_done = collecting.remove_set_aside(self._transactions, scope, aside, is_strict=is_strict)
+            self._has_failed = not is_done
 
 
 _find_hidden: Final = partial(purging.find_conversations, which=true(), statuses=[DELETED])

@@ -42,11 +42,11 @@ class LostMedia:
 
 
 class Collected(NamedTuple):
-    """How many rows were looked at and removed, and the objects that were set aside: names by new hashes."""
+    """How many rows were looked at and removed, and what media they had."""
 
     rows: int
     changed: int
-    aside: Mapping[bytes, str]
+    media: LostMedia
 
 
 def find_unused(connection: Connection, tenant: int, after: bytes, limit: int) -> Sequence[bytes]:
@@ -75,14 +75,14 @@ def find_inside(connection: Connection, tenant: int, hashes: Sequence[bytes]) ->
 
 def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Collected:
     """Remove those of some media that are not used any more, one after another: they may be large."""
-    aside: dict[bytes, str] = {}
+    media = LostMedia()
 
     def remove(some: Sequence[bytes]) -> int:
-        count, found = _collect(connection, tenant, some)
-        aside.update(found)
+        count, aside = _collect(connection, tenant, some)
+        media.aside.update(aside)
         return count
 
-    return Collected(*pace.change(keys, remove, size=1), aside)
+    return Collected(*pace.change(keys, remove, size=1), media)
 
 
 def find_expired_uploads(connection: Connection, tenant: int, limit: int) -> Sequence[bytes]:
@@ -103,15 +103,15 @@ def forget_uploads(
     connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], user: str | None = None
 ) -> Collected:
     """Forget those of some uploads that have expired, or are of a user, with their media if nothing else has them."""
-    aside: dict[bytes, str] = {}
+    media = LostMedia()
     statement = delete(uploads).where(uploads.c.tenant_id == tenant, _is_over(user))
 
     def forget(some: Sequence[bytes]) -> int:
         count = connection.execute(statement.where(uploads.c.hash.in_(some))).rowcount
-        aside.update(collect_these_media(connection, tenant, some))
+        media.collect(connection, tenant, set(some))  # one may be an upload of several users
         return count
 
-    return Collected(*pace.change(keys, forget, size=1), aside)
+    return Collected(*pace.change(keys, forget, size=1), media)
 
 
 def _is_over(user: str | None) -> ColumnElement[bool]:
