@@ -117,14 +117,14 @@ async def test_usage_and_costs_are_in_the_ledger(kept: ThreadkeepConversationSto
 
 async def test_redacted_messages_are_read_without_their_content(kept: ThreadkeepConversationStore) -> None:
     id_ = new_id()
-    await kept.save(Conversation(messages=said("My card is 4111", "Thank you."), conversation_id=id_))
+    await kept.save(Conversation(messages=said("My password is swordfish", "Thank you."), conversation_id=id_))
     conversation = await kept.conversation(id_)
     assert conversation is not None
     await conversation.redact_item(0)
     loaded = await kept.load(id_)
     assert loaded is not None
     assert len(loaded.messages) == 2
-    assert "4111" not in repr(loaded.messages)
+    assert "swordfish" not in repr(loaded.messages)
     assert "[redacted]" in repr(loaded.messages[0])
 
 
