@@ -146,7 +146,7 @@ import sys
 from tests.contrib.telling import ask
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook
 
-hook = ThreadkeepCompletionHook(sys.argv[1], tenant=sys.argv[2])
+hook = ThreadkeepCompletionHook(sys.argv[1], tenant=sys.argv[2], stop_seconds=60)
 if sys.argv[3] == "fork":
     ask(hook, "before")
     assert hook.flush(30)

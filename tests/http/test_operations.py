@@ -89,9 +89,12 @@ def test_a_length_of_any_size_is_too_large(served: Any, length: str, *, is_site:
 
 
 def test_more_requests_than_allowed_are_told_to_come_again() -> None:
-    free = asyncio.Event()
+    free, both, asked = asyncio.Event(), asyncio.Event(), []
 
-    async def wait(_request: Request) -> Response:
+    async def wait(request: Request) -> Response:
+        asked.append(request)
+        if len(asked) == 2:
+            both.set()
         await free.wait()
         return Response(b"done")
 
@@ -103,7 +106,7 @@ def test_more_requests_than_allowed_are_told_to_come_again() -> None:
 
     async def run() -> list[httpx2.Response]:
         waiting = asyncio.ensure_future(calling(application, ("POST", "/wait/1", b""), ("POST", "/wait/2", b"")))
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(both.wait(), 20)
         [refused] = await calling(application, ("POST", "/release/1", b""))
         [healthy] = await calling(application, ("GET", "/healthz", b""))
         free.set()
@@ -126,7 +129,7 @@ def test_a_request_that_takes_too_long_is_ended() -> None:
             ended.append(True)
         return Response()
 
-    application = site({"": face(wait=wait)}, limits=Limits(max_seconds=0.05))
+    application = site({"": face(wait=wait)}, limits=Limits(max_seconds=0.5))
     [answer] = asyncio.run(calling(application, ("POST", "/wait/1", b"")))
     assert code(answer) == (504, "timeout")
     assert ended == [True]

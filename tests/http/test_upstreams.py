@@ -145,7 +145,7 @@ def ended(store: Any) -> Any:
 
 def test_what_came_before_the_client_left_is_stored(database: Database, tenant: tuple[str, Any]) -> None:
     slow, (name, store) = Slow(), tenant
-    with served_to(database, name, slow) as url, httpx2.Client(base_url=url) as http:
+    with served_to(database, name, slow) as url, httpx2.Client(base_url=url, timeout=60) as http:
         body = {"model": "m", "input": "Sing.", "stream": True}
         with http.stream("POST", "/v1/responses", json=body) as stream:
             for line in stream.iter_lines():
@@ -163,7 +163,7 @@ def test_a_server_that_stops_ends_what_it_streams(database: Database, tenant: tu
     slow, (name, store) = Slow(), tenant
     with served_to(database, name, slow) as url:
         body = {"model": "m", "input": "Sing.", "background": True}
-        assert httpx2.post(f"{url}/v1/responses", json=body).json()["status"] == "in_progress"
+        assert httpx2.post(f"{url}/v1/responses", json=body, timeout=60).json()["status"] == "in_progress"
     assert slow.was_left.wait(20)
     _, response = ended(store)
     assert response.status == "incomplete"
@@ -173,8 +173,8 @@ def test_another_process_cancels_an_answer_in_the_background(database: Database,
     slow, (name, store) = Slow(), tenant
     with served_to(database, name, slow) as url, served_to(database, name, slow) as other:
         body = {"model": "m", "input": "Sing.", "background": True}
-        id_ = httpx2.post(f"{url}/v1/responses", json=body).json()["id"]
-        assert httpx2.post(f"{other}/v1/responses/{id_}/cancel").status_code == 200
+        id_ = httpx2.post(f"{url}/v1/responses", json=body, timeout=60).json()["id"]
+        assert httpx2.post(f"{other}/v1/responses/{id_}/cancel", timeout=60).status_code == 200
         assert slow.was_left.wait(20)
         assert ended(store)[1].status == "cancelled"
 

@@ -313,8 +313,10 @@ def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pyte
         with locked(database, 0.3):
             assert conversation.user("Hi").position == 0
         monkeypatch.setattr("threadkeep.store.retries.REPEAT_SECONDS", 0.05)
-        with locked(database, 0.5), pytest.raises(OperationalError, match="locked"):
-            conversation.user("Ho")
+        with locked(database, 60) as enough:
+            with pytest.raises(OperationalError, match="locked"):
+                conversation.user("Ho")
+            enough.set()
         assert conversation.user("Hu").position == 1
 
 

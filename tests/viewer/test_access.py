@@ -81,7 +81,7 @@ def sent_slowly(pages: Pages, **headers: str) -> tuple[int, int]:
             "type": "http", "method": "POST", "path": "/sign-in", "root_path": "", "scheme": "http",
             "query_string": b"", "headers": [(name.encode(), value.encode()) for name, value in given.items()],
         }  # fmt: skip
-        await asyncio.wait_for(pages.application(sign_in=True)(scope, receive, send), 5)
+        await asyncio.wait_for(pages.application(sign_in=True)(scope, receive, send), 20)
         return statuses[0], asked
 
     return pages.runner.run(call())

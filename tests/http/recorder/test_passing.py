@@ -184,7 +184,7 @@ def test_times_are_those_of_the_call(recorded: Recorded) -> None:
     row = conversation.usage()
     assert row.latency_ms is not None
     assert row.first_token_ms is not None
-    assert 100 <= row.first_token_ms < row.latency_ms < 5000
+    assert 100 <= row.first_token_ms < row.latency_ms < 60_000
 
 
 def test_no_secret_is_stored(tmp_path: Path) -> None:
