@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.http.scripts import script
 from tests.http.servers import running
+from tests.waiting import wait_until
 
 JSON = {"content-type": "application/json"}
 EVENTS = {"content-type": "text/event-stream; charset=utf-8"}
@@ -28,6 +29,7 @@ class Reply:
     breaks: bool = False  # off, before its end
     pause: float = 0.0  # before each chunk
     hold_after: int | None = None  # chunks, until it is released
+    may_go_on: Callable[[], bool] | None = None  # what is waited for before each chunk
 
 
 @dataclass
@@ -77,6 +79,8 @@ class Provider:
                 await asyncio.wait({released, left}, return_when=asyncio.FIRST_COMPLETED)
             if reply.pause:
                 await asyncio.sleep(reply.pause)
+            if reply.may_go_on is not None:
+                await asyncio.to_thread(wait_until, reply.may_go_on)
             if left.done():
                 self.was_left.set()
                 return
