@@ -23,11 +23,11 @@ from tests.cluster.servers import (
     Postgres,
     Server,
     folder_for,
-    free_ports,
 )
 from tests.cluster.servers import running as running_servers
 from tests.databases import DRIVERS
 from tests.store.faces import opening
+from tests.ports import free_ports
 from tests.waiting import wait_until
 from threadkeep import schema
 

@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -31,13 +30,6 @@ POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), rever
 MARIADBD = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 MARIADB_INSTALL = shutil.which("mariadb-install-db")
 GALERA = next((path for path in map(Path, ("/usr/lib/galera/libgalera_smm.so",)) if path.exists()), None)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on; different ones, because all are held until the last is found."""
-    with contextlib.ExitStack() as held:
-        listeners = [held.enter_context(closing(socket.create_server(("127.0.0.1", 0)))) for _ in range(count)]
-        return [listener.getsockname()[1] for listener in listeners]
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.conftest import own_folder, prepare, set_up
-from tests.cluster.servers import GALERA, LOG, MARIADB_INSTALL, MARIADBD, GaleraNode, folder_for, free_ports, running
+from tests.cluster.servers import GALERA, LOG, MARIADB_INSTALL, MARIADBD, GaleraNode, folder_for, running
 from tests.cluster.writing import Writing, check_written, run_writers
+from tests.ports import free_ports
 from threadkeep import Store
 
 pytestmark = pytest.mark.cluster

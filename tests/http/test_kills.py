@@ -14,11 +14,12 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from tests.cluster.conftest import set_up
-from tests.cluster.servers import POSTGRES_BIN, Postgres, folder_for, free_ports
+from tests.cluster.servers import POSTGRES_BIN, Postgres, folder_for
 from tests.conftest import is_set
 from tests.databases import Database
 from tests.http.killing import COUNT, DONE, World, received
 from tests.http.recorder.conftest import said
+from tests.ports import free_ports
 from threadkeep import Store
 
 KILLS = 50 if is_set("THREADKEEP_LONG") else 2

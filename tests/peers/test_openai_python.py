@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine
 
+from tests.ports import free_ports
 from tests.waiting import listens, wait_until
 from threadkeep import schema
 
@@ -41,9 +40,7 @@ def seeded_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def base_url(seeded_url: str) -> Iterator[str]:
     """Where the server answers."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     program = (
         "import sys, uvicorn; from threadkeep import AsyncStore; from threadkeep.http import app; "
         "uvicorn.run(app(AsyncStore(sys.argv[1])), port=int(sys.argv[2]), log_level='warning')"

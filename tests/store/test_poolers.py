@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import DRIVERS, Database
 from tests.factories import an_answer
+from tests.ports import free_ports
 from tests.store.faces import blocking_store
 from tests.waiting import listens, wait_until
 from threadkeep import AsyncStore, InvalidOption, Store, schema
@@ -28,12 +28,6 @@ pytestmark = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 WRITERS, TURNS = 8, 8  # more than the pooler has connections; more than psycopg runs before it prepares
-
-
-def a_free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +40,7 @@ def pooled(database: Database) -> Iterator[str]:
 
 
 def served(url: URL, program: str, folder: Path) -> Iterator[str]:
-    port = a_free_port()
+    [port] = free_ports(1)
     settings, log = folder / "pgbouncer.ini", folder / "log"
     password = f" password={url.password}" if url.password else ""
     settings.write_text(
