@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from threading import Event, Thread
 from typing import Any
 
 import httpx2
@@ -16,13 +17,14 @@ import uvicorn
 
 from tests.processes import forked, pipe
 from tests.waiting import listens, wait_until
-from threadkeep import AsyncStore
+from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, app, http_upstream
 
 PACE = 0.005  # seconds between two words of the upstream
 COUNT = "Count"  # the question whose answer does not end
 DONE = "Done."
 START_SECONDS = 60.0
+PROBE_SECONDS = 0.05
 
 
 def upstream_process(port: int) -> None:
@@ -74,6 +76,29 @@ def client_process(port: int, conversation_id: str, sender: Connection) -> None:
         for line in answer.iter_lines():
             if line.startswith("data:") and "output_text.delta" in line:
                 sender.send((time.monotonic(), json.loads(line[5:])["delta"]))
+
+
+class Probe:
+    """Writes to the database all the time, to know how long that takes on a machine that has much to do."""
+
+    def __init__(self, store: Store) -> None:
+        self._conversation, self._is_over, self._longest = store.create_conversation(), Event(), 0.0
+        self._thread = Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        begun, is_over = time.monotonic(), False
+        while not is_over:
+            is_over = self._is_over.wait(PROBE_SECONDS)
+            self._conversation.set_state("probe", begun)
+            begun, last = time.monotonic(), begun
+            self._longest = max(self._longest, begun - last)
+
+    def end(self) -> float:
+        """How many seconds the slowest write took."""
+        self._is_over.set()
+        self._thread.join()
+        return self._longest
 
 
 @dataclass

@@ -17,14 +17,14 @@ from tests.cluster.conftest import set_up
 from tests.cluster.servers import POSTGRES_BIN, Postgres, folder_for
 from tests.conftest import is_set
 from tests.databases import Database
-from tests.http.killing import COUNT, DONE, World, received
+from tests.http.killing import COUNT, DONE, Probe, World, received
 from tests.http.recorder.conftest import said
 from tests.ports import free_ports
 from threadkeep import Store
 
 KILLS = 50 if is_set("THREADKEEP_LONG") else 2
 UNKNOWN_THREAD = 1094  # MariaDB's error
-FLUSH_SECONDS = 1.0  # what came before that is stored
+FLUSH_SECONDS = 1.0  # what came before that is stored, where writing takes no time
 ENDED = {"client": {"cancelled"}, "server": {"incomplete"}, "upstream": {"incomplete"}}
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_face, pytest.mark.timeout(3600 if is_set("THREADKEEP_LONG") else 300)]
@@ -43,7 +43,18 @@ def world_of(url: str) -> Iterator[tuple[World, Store]]:
             world.close()
 
 
-def check(world: World, store: Store, id_: str, words: list[tuple[float, str]], killed_at: float) -> str:
+def stored_until(store: Store, seconds: float) -> float:
+    """Let a client read for so long; return from when, at the latest, all that it got must be stored after a kill now.
+
+    A batch begins later where the machine has other things to do, and is stored later where that takes time.
+    """
+    probe = Probe(store)
+    time.sleep(seconds)
+    delay = probe.end()
+    return time.monotonic() - FLUSH_SECONDS - 2 * delay
+
+
+def check(world: World, store: Store, id_: str, words: list[tuple[float, str]], until: float) -> str:
     """Check what is stored after a kill, and after the next request; return how the answer is marked."""
     world.ask(id_, f"next {id_}")
     conversation = store.get_conversation(id_)
@@ -52,7 +63,7 @@ def check(world: World, store: Store, id_: str, words: list[tuple[float, str]], 
     assert (first, asked, answered) == (f"user: {COUNT}", "user: Next", f"assistant: {DONE}"), lines
     stored = partial[0].removeprefix("assistant: ").split() if partial else []
     assert stored == [str(number + 1) for number in range(len(stored))]
-    flushed = "".join(word for at, word in words if at < killed_at - FLUSH_SECONDS).split()
+    flushed = "".join(word for at, word in words if at < until).split()
     assert len(stored) >= len(flushed), (len(stored), len(flushed), len(words))
     broken, whole = conversation.responses()
     assert whole.status == "completed"
@@ -67,8 +78,7 @@ def test_what_came_before_a_kill_is_stored(database: Database, who: str) -> None
         for _ in range(KILLS):
             id_ = store.create_conversation().id
             client, receiver = world.client(id_)
-            time.sleep(dice.uniform(0.0, 2.0))
-            killed_at = time.monotonic()
+            until = stored_until(store, dice.uniform(0.0, 2.0))
             if who == "client":
                 client.kill()
             else:
@@ -76,7 +86,7 @@ def test_what_came_before_a_kill_is_stored(database: Database, who: str) -> None
             client.join(60)
             if who != "client":
                 world.start(who)
-            assert check(world, store, id_, received(receiver), killed_at) in ENDED[who]
+            assert check(world, store, id_, received(receiver), until) in ENDED[who]
 
 
 def kill_connections(database: Database, engine: Engine) -> None:
@@ -102,13 +112,12 @@ def test_what_came_before_all_connections_were_killed_is_stored(database: Databa
         for _ in range(KILLS):
             id_ = store.create_conversation().id
             client, receiver = world.client(id_)
-            time.sleep(dice.uniform(0.0, 2.0))
-            killed_at = time.monotonic()
+            until = stored_until(store, dice.uniform(0.0, 2.0))
             kill_connections(database, engine)
             time.sleep(dice.uniform(0.0, 1.5))
             client.kill()
             client.join(60)
-            status = check(world, store, id_, received(receiver), killed_at)
+            status = check(world, store, id_, received(receiver), until)
             assert status in ("cancelled", "incomplete")
 
 
@@ -131,12 +140,11 @@ def test_what_came_before_the_database_was_killed_is_stored(postgres: Postgres) 
         for _ in range(KILLS):
             id_ = store.create_conversation().id
             client, receiver = world.client(id_)
-            time.sleep(dice.uniform(0.0, 2.0))
-            killed_at = time.monotonic()
+            until = stored_until(store, dice.uniform(0.0, 2.0))
             postgres.kill()
             time.sleep(dice.uniform(0.0, 1.0))
             postgres.start()
             client.kill()
             client.join(60)
-            status = check(world, store, id_, received(receiver), killed_at)
+            status = check(world, store, id_, received(receiver), until)
             assert status in ("cancelled", "incomplete")
