@@ -19,6 +19,7 @@ from tests.cluster.servers import (
     MARIADB_INSTALL,
     MARIADBD,
     POSTGRES_BIN,
+    STATEMENT_SECONDS,
     Mariadb,
     Postgres,
     Server,
@@ -26,12 +27,12 @@ from tests.cluster.servers import (
 )
 from tests.cluster.servers import running as running_servers
 from tests.databases import DRIVERS
-from tests.store.faces import opening
 from tests.ports import free_ports
+from tests.store.faces import opening
 from tests.waiting import wait_until
 from threadkeep import schema
 
-CATCH_UP_SECONDS = 30.0
+CATCH_UP_SECONDS = 60.0
 
 
 @dataclass
@@ -67,7 +68,12 @@ def wait_for_servers(is_reached: Callable[[], bool], *servers: Server) -> None:
 def set_up(url: str) -> None:
     """The schema, in a database that exists."""
     target = make_url(url)
-    engine = create_engine(target.set(drivername=DRIVERS[target.drivername]), poolclass=NullPool)
+    seconds = STATEMENT_SECONDS
+    limits = {
+        "postgresql": {"options": f"-c statement_timeout={seconds}s"},
+        "mariadb": {"read_timeout": seconds, "write_timeout": seconds},
+    }[target.drivername]
+    engine = create_engine(target.set(drivername=DRIVERS[target.drivername]), poolclass=NullPool, connect_args=limits)
     schema.upgrade(engine)
 
 

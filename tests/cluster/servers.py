@@ -26,6 +26,8 @@ LOG = logging.getLogger("tests.cluster")
 LOG.setLevel(logging.INFO)  # shown with failed tests
 
 START_SECONDS = 60.0
+RUN_SECONDS = 120.0  # of a program that ends
+STATEMENT_SECONDS = 60
 POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("/usr/local/bin"))
 MARIADBD = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 MARIADB_INSTALL = shutil.which("mariadb-install-db")
@@ -70,7 +72,7 @@ class Server:
         """Run a program that ends, as the user of the server."""
         done = subprocess.run(
             [str(part) for part in command], cwd=self.folder, capture_output=True, text=True, check=False,
-            **as_user(self.user),
+            timeout=RUN_SECONDS, **as_user(self.user),
         )  # fmt: skip
         assert done.returncode == 0, f"{command[0]}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
@@ -157,14 +159,20 @@ class Postgres(Server):
         """Run a statement, and return its rows."""
         with psycopg.connect(
             host="127.0.0.1", port=self.port, user="postgres", dbname="postgres", autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
+            connect_timeout=CONNECT_SECONDS, options=f"-c statement_timeout={STATEMENT_SECONDS}s",
         ) as connection:  # fmt: skip
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def kill(self) -> None:
+        assert self.process is not None
+        number = self.process.pid
         segments = (self.data / "postmaster.pid").read_text().splitlines()[6].split()
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
         super().kill()
+        for child in children:  # one that waits for another one would never end, nor its connection
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
         subprocess.run(["ipcrm", "-m", segments[1]], check=False, capture_output=True)  # which nobody else removes
 
     def stop(self) -> None:
@@ -208,7 +216,7 @@ class Mariadb(Server):
         """Run statements, and return the rows of the last one."""
         connection = pymysql.connect(
             host="127.0.0.1", port=self.port, user="root", database=database, autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
+            connect_timeout=CONNECT_SECONDS, read_timeout=STATEMENT_SECONDS, write_timeout=STATEMENT_SECONDS,
         )  # fmt: skip
         with closing(connection), connection.cursor() as cursor:
             for statement in statements:

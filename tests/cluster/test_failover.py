@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Thread
 
 import pytest
 
@@ -14,6 +15,14 @@ from threadkeep import Store
 pytestmark = pytest.mark.cluster
 
 
+def wait_for_a_commit(primary: Postgres, replica: Postgres) -> None:
+    """Wait until a first commit is confirmed; PostgreSQL itself would wait for ever, whatever the limit of time."""
+    message = "SELECT pg_logical_emit_message(true, 'tests', 'the first commit')"
+    commit = Thread(target=primary.sql, args=(message,), daemon=True)
+    commit.start()
+    wait_for_servers(lambda: not commit.is_alive(), primary, replica)
+
+
 @pytest.fixture
 def servers() -> Iterator[tuple[Postgres, Postgres]]:
     """A primary with the schema, which confirms nothing that its replica does not have."""
@@ -22,6 +31,7 @@ def servers() -> Iterator[tuple[Postgres, Postgres]]:
         primary.sql("SELECT pg_reload_conf()")
         states = "SELECT sync_state, state, sent_lsn, flush_lsn, reply_time FROM pg_stat_replication"
         wait_for_servers(lambda: [state for state, *_ in primary.sql(states)] == ["sync"], primary, replica)
+        wait_for_a_commit(primary, replica)
         yield primary, replica
         if primary.process is not None:  # the test failed before it killed it
             LOG.info("Replicas of the primary: %s", primary.sql(states))

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.cluster.servers import LOG
 from tests.factories import an_answer, texts_of
 from tests.store.faces import blocking_store
+from tests.waiting import wait_until
 from threadkeep import Store
 
 T = TypeVar("T")
@@ -77,14 +78,18 @@ def run_writers(urls: list[str], writing: Writing, disturb: Callable[[], None]) 
         except BaseException as error:  # noqa: BLE001 - told by the test
             writing.errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(WRITERS)]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(WRITERS)]
     for thread in threads:
         thread.start()
-    while len(writing.acknowledged) < WRITERS * TURNS // 3 and not writing.errors:
-        time.sleep(0.02)
+    wait_until(
+        lambda: len(writing.acknowledged) >= WRITERS * TURNS // 3 or writing.errors,
+        lambda: f"{len(writing.acknowledged)} turns, tried again: {dict(writing.retries)}",
+        seconds=RETRY_SECONDS,
+    )
     disturb()
+    end = time.monotonic() + 1.5 * RETRY_SECONDS
     for thread in threads:
-        thread.join(2 * RETRY_SECONDS)
+        thread.join(max(end - time.monotonic(), 0))
     assert not writing.errors, writing.errors[0]
     assert not any(thread.is_alive() for thread in threads)
     LOG.info("The store raised, and its callers tried again: %s", dict(writing.retries) or "nothing")
