@@ -205,3 +205,20 @@ def test_answers_whose_clients_have_left_count_and_go_on(served: Any, *, stream:
         assert await answered.answered() == (200 if stream else 201)
 
     served.runner.run(run())
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_server_that_stops_begins_no_answer(served: Any, face: str, *, background: bool) -> None:
+    """Nobody would end it, so that it could be lost; the client is told to come again, and nothing is stored."""
+
+    async def run() -> None:
+        place = Place(served, face)
+        await place.application.state.stop()
+        refused = await place.post(background=background)
+        assert (await refused.answered(), refused.code, refused.headers["retry-after"]) == (503, "stopping", "1")
+        found = list(await served.store.for_user("ann").list_conversations())
+        assert [len((await one.items()).items) for one in found] == ([0] if face == "rest" else [])
+        assert place.hanging.asked == 0
+
+    served.runner.run(run())

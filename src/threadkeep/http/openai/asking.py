@@ -27,7 +27,7 @@ from threadkeep.http.openai.growing import GrowingEvents
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key, required
-from threadkeep.http.service import Call
+from threadkeep.http.service import Call, Service
 from threadkeep.http.upstreams import Upstream, UpstreamError
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, conversation_on, recorder_on
 from threadkeep.store.conversation import Conversation
@@ -176,6 +176,7 @@ async def begun(
     """
     call = run.call
     try:
+        _check_is_open(call.service)
         if run.wanted.is_background:
             call.service.unattended.check(call.permission.owner)
             counted.enter_context(call.service.unattended.one_more(call.permission.owner))
@@ -187,6 +188,18 @@ async def begun(
         if isinstance(error, UpstreamError):
             raise refused(error) from error
         raise
+
+
+def _check_is_open(service: Service) -> None:
+    """Raise Problem where no answer may begin: nobody would end it."""
+    if service.is_closing:
+        raise stopping()
+
+
+def stopping() -> Problem:
+    """Return what a request is told that a server which stops does not answer any more."""
+    text, headers = "The server is stopping.", {"retry-after": "1"}
+    return Problem(503, text, code="stopping", type="server_error", headers=headers)
 
 
 async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:

@@ -26,7 +26,7 @@ _ERRORS: Final[Mapping[int, str]] = {
     429: "There were too many requests with this key, or too many of its answers are in progress.",
     500: "The server failed.",
     502: "The model's provider did not answer.",
-    503: "The database cannot be used now, or the server has too much to do.",
+    503: "The database cannot be used now, or the server has too much to do or is stopping.",
     504: "The request took too long.",
 }
 
