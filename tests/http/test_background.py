@@ -8,9 +8,11 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.waiting import wait_until
 from threadkeep.http import Upstream, UpstreamError, app, rest_app
+from threadkeep.http.openai.asking import Run
 from threadkeep.http.service import Service
 from threadkeep.http.unattended import Unattended
 
@@ -30,6 +32,8 @@ class Hanging:
         delta = {"role": "assistant", "content": "Later."}
         yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         await self.released.wait()
+        for _ in range(3):
+            yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
@@ -222,3 +226,44 @@ def test_a_server_that_stops_begins_no_answer(served: Any, face: str, *, backgro
         assert place.hanging.asked == 0
 
     served.runner.run(run())
+
+
+def test_what_goes_wrong_at_the_end_is_told(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ending(*_: Any) -> Any:
+        raise OperationalError("SELECT", {}, Exception("The database is away."))
+
+    async def run() -> tuple[int, Any]:
+        place = Place(served, "rest")
+        place.hanging.released.set()
+        poster = await place.post()
+        return await poster.answered(), poster.code
+
+    monkeypatch.setattr(Run, "ending", ending)
+    assert served.runner.run(run()) == (503, "database")
+
+
+@pytest.mark.parametrize("body", [{}, {"background": True}, {"stream": True}], ids=str)
+def test_what_nobody_reads_is_not_kept(served: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an answer in the background, or one whose client has left."""
+    queues = []
+
+    class Queue(asyncio.Queue[Any]):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            queues.append(self)
+
+    async def run() -> None:
+        place = Place(served, "rest")
+        poster = await place.post(**body)
+        assert await poster.begun() == 200 if body.get("stream") else True
+        if body.get("background"):
+            await poster.answered()
+        else:
+            tasks = place.application.state.service._tasks
+            await asyncio.to_thread(wait_until, lambda: len(tasks) == 1)
+            await poster.leave()
+        await place.end()
+
+    monkeypatch.setattr(asyncio, "Queue", Queue)
+    served.runner.run(run())
+    assert sum(queue.qsize() for queue in queues) <= 1  # the end

@@ -8,7 +8,7 @@ from any process: it is read from what the recorder stores while it goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.openai.asking import Run, Wanted, begun, loss_headers
+from threadkeep.http.openai.asking import Run, Wanted, begun, loss_headers, stopping
 from threadkeep.http.openai.responses import Found, find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.rest.models import Asking
@@ -92,31 +92,60 @@ async def answer(call: Call, asked: Asked) -> Response:
         wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
         run = Run(call, upstream, wanted, conversation, chosen.take_effect)
         first, events = await begun(run, partial(_take_back, asked, chosen), counted)
-        live: asyncio.Queue[JsonObject | None] = asyncio.Queue()
-        going_on = _GoingOn(call, _pumped(events, live), counted.pop_all(), is_counted=asked.body.background)
+        going_on = _GoingOn(call, first, events, counted.pop_all(), asked.body)
     turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
     if asked.body.background and not asked.body.stream:
         return JsonAnswer(turn, 202, headers)
     if asked.body.stream:
-        return _LiveEvents(_live_events(turn, live), call.permission, going_on.left, headers)
-    last = first
+        return _LiveEvents(_live_events(turn, going_on), call.permission, going_on.left, headers)
     try:
-        while (event := await live.get()) is not None:
-            last = event
+        response = await going_on.response()
     finally:
         going_on.left()
-    return JsonAnswer({**turn, "response": last["response"]}, 201, headers)
+    return JsonAnswer({**turn, "response": response}, 201, headers)
 
 
 class _GoingOn:
-    """An answer that goes on when its client leaves, and counts from then on, if it is not counted yet."""
+    """An answer that goes on when its client leaves, and counts from then on, if it is not counted yet.
 
-    def __init__(self, call: Call, work: Coroutine[Any, Any, None], counted: ExitStack, *, is_counted: bool) -> None:
-        self._call, self._counted, self._is_counted = call, counted, is_counted
-        self._task = call.service.in_background(work, counted)
+    Of its events, the texts are kept until they are sent, and none for a client that has left or wants no stream.
+    """
+
+    def __init__(
+        self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack, body: Asking
+    ) -> None:
+        self._call, self._counted, self._is_counted, self._is_followed = call, counted, body.background, body.stream
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self._task = call.service.in_background(self._last(first, events), counted)
+
+    async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
+        """The last event."""
+        try:
+            async with aclosing(events) as rest:
+                async for event in rest:
+                    last = event
+                    if self._is_followed and event["type"] == "response.output_text.delta":
+                        self._texts.put_nowait(event["delta"])
+        finally:
+            self._texts.put_nowait(None)
+        return last
+
+    async def texts(self) -> AsyncGenerator[str]:
+        """The text, piece by piece, as it comes."""
+        while (text := await self._texts.get()) is not None:
+            yield text
+
+    async def response(self) -> JsonObject:
+        """The response as it was stored, once it has ended; raises what went wrong."""
+        await asyncio.wait([self._task])  # which goes on if it is not waited for any more
+        if self._task.cancelled():
+            raise stopping()
+        response: JsonObject = self._task.result()["response"]
+        return response
 
     def left(self) -> None:
         """Note that nobody waits for it any more."""
+        self._is_followed = False
         if not (self._is_counted or self._task.done()):
             self._counted.enter_context(self._call.service.unattended.one_more(self._call.permission.owner))
 
@@ -146,15 +175,6 @@ class _Choice:
         """Let the conversation have the model that it had, unless somebody has chosen another one since."""
         if self.before is not None:
             await put_back(conversation, self.before, Session(model=self.model))
-
-
-async def _pumped(events: AsyncGenerator[JsonObject], live: asyncio.Queue[JsonObject | None]) -> None:
-    try:
-        async with aclosing(events) as rest:
-            async for event in rest:
-                live.put_nowait(event)
-    finally:
-        live.put_nowait(None)
 
 
 # Streams
@@ -188,16 +208,14 @@ class _LiveEvents(NumberedEvents):
             self._left()
 
 
-async def _live_events(turn: JsonObject, live: asyncio.Queue[JsonObject | None]) -> AsyncGenerator[JsonObject]:
+async def _live_events(turn: JsonObject, going_on: _GoingOn) -> AsyncGenerator[JsonObject]:
     """The events of an answer that is being given in this process."""
     yield {"id": 0, "type": "created", **turn}
-    sent, last = 0, turn
-    while (event := await live.get()) is not None:
-        last = event
-        if event["type"] == "response.output_text.delta":
-            sent += len(event["delta"])
-            yield {"id": sent, "type": "delta", "delta": event["delta"]}
-    yield {"id": END, "type": "done", "response": last["response"]}
+    sent = 0
+    async for text in going_on.texts():
+        sent += len(text)
+        yield {"id": sent, "type": "delta", "delta": text}
+    yield {"id": END, "type": "done", "response": await going_on.response()}
 
 
 async def events(call: Call) -> Response:
