@@ -102,6 +102,25 @@ def test_another_request_meanwhile_finds_the_conversation_locked(served: Any) ->
 
 
 @pytest.mark.parametrize("place", ["openai", "rest"])
+def test_a_repeated_request_leaves_the_settings_that_came_since(served: Any, place: str) -> None:
+    async def run() -> tuple[str | None, int]:
+        slow, conversation = Slow(), await served.store.for_user("ann").create_conversation(model="m")
+        slow.release.set()
+        application, path, body = faces(served, slow)[place], "/responses", {"model": "m"}
+        if place == "openai":
+            body |= {"input": "How often?", "conversation": conversation.id}
+        else:
+            path, body["content"] = f"/conversations/{conversation.id}/messages", "How often?"
+        first = await call(application, path, body)
+        await conversation.update(model="another")
+        again = await call(application, path, body)
+        assert (first.is_success, again.is_success) == (True, True)
+        return (await served.store.get_conversation(conversation.id)).model, slow.bills
+
+    assert served.runner.run(run()) == ("another", 1)
+
+
+@pytest.mark.parametrize("place", ["openai", "rest"])
 @pytest.mark.parametrize("texts", [["Once."], []], ids=["an answer", "nothing"])
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_an_answer_that_was_deleted_is_not_found_under_its_key(

@@ -99,6 +99,7 @@ class Run:
         face: the conversation, or for a new one the store.
         say: says what comes with the request, in the blocking one behind `face`, and returns the conversation.
         conversation, rendered: the conversation, and the request that its history makes, once the answer has begun.
+        is_replayed: whether the answer was stored before, under the same key.
     """
 
     call: Call
@@ -108,6 +109,7 @@ class Run:
     say: Callable[[Any], Conversation]
     conversation: AsyncConversation = field(init=False)
     rendered: Rendered = field(init=False)
+    is_replayed: bool = False
 
     def recorder(self, number: int) -> AsyncRecorder:
         """Return a recorder of an attempt; entering the first one says what comes with the request, and renders."""
@@ -233,6 +235,7 @@ async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
         recorder = run.recorder(attempt)
         await stack.enter_async_context(recorder)
         stored = recorder.response
+        run.is_replayed = stored is not None and stored.replayed
         if stored is None or not stored.replayed or await _is_answer(run, recorder.number or 0, stored):
             break
     return recorder

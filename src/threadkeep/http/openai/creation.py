@@ -50,6 +50,8 @@ async def create(call: Call) -> Response:
         said = await _Input.of(call, body, wanted)
         run = Run(call, upstream, wanted, said.place or call.store, said.say)
         first, events = await begun(run, partial(said.take_back, call), counted)
+        if run.is_replayed:
+            await said.restore(call)
         if wanted.is_background:
             call.service.in_background(drained(events), counted.pop_all())
     return await _answer(run, first, events)
@@ -144,13 +146,17 @@ class _Input:
             raise HeadConflict(end, conversation.head)
         return []
 
+    async def restore(self, call: Call) -> None:
+        """Let the conversation have the settings that it had, unless somebody has given it others since."""
+        if self.stored is not None and self.before is not None:
+            await put_back(conversation_on(call.store, self.stored), self.before, self.session)
+
     async def take_back(self, call: Call) -> None:
         """Undo what there is no answer to: clients repeat the request, as if nothing had been stored.
 
         With a key, the input stays, and a repeated request finds it.
         """
-        if self.stored is not None and self.before is not None:
-            await put_back(conversation_on(call.store, self.stored), self.before, self.session)
+        await self.restore(call)
         if self.key is not None or self.stored is None:
             return
         if self.place is None:

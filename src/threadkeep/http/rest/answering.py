@@ -92,6 +92,8 @@ async def answer(call: Call, asked: Asked) -> Response:
         wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
         run = Run(call, upstream, wanted, conversation, chosen.take_effect)
         first, events = await begun(run, partial(_take_back, asked, chosen), counted)
+        if run.is_replayed:
+            await chosen.take_back(conversation)
         going_on = _GoingOn(call, first, events, counted.pop_all(), asked.body)
     turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
     if asked.body.background and not asked.body.stream:
