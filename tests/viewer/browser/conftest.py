@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from threadkeep import AsyncStore, Store
 from threadkeep.cli.demo_month import PRICES, fill
 from threadkeep.viewer import app
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+WAIT_MILLISECONDS = 60_000  # for what a page does in a moment
 
 
 @contextmanager
@@ -44,6 +45,7 @@ def serving(url: str) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join(30)
+            assert not thread.is_alive()
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +68,7 @@ def chromium() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.skip("there is no Chromium on this machine: apt-get install chromium")
+    expect.set_options(timeout=WAIT_MILLISECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield browser
@@ -108,7 +111,7 @@ class Watched:
 @contextmanager
 def watching(chromium: Browser, address: str, **options: Any) -> Iterator[Watched]:
     context = chromium.new_context(**options)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(WAIT_MILLISECONDS)
     watched = Watched(context, address)
     try:
         yield watched
