@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -31,6 +32,17 @@ def test_an_export_is_restored(cli: Cli, stored: str, tmp_path: Path) -> None:
         "threadkeep: The export cannot be read: line "
     )
     assert "it exists already" in cli("export", "--output", file, code=2).err
+
+
+def test_an_export_says_what_it_wrote(cli: Cli, stored: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    written = cli("export", "--output", str(file)).out
+    assert re.fullmatch(rf"The tenant 'default' exported to {file} \(\d\.\d KiB\)\.\n", written)
+    for option, name in {"user": "bob", "tenant": "default"}.items():
+        done = cli("export", f"--{option}", name, "--output", str(tmp_path / f"{name}.jsonl"))
+        assert done.out.startswith(f"The {option} {name!r} exported to ")
+    one = cli("export", stored, "--markdown", "--output", str(tmp_path / "chat.md"))
+    assert one.out.startswith(f"1 conversation exported to {tmp_path}/chat.md (")
 
 
 def test_an_export_that_fails_leaves_no_file(cli: Cli, stored: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import OnlyUser, Text, on_target
-from threadkeep.cli.output import note, print_json, progress, progress_callback, record
+from threadkeep.cli.output import note, progress, progress_callback, record
 from threadkeep.cli.target import Target, note_other_tenants, open_conversation
 from threadkeep.errors import InvalidOption
 
@@ -70,14 +70,19 @@ def export(
             for text in texts:
                 file.write(text)
                 advance(1)
-    _report_export(target, chosen, output)
-
-
-def _report_export(target: Target, chosen: list[str] | None, output: str | None) -> None:
     if chosen is None:
         note_other_tenants(target, "this is about")
-    if output is not None and target.is_json:
-        print_json({"file": output, "bytes": Path(output).stat().st_size})
+    if output is not None:
+        count = Path(output).stat().st_size
+        what = _exported(target, user, chosen)
+        target.report({"file": output, "bytes": count}, f"{what} exported to {output} ({size(count)}).")
+
+
+def _exported(target: Target, user: str | None, chosen: list[str] | None) -> str:
+    """What an export has."""
+    if chosen is not None:
+        return number_of(len(chosen), "conversation")
+    return f"The user {user!r}" if user is not None else f"The tenant {target.tenant or 'default'!r}"
 
 
 def _markdown(store: Store, ids: list[str] | None) -> Iterator[str]:
