@@ -119,7 +119,28 @@ def test_databases_that_cannot_be_used(url: str, code: int, message: str, comman
     assert re.fullmatch(r"threadkeep: [^\n]+\n", result.err)
     assert "secret" not in result.err
     if code == 1:
-        assert re.search(r" \(\w+://.*\)$", result.err)
+        assert re.search(r" \(\w+://.*\)\. Start the server, or give --url with its host and port\.$", result.err)
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Not a database. " * 100)
+    cli = Cli(f"sqlite:///{tmp_path}/notes.txt")
+    for command in (["ls"], ["db", "check"], ["db", "upgrade"]):
+        told = cli(*command, code=1).err
+        assert "The database says: file is not a database" in told
+        assert "Give --url with the file of a database; if this was one, restore a backup." in told
+
+
+@pytest.mark.parametrize("empty_database", ["postgresql", "mariadb"], indirect=True)
+def test_what_a_server_refuses_is_told_with_advice(empty_database: Database) -> None:
+    url = sqlalchemy.make_url(empty_database.url)
+    missing = url.set(database="nothing_of_this_name").render_as_string(hide_password=False)
+    assert "Create it on the server, or give --url with another one." in Cli(missing)("ls", code=1).err
+    if empty_database.kind == "mariadb":
+        stranger = url.set(username="nobody", password="wrong").render_as_string(hide_password=False)
+        told = Cli(stranger)("ls", code=1).err
+        assert "Give --url with a user and password that the server knows." in told
+        assert "wrong" not in told
 
 
 def test_a_password_among_the_parameters_is_not_shown(empty_database: Database) -> None:

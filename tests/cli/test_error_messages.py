@@ -162,6 +162,21 @@ def test_a_database_error_is_what_the_driver_says() -> None:
     assert error_message(error) == "The database says: no such table (sqlite:///chat.db)"
 
 
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("file is not a database", "Give --url with the file of a database; if this was one, restore a backup."),
+        ("(2003, ([Errno 111] Connection refused)", "Start the server, or give --url with its host and port."),
+        ("failed to resolve host 'x': [Errno -2] Name or service not known", "Give --url with a host that is known."),
+        ("(1045, Access denied for user", "Give --url with a user and password that the server knows."),
+        ('FATAL: database "x" does not exist', "Create it on the server, or give --url with another one."),
+    ],
+)
+def test_what_drivers_say_comes_with_advice(said: str, advice: str) -> None:
+    error = OperationalError("SELECT", {}, Exception(said))
+    assert error_message(error) == f"The database says: {said}. {advice}"
+
+
 def test_errors_of_the_system_are_shown_without_their_numbers() -> None:
     assert error_message(OSError(28, "No space left on device")) == "No space left on device"
     assert error_message(PermissionError(13, "Permission denied", "a.db")) == "Permission denied: a.db"

@@ -88,6 +88,16 @@ CALLS: Final = {
     "upgrade(": "Run `threadkeep db upgrade`.",
 }
 
+# what drivers say -> what to do about it
+DRIVER_ADVICE: Final = {
+    r"file is not a database": "Give --url with the file of a database; if this was one, restore a backup.",
+    r"Connection refused": "Start the server, or give --url with its host and port.",
+    r"resolve host|host name|Name or service not known|name resolution|No address associated": "Give --url with a host "
+    "that is known.",
+    r"password authentication failed|Access denied": "Give --url with a user and password that the server knows.",
+    r'database ".*" does not exist|Unknown database': "Create it on the server, or give --url with another one.",
+}
+
 _PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
 
 
@@ -103,7 +113,9 @@ def error_message(error: BaseException) -> str:
     driver_error = getattr(error, "orig", None)
     if driver_error is not None:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        return f"The database says: {one_line(str(driver_error)) or type(driver_error).__name__}{notes}"
+        said = one_line(str(driver_error)) or type(driver_error).__name__
+        advice = next((DRIVER_ADVICE[text] for text in DRIVER_ADVICE if re.search(text, said)), None)
+        return f"The database says: {said}{notes}" + (f". {advice}" if advice else "")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + ("" if error.filename is None else f": {error.filename}")
     return one_line(str(error)) or type(error).__name__
