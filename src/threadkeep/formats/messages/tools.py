@@ -18,7 +18,7 @@ from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import by_name, defined_tools
+from threadkeep.formats.shared.tools import as_named, tools_by_name
 
 # tool choice of Open Responses -> its type here
 CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
@@ -34,13 +34,12 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format sends them."""
-    return by_name(defined_tools(tools, NAME, context, _function))
+    return tools_by_name(tools, NAME, context, _function)
 
 
 def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
     if tool.get("origin") == NAME:  # as it came
-        wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
-        return wire | native_keys(tool, NAME)
+        return as_named(tool, _KEYS) | native_keys(tool, NAME)
     wire = {
         "name": context.name(tool.get("name"), f"{path}.name"),
         "description": tool.get("description"),

@@ -15,7 +15,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import by_name, defined_tools
+from threadkeep.formats.shared.tools import as_named, tools_by_name
 
 # key here -> key of a function tool, and the type of its value
 _KEYS: Final[dict[str, tuple[str, type]]] = {
@@ -28,11 +28,11 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format has them."""
-    return by_name(defined_tools(tools, NAME, context, _function))
+    return tools_by_name(tools, NAME, context, _function)
 
 
 def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
-    wire = {key: tool[ours] for key, (ours, _) in _KEYS.items() if tool.get(ours) is not None}
+    wire = as_named(tool, _KEYS)
     if tool.get("origin") != NAME:
         wire["name"] = context.name(tool.get("name"), f"{path}.name")
     wire.setdefault("parameters_json_schema", {"type": "object", "properties": {}})

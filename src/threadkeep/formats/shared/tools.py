@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject
@@ -27,10 +27,15 @@ def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapp
     return define(tool, context, path)
 
 
-def by_name(wire: Iterable[Any]) -> list[Any]:
-    """The tools of a request, each once: the later definition, at the place of the first."""
-    tools: dict[Any, Any] = {}
-    for index, tool in enumerate(wire):
-        name = tool.get("name") if isinstance(tool, dict) else None
-        tools[name if isinstance(name, str) else index] = tool
-    return list(tools.values())
+def tools_by_name(tools: Sequence[JsonObject], name: str, context: Context, define: Mapper) -> list[Any]:
+    """The same for a format that takes each name once: the later definition, at the place of the first."""
+    sent: dict[Any, Any] = {}
+    for index, tool in enumerate(defined_tools(tools, name, context, define)):
+        own = tool.get("name") if isinstance(tool, dict) else None
+        sent[own if isinstance(own, str) else index] = tool
+    return list(sent.values())
+
+
+def as_named(tool: JsonObject, keys: Mapping[str, tuple[str, type]]) -> JsonObject:
+    """What a function tool has, under the keys of a format: key there -> key of the tool, and the type of its value."""
+    return {key: tool[ours] for key, (ours, _) in keys.items() if tool.get(ours) is not None}
