@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from threadkeep.contrib.importers.data_exports import exported, first_keys
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_documents, transcripts_of
-from threadkeep.contrib.importers.media import Attachments, attachments, text_part
+from threadkeep.contrib.importers.json_files import Found
+from threadkeep.contrib.importers.media import Attachments, text_part
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 
-DOCUMENTS: Final = r"conversations([-_ ].*)?\.json"
 # key of a conversation -> its property
 PROPERTIES: Final = {"gizmo_id": "gizmo_id", "conversation_template_id": "template_id", "voice": "voice"}
 FLAGS: Final = {"is_archived": "archived", "is_starred": "starred"}
@@ -38,14 +38,12 @@ class ChatGPT:
 
     def recognizes(self, input: Input, /) -> bool:
         """Return whether its conversations have a mapping."""
-        keys = (input.first_keys(part) for part in input.documents(DOCUMENTS)[:1])
-        return any("mapping" in found and not {"chat", "chat_messages"} & found for found in keys)
+        keys = first_keys(input)
+        return "mapping" in keys and not {"chat", "chat_messages"} & keys
 
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversations of an export."""
-        with attachments(input) as files:
-            documents = json_documents(input, DOCUMENTS)
-            yield from transcripts_of(documents, lambda found: _Conversation(found, files).transcript())
+        return exported(input, lambda found, files: _Conversation(found, files).transcript())
 
 
 CHATGPT: Final = ChatGPT()

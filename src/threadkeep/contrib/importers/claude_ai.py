@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from threadkeep.contrib.importers.data_exports import exported, first_keys
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_documents, transcripts_of
-from threadkeep.contrib.importers.media import Attachments, attachments, text_part
+from threadkeep.contrib.importers.json_files import Found
+from threadkeep.contrib.importers.media import Attachments, text_part
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 
-DOCUMENTS: Final = r"conversations([-_ ].*)?\.json"
 ROOT: Final = "00000000-0000-4000-8000-000000000000"  # what the first messages follow
 ROLES: Final = {"human": "user", "user": "user", "assistant": "assistant", "system": "developer"}
 KINDS: Final = frozenset({"text", "thinking", "tool_use", "tool_result"})  # of blocks
@@ -37,14 +37,12 @@ class ClaudeAI:
 
     def recognizes(self, input: Input, /) -> bool:
         """Return whether its conversations have messages of Claude.ai."""
-        keys = (input.first_keys(part) for part in input.documents(DOCUMENTS)[:1])
-        return any("chat_messages" in found or {"uuid", "name", "account"} <= found for found in keys)
+        keys = first_keys(input)
+        return "chat_messages" in keys or {"uuid", "name", "account"} <= keys
 
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversations of an export."""
-        with attachments(input) as files:
-            documents = json_documents(input, DOCUMENTS)
-            yield from transcripts_of(documents, lambda found: _Conversation(found, files).transcript())
+        return exported(input, lambda found, files: _Conversation(found, files).transcript())
 
 
 CLAUDE_AI: Final = ClaudeAI()
