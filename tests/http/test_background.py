@@ -228,6 +228,21 @@ def test_a_server_that_stops_begins_no_answer(served: Any, face: str, *, backgro
     served.runner.run(run())
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_waits_when_the_server_stops_gets_what_has_come(served: Any, *, stream: bool) -> None:
+    async def run() -> tuple[int, str]:
+        place = Place(served, "rest")
+        poster = await place.post(stream=stream)
+        await asyncio.to_thread(wait_until, lambda: len(place.application.state.service._tasks) == 1)
+        await place.application.state.stop()
+        return await poster.answered(), poster.text
+
+    status, text = served.runner.run(run())
+    assert status == (200 if stream else 201)
+    assert '"status":"incomplete"' in text
+    assert '"text":"Later."' in text
+
+
 def test_what_goes_wrong_at_the_end_is_told(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ending(*_: Any) -> Any:
         raise OperationalError("SELECT", {}, Exception("The database is away."))
