@@ -171,6 +171,14 @@ def test_what_is_given_as_it_is_stored_needs_nothing_more() -> None:
         assert views_of(given_item(raw)).given_text is None
 
 
+def test_items_of_one_shape_are_told_apart() -> None:
+    """What is kept of a shape must be true of all that have it."""
+    contents: list[Any] = ["Hi", [], None, "", [{"type": "input_text", "text": "Hi"}], ["Hi"]]
+    for content in (*contents, *reversed(contents)):
+        raw = {"role": "user", "type": "message", "content": content}
+        assert views_of(given_item(raw)).given() == raw
+
+
 def test_typed_items_and_those_of_other_formats_are_open_responses() -> None:
     session = get_format("messages").parse_request(TURNS["messages"])
     for item in session.items:

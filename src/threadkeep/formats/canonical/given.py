@@ -30,7 +30,7 @@ def given_text(given: bytes | None, entry: Entry) -> str | None:
     if given is None or (given == entry.payload and entry.rest is None):
         return None
     value = loads(given)
-    shape = _shape(value, entry.origin) if entry.rest is None else None
+    shape = shape_of(value, entry.origin) if entry.rest is None else None
     if shape is not None and shape in _known:
         return _known[shape]
     text = _text(value, entry)
@@ -47,33 +47,38 @@ def _text(value: Any, entry: Entry) -> str | None:
     return dumps(over).decode()
 
 
-def _shape(item: JsonObject, origin: str | None) -> Shape | None:
+def shape_of(item: JsonObject, origin: str | None) -> Shape | None:
     """What decides about the text of an item of which the payload is all that is stored; None where more does.
 
-    Hardly any answer has a shape of its own: what differs is which keys there are and which of them hold nothing.
+    Hardly any answer has a shape of its own: what differs is which keys there are and which of them hold nothing. All
+    that has a shape are objects of texts, nulls and empty lists, and a list of these.
     """
     kind, role, content = item.get("type"), item.get("role"), item.get("content")
     keys = item.keys() - {"origin"} if origin is not None and item.get("origin") == origin else item.keys()
     if not isinstance(kind, str) or not keys <= ANSWER_KEYS.get(kind, _NONE) or role not in (None, *ROLES):
         return None
-    if not isinstance(content, list):
-        outer = _shape_of(item)
-        return None if outer is None else (origin, outer)
-    outer = _shape_of({**item, "content": ""})
-    inner = [_shape_of(part) if isinstance(part, dict) and _is_text(part) else None for part in content]
-    return None if outer is None or None in inner else (origin, outer, *inner)
+    shape: list[Any] = [origin, _own_shape(item, parts="content")]
+    if isinstance(content, list):
+        shape += [_own_shape(part) if _is_text(part) else None for part in content]
+    return None if None in shape[1:] else tuple(shape)
 
 
-def _is_text(part: JsonObject) -> bool:
-    kind = part.get("type")
+def _is_text(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
     return isinstance(kind, str) and kind in PART_KEYS and part.keys() <= _TEXT_KEYS
 
 
-def _shape_of(thing: JsonObject) -> Shape | None:
-    kinds = tuple("" if value.__class__ is str else None if value is None else () for value in thing.values())
-    if () in kinds and any(value != [] for kind, value in zip(kinds, thing.values(), strict=True) if kind == ()):
-        return None
-    return (thing.get("type"), thing.get("role"), *thing, *kinds)
+def _own_shape(thing: JsonObject, parts: str | None = None) -> Shape | None:
+    """The shape of an item or part, without what is in its list of parts."""
+    shape: list[Any] = [thing.get("type"), thing.get("role")]
+    for key, value in thing.items():
+        if value.__class__ is str:
+            shape.append(key)
+        elif value is None or value == [] or (key == parts and isinstance(value, list)):
+            shape += (key, None if value is None else ())
+        else:
+            return None
+    return tuple(shape)
 
 
 def given_item(entry: Entry, text: bytes | str | None) -> Any:
