@@ -171,6 +171,16 @@ def test_what_is_given_as_it_is_stored_needs_nothing_more() -> None:
         assert views_of(given_item(raw)).given_text is None
 
 
+@given(ODD)
+def test_a_shape_stands_for_what_was_given(raw: Json) -> None:
+    """Of an answer, the shape is known when it is stored, and its JSON is not read for it again."""
+    item = OWN.parse_response({"object": "response", "status": "completed", "output": [raw]}).output[0]
+    remembered, entry = given_of(item), entry_of(item.to_object(), position=0)
+    assert remembered is not None
+    assert remembered.text == dumps(raw)
+    assert given_text(remembered, entry) == given_text(remembered._replace(shape=None), entry)
+
+
 def test_items_of_one_shape_are_told_apart() -> None:
     """What is kept of a shape must be true of all that have it."""
     contents: list[Any] = ["Hi", [], None, "", [{"type": "input_text", "text": "Hi"}], ["Hi"]]

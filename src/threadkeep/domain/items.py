@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, SkipValidation
 
 from threadkeep.domain import foreign
 from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, encode_texts
 from threadkeep.domain.objects import UNSET, at, mismatch, parsed_arguments, shown
 from threadkeep.domain.typed import JsonList, TypedObject, by_type
 from threadkeep.errors import InvalidItem
@@ -248,19 +247,29 @@ def given_items(values: object, path: str = "items") -> list[Item]:
     return [given_item(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
-def with_given(item: Item, value: Mapping[str, Any]) -> Item:
+class Given(NamedTuple):
+    """The JSON text that an item was read from; `shape`: its shape, where that is known (`formats.canonical.given`)."""
+
+    text: bytes
+    shape: tuple[Any, ...] | None = None
+
+
+def with_given(item: Item, value: Mapping[str, Any], shape: tuple[Any, ...] | None = None) -> Item:
     """Let an item remember the JSON that it was read from; what contains parts or bytes has none.
 
-    It is not part of the item's value.
+    It is not part of the item's value. What has a `shape` is shallow and without numbers.
     """
-    with suppress(InvalidItem):
-        item.__dict__[_GIVEN] = dumps(value)
+    try:
+        text = dumps(value) if shape is None else encode_texts(value)[0]
+    except InvalidItem:
+        return item
+    item.__dict__[_GIVEN] = Given(text, shape)
     return item
 
 
-def given_of(item: Item) -> bytes | None:
+def given_of(item: Item) -> Given | None:
     """Return the JSON text that an item remembers."""
-    given: bytes | None = item.__dict__.get(_GIVEN)
+    given: Given | None = item.__dict__.get(_GIVEN)
     return given
 
 

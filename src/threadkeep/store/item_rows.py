@@ -78,7 +78,7 @@ class ItemRecord:
 
 
 def encode_item(
-    item: JsonObject, *, author_id: str | None = None, model: str | None = None, given: bytes | None = None
+    item: JsonObject, *, author_id: str | None = None, model: str | None = None, given: item_objects.Given | None = None
 ) -> ItemRecord:
     """The record of an item object; InvalidItem for what cannot be stored. `given`: the JSON it was read from."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from threadkeep.domain.items import Given
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.differences import applied, difference
@@ -25,15 +26,19 @@ _known: Final[dict[Shape, str | None]] = {}  # shape of an item -> what is store
 _SAME: Final = "{}"  # as the base is, where without a difference it would be shown in another form
 
 
-def given_text(given: bytes | None, entry: Entry) -> str | None:
+def given_text(given: Given | None, entry: Entry) -> str | None:
     """What is stored of the JSON text of an item that was given."""
-    if given is None or (given == entry.payload and entry.rest is None):
+    if given is None or (given.text == entry.payload and entry.rest is None):
         return None
-    value = loads(given)
-    shape = shape_of(value, entry.origin) if entry.rest is None else None
-    if shape is not None and shape in _known:
+    if entry.rest is not None:
+        return _text(loads(given.text), entry)
+    value, shape = None, given.shape
+    if shape is None or shape[0] != entry.origin:
+        value = loads(given.text)
+        shape = shape_of(value, entry.origin)
+    if shape is not None and shape in _known:  # as those of most answers are
         return _known[shape]
-    text = _text(value, entry)
+    text = _text(loads(given.text) if value is None else value, entry)
     if shape is not None and len(_known) < _MOST_SHAPES:
         _known[shape] = text
     return text

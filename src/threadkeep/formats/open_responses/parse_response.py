@@ -17,6 +17,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.canonical.given import shape_of
 from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS
 from threadkeep.formats.open_responses.fields import STATUSES
 from threadkeep.formats.shared.arguments import arguments_text
@@ -58,7 +59,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
-        output=[with_given(item_from_object(item_object(item)), item) for item in output],
+        output=[with_given(item_from_object(item_object(item)), item, shape_of(item, NAME)) for item in output],
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         # what no field of a response holds; a stored response brings its own along
         extra=data | (stored if isinstance(stored, dict) else {}),
