@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_UP, Decimal, localcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +25,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Cost, NormalizedUsage
 from threadkeep.errors import CannotParse
 from threadkeep.formats import FormatName, get_format
-from threadkeep.store.prices import BillableCall, PriceBook
+from threadkeep.store.prices import UNITS, BillableCall, PriceBook, PriceSheet
 
 ROOT = Path(__file__).parents[2]
 CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
@@ -130,6 +131,20 @@ def test_prices_of_the_list(given: dict[str, Any], nano: int) -> None:
 )
 def test_what_nobody_knows_costs_null(given: dict[str, Any]) -> None:
     assert BOOK.cost(served(**given)) is None
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS))
+def test_a_unit_is_counted_wherever_usage_objects_have_it(unit: str) -> None:
+    """A look at the first keys is enough to know that a usage object counts none."""
+    name, paths = UNITS[unit]
+    sheet = PriceSheet.of(SimpleNamespace(**{unit: Decimal(1)}))
+    assert sheet.counts({"input_tokens": 5, "other": {"nested": 7}}) == {}
+    for path in paths:
+        keys, _, modality = path.rstrip("]").partition("[")
+        usage: Any = [{"modality": modality, "tokenCount": 7}] if modality else 7
+        for key in reversed(keys.split(".")):
+            usage = {key: usage}
+        assert sheet.counts({"other": 1, **usage}) == {name: 7}
 
 
 def test_no_more_cached_input_is_billed_than_there_was_input() -> None:

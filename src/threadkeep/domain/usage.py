@@ -172,6 +172,7 @@ REPORTED: Final = (
     (("cost", "total_cost"), Decimal(NANO)),    # Perplexity
     (("cost",), Decimal(NANO)),                 # OpenRouter: its credits are dollars
 )  # fmt: skip
+_REPORTING: Final = frozenset(keys[0] for keys, _ in REPORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def whole_nano(amount: Decimal) -> int | None:
 
 def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
     """Return the cost in nano-USD that the provider reports in its usage object, or None."""
-    if not usage:
+    if not usage or _REPORTING.isdisjoint(usage):
         return None
     for keys, unit in REPORTED:
         value: Any = usage

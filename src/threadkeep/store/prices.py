@@ -6,6 +6,7 @@ They are looked up with what the ledger knows, so that the cost of a row can be 
 from __future__ import annotations
 
 import logging
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,7 @@ class PriceSheet:
 
     prices: Any  # its own object; as long as it is kept, no other one has its identity
     units: Mapping[str, Sequence[str]]  # that have a price of their own, and where usage objects count them
+    counted_at: frozenset[str]  # the first keys of these places
     has_request_price: bool  # whether the request itself costs something
     thresholds: tuple[int, ...]  # the sizes of the input above which plain prices are others
     entries: dict[int, PriceEntry | None] = field(default_factory=dict)  # plain prices, by thresholds that are exceeded
@@ -115,13 +117,14 @@ class PriceSheet:
         """What is looked up of prices again and again."""
         known = {name: price for name, price in vars(prices).items() if price is not None}
         units = dict(unit for name, unit in UNITS.items() if name in known)
+        counted_at = frozenset(re.split(r"[.\[]", path)[0] for paths in units.values() for path in paths)
         tiered = [known[name] for name in PLAIN if not isinstance(known.get(name, Decimal(0)), Decimal)]
         thresholds = sorted({tier.start for price in tiered for tier in price.tiers})
-        return cls(prices, units, PER_REQUEST in known, tuple(thresholds))
+        return cls(prices, units, counted_at, PER_REQUEST in known, tuple(thresholds))
 
     def counts(self, usage: JsonObject | None) -> dict[str, int]:
         """What a usage object counts of the units that have a price of their own."""
-        if not usage or not self.units:
+        if not usage or self.counted_at.isdisjoint(usage):
             return {}
         counts = {unit: filter(None, (_count(usage, path) for path in paths)) for unit, paths in self.units.items()}
         return {unit: count for unit, found in counts.items() if (count := next(found, None))}
@@ -197,7 +200,6 @@ class PriceList:
         provider, model = self._find_model(call.provider or VENDORS.get(call.format), call.model)
         if model is None:
             return None
-        name = f"{provider.id}/{model.id}"
         context = _context(call) if model.price_variants else {}
         sheet = self._sheet(model, model.get_prices(call.at, context or None))
         counts = sheet.counts(call.usage)
@@ -205,7 +207,7 @@ class PriceList:
             cost = self._special_cost(call, provider, model, counts, context)
             if cost is not None:
                 return cost
-        entry = self._entry(sheet, name, figures.input_tokens)
+        entry = self._entry(sheet, provider, model, figures.input_tokens)
         return None if entry is None else entry.cost(figures)
 
     def _sheet(self, model: Any, prices: Any) -> PriceSheet:
@@ -217,13 +219,14 @@ class PriceList:
             sheet = self._sheets[key] = PriceSheet.of(prices)
         return sheet
 
-    def _entry(self, sheet: PriceSheet, model: str, input_tokens: int) -> PriceEntry | None:
+    def _entry(self, sheet: PriceSheet, provider: Any, model: Any, input_tokens: int) -> PriceEntry | None:
         """The four plain prices for so many input tokens."""
         exceeded = bisect_left(sheet.thresholds, input_tokens)
         if exceeded not in sheet.entries:
             known = vars(sheet.prices)
             prices = {name: _price_at(known[name], input_tokens) for name in PLAIN if known.get(name) is not None}
-            sheet.entries[exceeded] = PriceEntry.of(self._source, model, prices) if prices else None
+            name = f"{provider.id}/{model.id}"
+            sheet.entries[exceeded] = PriceEntry.of(self._source, name, prices) if prices else None
         return sheet.entries[exceeded]
 
     def _special_cost(
