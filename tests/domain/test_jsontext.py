@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.domain.jsonvalues import JSON, same
-from threadkeep.domain.jsontext import EXACT, MAX_DEPTH, PLAIN, canonical, decode, dumps, encode, loads
+from threadkeep.domain.jsontext import EXACT, MAX_DEPTH, PLAIN, canonical, decode, dumps, dumps_any, encode, loads
 from threadkeep.errors import InvalidItem
 
 EXACT_VALUES = [2**64, -(2**63) - 1, float("nan"), float("inf"), "\ud800", {"\udfff": 1}]
@@ -91,3 +91,10 @@ def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
 def test_equal_objects_have_one_canonical_text(value: Any) -> None:
     """The order of keys does not change a hash."""
     assert canonical({"a": value, "b": 1}) == canonical({"b": 1, "a": value})
+
+
+@given(JSON)
+def test_any_value_has_a_text_that_says_what_it_can(value: Any) -> None:
+    assert dumps_any(value) == dumps(value)
+    assert loads(dumps_any([value, b"bytes"]))[1] == "Ynl0ZXM="
+    assert loads(dumps_any(nested(MAX_DEPTH + 1)))

@@ -116,13 +116,12 @@ def _bytes_as_text(value: Any) -> Any:
     return value
 
 
-def storable(value: Any) -> Any:
-    """A value that has a JSON text: the value itself, or a shallow copy."""
+def dumps_any(value: Any) -> bytes:
+    """The JSON text of a value; of a shallow copy, where the value itself has none."""
     try:
-        dumps(value)
+        return dumps(value)
     except InvalidItem:
-        return shallow(value)
-    return value
+        return dumps(shallow(value))
 
 
 def shallow(value: Any, above: tuple[int, ...] = ()) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Final, TypedDict
 
 from sqlalchemy import Connection, update
@@ -14,7 +15,7 @@ from threadkeep.db.driver import insert_statement
 from threadkeep.db.tables import usage_records
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.ids import new_key
-from threadkeep.domain.jsontext import JsonObject, dumps, storable
+from threadkeep.domain.jsontext import JsonObject, dumps_any
 from threadkeep.domain.objects import shown
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
@@ -33,6 +34,8 @@ from threadkeep.store.validation import identifier, past_moment
 UNKNOWN: Final = NormalizedUsage()
 MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
 MAX_LATENCY: Final = 2**53
+_SUMMED: Final = (*FIGURES, "latency_ms", "first_token_ms")  # columns of figures
+_COUNTS: Final = attrgetter(*FIGURES)
 
 
 class CallInfo(TypedDict, total=False):
@@ -169,8 +172,13 @@ def note_day(connection: Connection, ref: ConversationRef, now: datetime) -> Non
 
 
 def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
-    """Return the columns of the ledger row of an attempt that say what it was, with a new id."""
+    """Return the columns of the ledger row of an attempt that say what it was, with a new id.
+
+    Only figures that can be summed have a column; absurdly large ones count as unknown, but stay in the provider's
+    object.
+    """
     cost = attempt.cost
+    figures = (*_COUNTS(attempt.figures), attempt.latency_ms, attempt.first_token_ms)
     return {
         "id": new_key(),
         "day": now.date(),
@@ -179,9 +187,10 @@ def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
         "model": attempt.model,
         "format": attempt.format,
         "status": attempt.status,
-        "latency_ms": _figure(attempt.latency_ms),
-        "first_token_ms": _figure(attempt.first_token_ms),
-        **{name: _figure(getattr(attempt.figures, name)) for name in FIGURES},
+        **{
+            name: figure if figure is not None and 0 <= figure < MAX_FIGURE else None
+            for name, figure in zip(_SUMMED, figures, strict=True)
+        },
         "cost_nano": None if cost is None else cost.nano,
         "usage": json_text(attempt.usage),
         "error": json_text(attempt.error),
@@ -230,11 +239,6 @@ def milliseconds(call: CallInfo, name: str) -> int | None:
     return round(value)
 
 
-def _figure(value: int | None) -> int | None:
-    """Return a figure that can be summed; absurdly large ones count as unknown, but stay in the provider's object."""
-    return value if value is not None and 0 <= value < MAX_FIGURE else None
-
-
 def json_text(value: Any) -> str | None:
     """Return the JSON text of a value that may be unknown."""
-    return None if value is None else dumps(storable(value)).decode()
+    return None if value is None else dumps_any(value).decode()

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.dialects import check_sizes
 from threadkeep.domain.items import Item, Message, given_of
-from threadkeep.domain.jsontext import bytes_as_text, dumps, shallow, storable
+from threadkeep.domain.jsontext import bytes_as_text, dumps, dumps_any, shallow
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
@@ -85,7 +85,7 @@ class Ending:
         if reason is None and not isinstance(error, LEAVING):
             reason = error
         attempt = attempt_of(response, str(response.format), call.info, call.prices, call.model, reason)
-        body = dumps(storable(assembler.body)) if assembler.has_events else None
+        body = dumps_any(assembler.body) if assembler.has_events else None
         ending = cls(response, NewResponse(records, body, attempt, response_columns(response, attempt.format), key))
         if problems:
             ending._mark(output, problems)
@@ -149,7 +149,7 @@ def _assembled(assembler: StreamAssembler) -> Response:
         return assembler.response
     except Exception as error:
         LOG.exception("A streamed response could not be read; it is kept as text.")
-        text = dumps(storable(assembler.body)).decode()[:KEPT]
+        text = dumps_any(assembler.body).decode()[:KEPT]
         failure = {"type": type(error).__name__, "message": str(error)}
         output = [Message(role="assistant", content=text)]
         return Response(format=assembler.name, status="failed", error=failure, output=output)
@@ -166,7 +166,7 @@ def _left(response: Response, *, is_cancelled: bool, is_left: bool) -> Response:
 
 def _note(item: Item, problem: Exception) -> Message:
     """A message that stands for an item which cannot be stored."""
-    text = item.text if isinstance(item, Message) else dumps(storable(item.to_object())).decode()
+    text = item.text if isinstance(item, Message) else dumps_any(item.to_object()).decode()
     return Message(role="assistant", content=f"[Not kept as it came: {problem}]\n{text[:KEPT]}")
 
 
