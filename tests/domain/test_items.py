@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON, OBJECTS, TEXT, same
-from threadkeep.domain.content import PARTS, InputText, Refusal
+from threadkeep.domain.content import PARTS, InputText, OutputText, Refusal
 from threadkeep.domain.items import (
     ITEMS,
     Compaction,
@@ -27,6 +27,7 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.typed import TypedObject
 from threadkeep.errors import InvalidItem
 
 TEXT_PART = {"type": "input_text", "text": "hello"}
@@ -298,3 +299,19 @@ def test_stored_json_has_no_trace_of_python() -> None:
     item = item_from({"role": "user", "content": ({"text": "a"},), "tags": ("x", ("y",))})
     assert item.extra == {"tags": ["x", ["y"]]}
     assert b'"tags":["x",["y"]]' in dumps(item.to_object())
+
+
+@pytest.mark.parametrize("empty", [None, []])
+@pytest.mark.parametrize("cls", [Reasoning, OutputText])
+def test_null_is_an_empty_list(cls: type[TypedObject], empty: Any) -> None:
+    names = [name for name, field in cls.model_fields.items() if field.default_factory is list]
+    data: dict[str, Any] = {"text": "Hi"} if cls is OutputText else {}
+    made = cls(**data, **dict.fromkeys(names, empty))
+    assert len(names) == 2
+    assert [getattr(made, name) for name in names] == [[], []]
+    assert getattr(made, names[0]) is not empty
+    assert made == cls(**data)
+    wrong: Any
+    for wrong in (0, "", {}, "[]"):
+        with pytest.raises(InvalidItem, match=f"^{names[0]} must be a list"):
+            cls(**data, **{names[0]: wrong})

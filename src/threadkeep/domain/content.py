@@ -11,7 +11,7 @@ from pydantic import Field
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, parse_data_url
 from threadkeep.domain.objects import at, mismatch
-from threadkeep.domain.typed import JsonList, TypedObject, by_type
+from threadkeep.domain.typed import TypedObject, by_type
 from threadkeep.errors import InvalidItem
 
 
@@ -53,8 +53,8 @@ class OutputText(TypedObject):
 
     type: Literal["output_text"] = "output_text"
     text: str
-    annotations: JsonList = Field(default_factory=list)
-    logprobs: JsonList = Field(default_factory=list)
+    annotations: list[Any] = Field(default_factory=list)
+    logprobs: list[Any] = Field(default_factory=list)
 
     if TYPE_CHECKING:
 

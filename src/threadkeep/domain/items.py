@@ -11,7 +11,7 @@ from threadkeep.domain import foreign
 from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
 from threadkeep.domain.jsontext import JsonObject, dumps, encode_texts
 from threadkeep.domain.objects import UNSET, at, mismatch, parsed_arguments, shown
-from threadkeep.domain.typed import JsonList, TypedObject, by_type
+from threadkeep.domain.typed import TypedObject, by_type
 from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
@@ -44,13 +44,13 @@ class Message(TypedObject):
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
-        content = known.get("content")
+        content, content_path = known.get("content"), at(path, "content")
         if "origin" not in known:
             if extras:
                 foreign.check_message(extras, path)
             if not isinstance(content, str):
-                content = foreign.own_content(content, at(path, "content"))
-        known["content"] = [] if content is None else content_from(content, known.get("role"), at(path, "content"))
+                content = foreign.own_content(content, content_path)
+        known["content"] = [] if content is None else content_from(content, known.get("role"), content_path)
 
     @property
     def text(self) -> str:
@@ -153,8 +153,8 @@ class Reasoning(TypedObject):
     id: str | None = None
     status: str | None = None
     encrypted_content: str | None = None
-    summary: JsonList = Field(default_factory=list)
-    content: JsonList = Field(default_factory=list)
+    summary: list[Any] = Field(default_factory=list)
+    content: list[Any] = Field(default_factory=list)
     created_by: str | None = None
 
 

@@ -44,9 +44,12 @@ def json_copy(value: Any, path: str, depth: int = 0) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise InvalidItem(f"has the key {shown(key)}, which is not a string.", argument=path)
-        return {key: json_copy(inner, path, depth + 1) for key, inner in value.items()}
+        return {
+            key: inner if inner.__class__ in SCALARS else json_copy(inner, path, depth + 1)
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [json_copy(inner, path, depth + 1) for inner in value]
+        return [inner if inner.__class__ in SCALARS else json_copy(inner, path, depth + 1) for inner in value]
     if isinstance(value, str | int | float):
         return value
     hint = "Use text, numbers, booleans, None, lists and dicts."

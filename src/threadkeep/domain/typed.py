@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Self, get_args
+from typing import Any, ClassVar, Final, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import SCALARS, ErrorClass, at, copy_or_raise, json_copy, mismatch, shown
 from threadkeep.errors import InvalidItem, InvalidOption
 
-JsonList = Annotated[list[Any], BeforeValidator(lambda value: [] if value is None else value)]
 # parts of Pydantic's messages other than the expected value
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
 _WORDS: Final = {"a dictionary": "a dict", "a boolean": "True or False"}  # as other messages say it
@@ -40,6 +39,7 @@ class TypedObject(BaseModel):
     _error: ClassVar[ErrorClass] = InvalidItem
     _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written even if they are empty
     _parts: ClassVar[str | None] = None  # the field that holds content parts
+    _lists: ClassVar[tuple[str, ...]] = ()  # lists that are empty by default; null means the same
     _aside: ClassVar[frozenset[str]] = frozenset()  # fields that `to_object` leaves out
     _flattens: ClassVar[bool] = False  # a nested `extra` object means extras, unless the keys belong to someone else
     _keys: ClassVar[frozenset[str]] = frozenset()
@@ -53,6 +53,7 @@ class TypedObject(BaseModel):
         cls._plan = tuple((name, cls.model_fields[name].alias or name, name in cls._always) for name in names)
         cls._object_plan = tuple(row for row in cls._plan if row[0] not in cls._aside)
         cls._keys = frozenset(key for _, key, _ in cls._plan)
+        cls._lists = tuple(name for name in names if cls.model_fields[name].default_factory is list)
         cls._flattens = isinstance(cls.model_fields["type"].default, str) and "payload" not in cls._keys
 
     def __init__(self, /, **data: Any) -> None:
@@ -72,7 +73,8 @@ class TypedObject(BaseModel):
         extras: JsonObject = {}
         for key, value in data.items():
             if value.__class__ not in SCALARS and key != parts:
-                value = copy_or_raise(cls._error, value, at(path, str(key)))  # noqa: PLW2901 - our copy takes its place
+                is_empty = value.__class__ is list and not value  # as lists of annotations mostly are
+                value = [] if is_empty else copy_or_raise(cls._error, value, at(path, str(key)))  # noqa: PLW2901 - ours
             if key in keys:
                 known[key] = value
             else:
@@ -88,8 +90,11 @@ class TypedObject(BaseModel):
             object.__setattr__(self, "__pydantic_extra__", extras)
 
     @classmethod
-    def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
-        """Convert other spellings to the fields."""
+    def _prepare(cls, known: JsonObject, _extras: JsonObject, _path: str, /) -> None:
+        """Convert other spellings to the fields; here: null, of a list."""
+        for key in cls._lists:
+            if key in known and known[key] is None:
+                known[key] = []
 
     @classmethod
     def _check_extras(cls, known: JsonObject, extras: JsonObject, path: str) -> None:
