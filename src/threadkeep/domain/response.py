@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, get_args
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
@@ -21,6 +21,9 @@ from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError
 
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
+
+
+_ITEM_CLASSES: Final = frozenset(get_args(Item))
 
 
 def _or_none(check: Callable[[str, Any], Any]) -> BeforeValidator:
@@ -40,7 +43,9 @@ def _items(value: Any) -> Any:
         return []
     if not isinstance(value, list | tuple):
         raise mismatch(InvalidItem, "a list of items", value, "output")
-    return [_item(element, index) for index, element in enumerate(value)]
+    return [
+        element if element.__class__ in _ITEM_CLASSES else _item(element, index) for index, element in enumerate(value)
+    ]
 
 
 def _item(value: object, index: int) -> Item:
@@ -52,7 +57,8 @@ def _item(value: object, index: int) -> Item:
 
 
 def _usage(value: Any) -> Any:
-    return Usage.from_dict(value) if isinstance(value, Mapping) else value
+    is_known = value is None or value.__class__ is Usage  # nearly always
+    return value if is_known or not isinstance(value, Mapping) else Usage.from_dict(value)
 
 
 # What providers repeat is parsed leniently: a value of another type is None here (the raw body is stored as well). A
@@ -124,7 +130,7 @@ class Response(BaseModel):
 
     def __init__(self, /, **data: Any) -> None:
         try:
-            super().__init__(**data)
+            self.__pydantic_validator__.validate_python(data, self_instance=self)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             name = ".".join(str(step) for step in first["loc"])

@@ -53,9 +53,14 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     # The compaction endpoint gives no status: it only answers when it is done.
     word = "completed" if body.get("object") == COMPACTION else body.get("status")
     usage, stored = body.get("usage"), body.get("extra")
-    data = {key: value for key, value in body.items() if key not in _KNOWN and value is not None}
+    echoed, data = {}, {}
+    for key, value in body.items():
+        if key in ECHOED:
+            echoed[key] = value
+        elif value is not None and key not in _KNOWN:
+            data[key] = value
     return Response(
-        **{key: value for key, value in body.items() if key in ECHOED},
+        **echoed,
         status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
@@ -129,8 +134,9 @@ def _part(part: Any) -> JsonObject:
 
 def _is_whole(part: JsonObject) -> bool:
     """Whether a part has the text that its type stands for, and no value of a wrong kind."""
-    if any(value is not None and not isinstance(value, _KINDS.get(key, object)) for key, value in part.items()):
-        return False
+    for key, value in part.items():
+        if value is not None and not isinstance(value, _KINDS.get(key, object)):
+            return False
     is_media = part["type"].startswith("input_") and part["type"] != "input_text"
     return is_media or isinstance(part.get("refusal" if part["type"] == "refusal" else "text"), str)
 
