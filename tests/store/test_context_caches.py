@@ -427,7 +427,8 @@ def test_the_provider_says_when_a_cache_ends(store: Any, text: Any, expected: da
 def test_else_it_ends_with_the_time_that_was_asked_for(store: Any) -> None:
     conversation, before = talk(store), datetime.now(UTC)
     plan = conversation.plan_context_cache("gemini", ttl=timedelta(minutes=5))
-    assert before < plan.expires_at - timedelta(minutes=5) < datetime.now(UTC)
+    since = before.replace(microsecond=before.microsecond // 1_000 * 1_000)  # it is given in milliseconds
+    assert since <= plan.expires_at - timedelta(minutes=5) <= datetime.now(UTC)
     assert conversation.record_context_cache(plan, name="cachedContents/1").expires_at == plan.expires_at
 
 

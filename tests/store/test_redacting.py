@@ -265,9 +265,9 @@ def test_the_history_cache_forgets_it(store: Any) -> None:
     conversation = store.create_conversation(model="m", input=SECRET)
     conversation.render("open_responses")
     histories = conversation._handle.resources.histories
-    assert any(key[1] == conversation._handle.ref.key for key in histories._values)
+    assert any(key[1] == conversation._handle.ref.public_bytes for key in histories._values)
     conversation.redact_item(0)
-    assert not any(key[1] == conversation._handle.ref.key for key in histories._values)
+    assert not any(key[1] == conversation._handle.ref.public_bytes for key in histories._values)
 
 
 def test_nothing_is_left_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

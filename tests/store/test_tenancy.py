@@ -111,6 +111,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
 # Methods of a store that take an id.
 BY_ID: dict[str, Callable[[Any, str], Any]] = {
     "get_conversation": lambda store, public_id: store.get_conversation(public_id, branch=0),
+    "render": lambda store, public_id: store.render(public_id, "open_responses"),
     "copy_conversation": lambda store, public_id: store.copy_conversation(public_id),
     "get_item": lambda store, public_id: store.get_item(derived_id("message", public_id, 0)),
     "get_item by its own id": lambda store, _: store.get_item("msg_resp_1_0"),
