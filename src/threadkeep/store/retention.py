@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.base import SEARCH_INDEX
+from threadkeep.db.fts_levels import lower_levels
 from threadkeep.db.tables import conversations
 from threadkeep.errors import InvalidOption
 from threadkeep.store import anonymizing, api_keys, expiring, purging
@@ -214,7 +215,10 @@ def merge_index(driver: Any) -> None:
         while True:
             before = driver.total_changes
             driver.execute(f"INSERT INTO {name}({name}, rank) VALUES ('merge', ?)", [pages])  # noqa: S608 - a table of the schema
+            is_done = driver.total_changes - before < MERGED
+            if pages < 0:
+                lower_levels(driver)
             driver.commit()
-            if driver.total_changes - before < MERGED:
+            if is_done:
                 break
             pages = MERGED_PAGES

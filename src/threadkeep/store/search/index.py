@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql
 from threadkeep.db.driver import insert_many
+from threadkeep.db.fts_levels import lower_levels
 from threadkeep.db.queries import search as queries
 from threadkeep.db.tables import search_documents
 from threadkeep.domain import redaction
@@ -212,16 +213,18 @@ def forget_documents(connection: Connection, ref: ConversationRef, *where: Colum
 
 def merge_index(connection: Connection) -> None:
     """Rewrite SQLite's index, so that nothing is left in it of documents that were removed."""
-    if connection.dialect.name == "sqlite":
-        _unindex(connection, queries.MERGE_INDEX, {})
+    if connection.dialect.name == "sqlite" and _unindex(connection, queries.MERGE_INDEX, {}):
+        lower_levels(connection.connection.driver_connection)
 
 
-def _unindex(connection: Connection, statement: Executable, parameters: Mapping[str, Any]) -> None:
-    """Run a statement on SQLite's index; where that is broken, it only has to be rebuilt."""
+def _unindex(connection: Connection, statement: Executable, parameters: Mapping[str, Any]) -> bool:
+    """Run a statement on SQLite's index; where that is broken, it only has to be rebuilt: False."""
     try:
         connection.execute(statement, parameters)
     except SQLAlchemyError as error:
         LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
+        return False
+    return True
 
 
 def clear_index(connection: Connection, tenant: int) -> None:
