@@ -89,6 +89,7 @@ test-peers: $(PEERS)/.installed ## Run tests of other projects, which it downloa
 		'tests/test_documentation.py::test_examples_run[docs/agents-sdk.md]' \
 		'tests/test_documentation.py::test_examples_run[docs/langchain.md]'
 
+soak: export MALLOC_ARENA_MAX = 2
 soak: $(READY) ## Use a store on each database for two hours, and kill its writers; THREADKEEP_SOAK_SECONDS=600
 	$(BIN)/python -m tests.soak $(ARGS)
 
