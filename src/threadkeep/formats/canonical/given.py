@@ -7,9 +7,8 @@ and where nobody gave an item of Open Responses, such as an answer of another fo
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.items import Given
 from threadkeep.domain.jsontext import JsonObject, decode, dumps, loads
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.differences import applied, difference
@@ -17,6 +16,9 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import LISTS
 from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS, ROLES
 from threadkeep.formats.shared.parts import native_keys, own_keys
+
+if TYPE_CHECKING:
+    from threadkeep.domain.items import Given
 
 _TEXT_KEYS: Final = frozenset({"type", "text", "annotations", "logprobs", "refusal"})
 _NONE: Final[frozenset[str]] = frozenset()
