@@ -231,6 +231,21 @@ def test_a_damaged_index_keeps_nobody_from_deleting(damaged: tuple[str, str]) ->
     assert CANARY not in everything_in(Database("sqlite", url))
 
 
+@pytest.mark.parametrize("damaged", DAMAGES.values(), ids=DAMAGES, indirect=True)
+def test_a_damaged_index_keeps_nobody_from_erasing(damaged: tuple[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    url, public_id = damaged
+    with Store(url) as store:
+        store.get_conversation(public_id).user("for ever", author_id="ada")
+        store.create_conversation(input=CANARY, user_id="ada")
+        report = store.erase_user("ada")
+        assert (report.conversations, report.items) == (1, 1)
+        if not report.is_scrubbed:
+            assert "reindex(rebuild=True)" in caplog.text
+        store.reindex(rebuild=True)
+        assert store.erase_user("ada").is_scrubbed
+        assert [found.conversation_id for found in store.search(CANARY)] == [public_id]
+
+
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
 def test_an_index_that_is_missing_is_made(broken: Database) -> None:
     """A SQLite without FTS5 sets up the tables without it; one that has it makes up for that."""

@@ -27,12 +27,15 @@ from threadkeep.store.media.orphans import remove_orphans
 from threadkeep.store.pacing import Change, Find
 from threadkeep.store.refs import Scope
 from threadkeep.store.retaining import limits_of
+from threadkeep.store.search.index import log_broken_index
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import identifier, other_user
 
 CHECKPOINTS: Final = 20  # attempts to empty SQLite's write-ahead log, which readers may be using
 MERGED_PAGES: Final = 500  # of the full-text index of SQLite, in one transaction
 MERGED: Final = 2  # changes of a merge that has merged something
+
+_BROKEN: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)  # what a full-text index says that lacks something
 
 ORPHAN_AGE: Final = timedelta(days=1)  # no writer takes that long between its object and the row that names it
 
@@ -196,7 +199,7 @@ def scrub(connection: Connection, *, vacuum: bool) -> bool | None:
         return None
     driver: Any = connection.connection.driver_connection
     try:
-        merge_index(driver)
+        is_merged = _try_to_merge(driver)
         if vacuum:
             driver.execute("VACUUM")
     except sqlite3.OperationalError as error:
@@ -205,7 +208,20 @@ def scrub(connection: Connection, *, vacuum: bool) -> bool | None:
         driver.rollback()
         return False  # there are other writers all the time; all rows are gone, and the call can be repeated
     is_empty = any(driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0 for _ in range(CHECKPOINTS))
-    return is_empty and vacuum
+    return is_empty and is_merged and vacuum
+
+
+def _try_to_merge(driver: Any) -> bool:
+    """Merge the full-text index; return False if it is broken, and has to be rebuilt."""
+    try:
+        merge_index(driver)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in _BROKEN:
+            raise
+        driver.rollback()
+        log_broken_index(error)
+        return False
+    return True
 
 
 def merge_index(driver: Any) -> None:

@@ -47,6 +47,11 @@ def log_index_failure(error: Exception) -> None:
     LOG.warning("The search index was not updated: %s", reason_of(error))
 
 
+def log_broken_index(error: Exception) -> None:
+    """Log why documents that were removed are still in the index, and what to do."""
+    LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
+
+
 def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
     """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
     scope.check_all_users("The search index is that of all users", "reindex()")
@@ -222,7 +227,7 @@ def _unindex(connection: Connection, statement: Executable, parameters: Mapping[
     try:
         connection.execute(statement, parameters)
     except SQLAlchemyError as error:
-        LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
+        log_broken_index(error)
         return False
     return True
 
