@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from threadkeep.db.types import MYSQL
 from threadkeep.domain.formats import Format, get_format
 from threadkeep.store import rendering
-from threadkeep.store.finding import open_conversation, state_of
+from threadkeep.store.finding import state_of
 from threadkeep.store.handle import Handle, StoreResources
 from threadkeep.store.history import HistoryPage, read_state
 from threadkeep.store.history_cache import CachedHistory
@@ -24,27 +24,24 @@ if TYPE_CHECKING:
     from threadkeep.store.transactions import Transactions
 
 
-def render(
+def render_at_once(
     resources: StoreResources,
     transactions: Transactions,
     scope: Scope,
     public_id: bytes,
-    branch: int | None,
     format: str,
     view: ViewOptions,
-) -> Rendered:
-    """Render a request; see `Store.render`."""
+) -> Rendered | None:
+    """Render a request (see `Store.render`); None where that takes the conversation to be opened."""
     wire, options = get_format(format), rendering.render_options(view)
-    if branch is None and _needs_no_more(wire, options):
-        known = _known(resources, transactions, scope, public_id)
-        page = transactions.read_any(partial(_read_at_once, resources, scope, public_id, known))
-        if page is not None:
-            handle = Handle(resources, transactions, page.conversation)
-            return rendering.rendered_from(handle, wire.render(_snapshot(handle, page), options), handle.cache)
-    conversation = transactions.read_any(
-        lambda connection: open_conversation(connection, scope, "public_id", public_id, resources.configs, branch)
-    )
-    return rendering.render(Handle(resources, transactions, conversation), format, view)
+    if not _needs_no_more(wire, options):
+        return None
+    known = _known(resources, transactions, scope, public_id)
+    page = transactions.read_any(partial(_read_at_once, resources, scope, public_id, known))
+    if page is None:
+        return None
+    handle = Handle(resources, transactions, page.conversation)
+    return rendering.rendered_from(handle, wire.render(_snapshot(handle, page), options), handle.cache)
 
 
 def _needs_no_more(wire: Format, options: RenderOptions) -> bool:

@@ -242,10 +242,12 @@ class Store:
             NotFound: this store has no conversation with that id, or the conversation has no such branch.
             UnknownFormat, InvalidOption, LossError, CannotRender: as for `Conversation.render`.
         """
-        number = None if branch is None else whole_number("branch", branch)
-        return resuming.render(
-            self._resources, self._transactions, self._scope, public_id_bytes(id), number, format, view
-        )
+        if branch is None:
+            place = self._resources, self._transactions, self._scope
+            rendered = resuming.render_at_once(*place, public_id_bytes(id), format, view)
+            if rendered is not None:
+                return rendered
+        return self.get_conversation(id, branch=branch).render(format, **view)
 
     def complete_id(self, beginning: str) -> str:
         """Return the id of the only conversation whose id begins like this; ``conv_`` can be left out.
