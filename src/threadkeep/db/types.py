@@ -21,11 +21,14 @@ _UNSTORABLE: Final = re.compile("[\\\\\x00\ud800-\udfff]")
 _ESCAPED: Final = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
 
+def is_plain(text: str) -> bool:
+    """Whether there is certainly nothing to escape in a text, as in nearly all."""
+    return text.isascii() and "\\" not in text and "\x00" not in text
+
+
 def escaped(text: str) -> str:
     r"""A text that every database takes: U+0000, lone surrogates and ``\`` become ``\u0000``, ``\ud800`` and ``\\``."""
-    if text.isascii() and "\\" not in text and "\x00" not in text:  # nearly always
-        return text
-    if not _UNSTORABLE.search(text):
+    if is_plain(text) or not _UNSTORABLE.search(text):
         return text
     return _UNSTORABLE.sub(lambda match: "\\\\" if match[0] == "\\" else f"\\u{ord(match[0]):04x}", text)
 
@@ -62,6 +65,13 @@ class LongBlob(LargeBinary):
     """Bytes of any length on MySQL."""
 
     __visit_name__ = "LONGBLOB"
+
+
+class PlainBytes(LargeBinary):
+    """Bytes on SQLite, whose driver takes them as they are."""
+
+    def bind_processor(self, dialect: Dialect) -> None:
+        """None: SQLAlchemy would wrap each of them."""
 
 
 class Microseconds(DateTime):
@@ -102,7 +112,7 @@ class Identifier(TypeDecorator[str]):
 
     def bind_processor(self, dialect: Dialect) -> Any:
         """The same in fewer calls: hardly any value has to be escaped."""
-        return super().bind_processor(dialect) if dialect.name in MYSQL else _escaped
+        return super().bind_processor(dialect) if dialect.name in MYSQL else escaped_or_none
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
@@ -116,12 +126,12 @@ BigText: Final = Text().with_variant(LongText(), *MYSQL)
 Words: Final = BigText.with_variant(TsVector(), "postgresql")
 
 # Bytes of any length; LONGBLOB on MySQL.
-BigBinary: Final = LargeBinary().with_variant(LongBlob(), *MYSQL)
+BigBinary: Final = LargeBinary().with_variant(LongBlob(), *MYSQL).with_variant(PlainBytes(), "sqlite")
 
 
 def Hash(length: int) -> TypeEngine[bytes]:  # noqa: N802 - reads as the type it makes
     """A digest or UUID of fixed length."""
-    return LargeBinary(length).with_variant(BINARY(length), *MYSQL)
+    return LargeBinary(length).with_variant(BINARY(length), *MYSQL).with_variant(PlainBytes(length), "sqlite")
 
 
 class EscapedText(TypeDecorator[str]):
@@ -136,7 +146,7 @@ class EscapedText(TypeDecorator[str]):
 
     def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's hook
         """The same in fewer calls."""
-        return _escaped
+        return escaped_or_none
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
         """From the database."""
@@ -167,10 +177,9 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def _escaped(value: str | None) -> str | None:
-    if value is None or (value.isascii() and "\\" not in value and "\x00" not in value):  # nearly always
-        return value
-    return escaped(value)
+def escaped_or_none(value: str | None) -> str | None:
+    """The same of a value that may be NULL, for the columns that hold such texts."""
+    return None if value is None else escaped(value)
 
 
 @lru_cache(maxsize=16)  # all rows of a use case have the same moment

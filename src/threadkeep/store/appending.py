@@ -7,7 +7,7 @@ statement instead, which reserves the numbers and writes the rows (`write_at_onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import count, groupby, islice, repeat
 from operator import itemgetter
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table
 
 from threadkeep.db.change_keys import SERIALS
 from threadkeep.db.dialects import LARGE, check_sizes
-from threadkeep.db.driver import MAX_ROWS
+from threadkeep.db.driver import MAX_ROWS, execute_rows
 from threadkeep.db.queries.appends import append_at_once, placed_rows
 from threadkeep.db.tables import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.domain.changes import APPENDED
@@ -109,22 +109,15 @@ def write_rows(
     if has_media:
         insert_media_of(connection, records, ref.scope.tenant, now)
     shared = {"tenant": ref.scope.tenant, "key": ref.key, "now": now, **reservation.taken()}
-    if connection.dialect.name == "postgresql" and len(rows) <= MAX_ROWS:
-        _insert(connection, tuple(map(_TABLE, rows)), shared, [row for _, row in rows])
+    dialect = connection.dialect.name
+    if dialect == "postgresql" and len(rows) <= MAX_ROWS:
+        writes = [(placed_rows(tuple(map(_TABLE, rows)), dialect), [row for _, row in rows])]
     else:
-        for table, same in groupby(rows, _TABLE):
-            _insert(connection, (table,), shared, [row for _, row in same])
+        writes = [(placed_rows((table,), dialect), [row for _, row in same]) for table, same in groupby(rows, _TABLE)]
+    execute_rows(connection, shared, writes)
     if has_media:
         places = (ref.columns(position=position) for position in count(reservation.first))
         link_media_of(connection, records, islice(places, len(records)))
-
-
-def _insert(
-    connection: Connection, tables: tuple[Table, ...], shared: Mapping[str, Any], rows: Sequence[dict[str, Any]]
-) -> None:
-    """Write a row into each of the tables, or all of them into one."""
-    statement = placed_rows(tables, connection.dialect.name)
-    (statement.execute_rows if len(rows) == len(tables) else statement.execute_each)(connection, shared, rows)
 
 
 def write_at_once(

@@ -6,111 +6,22 @@ SQLite; docs/performance.md). Parameters and results still pass through the colu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Executable, Insert, Table, bindparam, insert
+from sqlalchemy import BigInteger, Column, Connection, Executable, Table, bindparam, insert
 from sqlalchemy.engine import Dialect
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from threadkeep.db.base import MADE_BY, written_columns
+from threadkeep.db.driver.compiled import CompiledStatement, Parameters, Processor, Sources
 from threadkeep.db.driver.executors import Row as Row
 from threadkeep.db.driver.executors import RowFormat, copier_for, executor_for
 
-Processor = Callable[[Any], Any]
-Parameters = Mapping[str, Any]
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
 MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
 COPY_ROWS: Final = 20  # of a table, from which on PostgreSQL gets them by COPY
-
-
-class CompiledStatement:
-    """The SQL text of a statement for one dialect, and how its parameters are bound.
-
-    `paramstyle` replaces the dialect's own style of parameters.
-    """
-
-    def __init__(
-        self,
-        statement: Executable,
-        dialect: Dialect,
-        column_names: Sequence[str] | None = None,
-        paramstyle: str | None = None,
-    ) -> None:
-        dialect_class: Any = type(dialect)
-        target = dialect if paramstyle is None else dialect_class(paramstyle=paramstyle)
-        compiled: Any = statement.compile(dialect=target, column_keys=column_names)  # type: ignore[attr-defined]
-        if not isinstance(compiled, SQLCompiler):
-            raise TypeError(f"{statement} is not a statement with parameters")
-        self.text = str(compiled)
-        self.is_positional = compiled.positional
-        order = compiled.positiontup if compiled.positional else list(dict.fromkeys(compiled.bind_names.values()))
-        constants = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
-        self.names = tuple(order or ())
-        types = {name: compiled.binds[name].type.dialect_impl(dialect) for name in self.names}
-        processors = {name: kind.bind_processor(dialect) for name, kind in types.items()}
-        self._constants = {
-            name: value if (processor := processors.get(name)) is None else processor(value)
-            for name, value in constants.items()
-            if not compiled.binds[name].required
-        }
-        self._nulls: dict[str, Any] = dict.fromkeys(self.names)  # for parameters without a value
-        self._pick = _picker(self.names)
-        self._processors = [
-            (index, processor)
-            for index, name in enumerate(self.names)
-            if (processor := processors[name]) is not None and name not in self._constants
-        ]
-        # where `bind_rows` finds each value, and what it passes through
-        self._places: list[tuple[int, str, Processor | None]] | None = None
-
-    def bind(self, parameters: Parameters) -> Any:
-        """The parameters as the driver takes them; a missing one is NULL."""
-        parameters = {**self._constants, **parameters} if self._constants else parameters
-        try:
-            values = self._pick(parameters)
-        except KeyError:
-            values = self._pick({**self._nulls, **parameters})
-        return self._processed(values)
-
-    def _processed(self, values: Sequence[Any]) -> Any:
-        if self._processors:
-            values = list(values)
-            for index, processor in self._processors:
-                if (value := values[index]) is not None:
-                    values[index] = processor(value)
-        return tuple(values) if self.is_positional else dict(zip(self.names, values, strict=True))
-
-    def bind_rows(self, sources: Mapping[str, tuple[int, str]], shared: Parameters, rows: Sequence[Parameters]) -> Any:
-        """The same of several rows and of what these share; `sources` as in `RowsStatement`."""
-        if self._places is None:
-            processors = {self.names[index]: processor for index, processor in self._processors}
-            self._places = [(*sources.get(name, (-1, name)), processors.get(name)) for name in self.names]
-        get = [row.get for row in (*rows, {**self._constants, **shared})]  # the last one is number -1
-        values = [
-            get[number](key) if processor is None else processor(get[number](key))  # bind processors take None, too
-            for number, key, processor in self._places
-        ]
-        return tuple(values) if self.is_positional else dict(zip(self.names, values, strict=True))
-
-    def bind_many(self, rows: Sequence[Parameters]) -> list[Any]:
-        """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""
-        columns = [[row[name] for row in rows] for name in self.names]
-        for index, processor in self._processors:
-            if columns[index].count(None) < len(rows):
-                columns[index] = list(map(processor, columns[index]))  # bind processors take None, too
-        values = zip(*columns, strict=True)
-        return list(values) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in values]
-
-
-def _picker(names: Sequence[str]) -> Callable[[Parameters], tuple[Any, ...]]:
-    """Takes values by name, in order; `itemgetter` returns a tuple only for two names or more."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda parameters: tuple([parameters[name] for name in names])
 
 
 class Statement:
@@ -169,22 +80,18 @@ class RowsStatement(Statement):
     `sources`: parameter -> the number of its row, and the key in that. What a row does not have is NULL.
     """
 
-    def __init__(self, statement: Executable, sources: Mapping[str, tuple[int, str]]) -> None:
+    def __init__(self, statement: Executable, sources: Sources) -> None:
         super().__init__(statement)
         self._sources = sources
+        self._count = len({number for number, _ in sources.values()})
 
-    def execute_rows(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> None:
-        """Execute it for these rows."""
-        executor = executor_for(connection)
-        compiled = self.compiled(connection.dialect, executor.paramstyle)
-        executor.run(connection, compiled.text, compiled.bind_rows(self._sources, shared, rows))
-
-    def execute_each(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> None:
-        """Execute it once for each of these rows."""
-        executor = executor_for(connection)
-        compiled = self.compiled(connection.dialect, executor.paramstyle)
-        values = [compiled.bind_rows(self._sources, shared, (row,)) for row in rows]
-        executor.run(connection, compiled.text, values, many=True)
+    def arguments(
+        self, compiled: CompiledStatement, shared: Parameters, rows: Sequence[Parameters]
+    ) -> tuple[Any, bool]:
+        """The arguments for these rows, and whether they are several sets: one for each row."""
+        if len(rows) == self._count:
+            return compiled.bind_rows(self._sources, shared, rows), False
+        return [compiled.bind_rows(self._sources, shared, (row,)) for row in rows], True
 
     def fetch_rows(self, connection: Connection, shared: Parameters, rows: Sequence[Parameters]) -> Sequence[Row]:
         """Execute it for these rows, and return its own."""
@@ -193,6 +100,17 @@ class RowsStatement(Statement):
         values = compiled.bind_rows(self._sources, shared, rows)
         found: Sequence[Row] = executor.run(connection, compiled.text, values, self._rows)
         return found
+
+
+def execute_rows(
+    connection: Connection, shared: Parameters, writes: Iterable[tuple[RowsStatement, Sequence[Parameters]]]
+) -> None:
+    """Execute statements for rows: each once for all that it takes, or once for each of the rows that it is given."""
+    executor, dialect = executor_for(connection), connection.dialect
+    for statement, rows in writes:
+        compiled = statement.compiled(dialect, executor.paramstyle)
+        arguments, many = statement.arguments(compiled, shared, rows)
+        executor.run(connection, compiled.text, arguments, many=many)
 
 
 class RowReader:
