@@ -68,10 +68,13 @@ class LongBlob(LargeBinary):
 
 
 class PlainBytes(LargeBinary):
-    """Bytes on SQLite, whose driver takes them as they are."""
+    """Bytes on SQLite, whose driver takes and gives them as they are."""
 
     def bind_processor(self, dialect: Dialect) -> None:
         """None: SQLAlchemy would wrap each of them."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        """None: SQLAlchemy would copy each of them."""
 
 
 class Microseconds(DateTime):

@@ -147,11 +147,11 @@ class TypedObject(BaseModel):
 
     def _written(self, plan: tuple[tuple[str, str, bool], ...]) -> JsonObject:
         values = self.__dict__
-        result: JsonObject = {}
-        for name, key, is_always in plan:
-            value = values[name]
-            if value is not None and (is_always or value != []):
-                result[key] = value
+        result: JsonObject = {
+            key: value
+            for name, key, is_always in plan
+            if (value := values[name]) is not None and (is_always or value != [])
+        }
         if self.__pydantic_extra__:
             result.update(self.__pydantic_extra__)
         return result

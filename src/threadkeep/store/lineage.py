@@ -163,6 +163,7 @@ class ConversationState:
     is_outdated: bool = False  # whether something may have been removed of what was read of its items
     hashes: ConfigHashes = field(init=False)
     _root: Lineage | None = field(init=False, default=None)
+    _ref: BranchRef | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         tools = self.row.tool_set_hash
@@ -187,7 +188,11 @@ class ConversationState:
 
     def ref(self) -> BranchRef:
         """Where it is."""
-        return BranchRef(self.scope, self.row.id, public_id_text(bytes(self.row.public_id)), self.branch)
+        ref = self._ref
+        if ref is None:
+            row = self.row
+            ref = self._ref = BranchRef(self.scope, row.id, public_id_text(bytes(row.public_id)), self.branch)
+        return ref
 
 
 def find_row(

@@ -14,9 +14,11 @@ from sqlalchemy import BigInteger, Column, Connection, Executable, Table, bindpa
 from sqlalchemy.engine import Dialect
 
 from threadkeep.db.base import MADE_BY, written_columns
-from threadkeep.db.driver.compiled import CompiledStatement, Parameters, Processor, Sources
+from threadkeep.db.driver.compiled import CompiledStatement, Parameters, Sources
 from threadkeep.db.driver.executors import Row as Row
 from threadkeep.db.driver.executors import RowFormat, copier_for, executor_for
+from threadkeep.db.driver.rows import LazyRow as LazyRow
+from threadkeep.db.driver.rows import RowReader as RowReader
 
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
@@ -111,74 +113,6 @@ def execute_rows(
         compiled = statement.compiled(dialect, executor.paramstyle)
         arguments, many = statement.arguments(compiled, shared, rows)
         executor.run(connection, compiled.text, arguments, many=many)
-
-
-class RowReader:
-    """Reads rows of known columns."""
-
-    def __init__(self, columns: Sequence[Column[Any]]) -> None:
-        self._columns = tuple(columns)
-        self._indexes = {column.name: index for index, column in enumerate(columns)}
-        self._processors: dict[tuple[str, str], list[Processor | None]] = {}
-
-    def index(self, name: str) -> int:
-        """The index of a column in a row."""
-        return self._indexes[name]
-
-    def read(self, dialect: Dialect, rows: Sequence[Row]) -> list[LazyRow]:
-        """The rows, with their columns as attributes."""
-        processors = self._processors_of(dialect)
-        return [LazyRow(row, self._indexes, processors) for row in rows]
-
-    def mappings(self, dialect: Dialect, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """The rows as dictionaries, in less time than Core takes for its own."""
-        names = tuple(self._indexes)
-        processors = [
-            (name, processor)
-            for name, processor in zip(names, self._processors_of(dialect), strict=True)
-            if processor is not None
-        ]
-        found = [dict(zip(names, row, strict=True)) for row in rows]
-        for row in found:
-            for name, processor in processors:
-                if (value := row[name]) is not None:
-                    row[name] = processor(value)
-        return found
-
-    def values(self, dialect: Dialect, row: Row) -> list[Any]:
-        """All values of a row."""
-        return [
-            value if processor is None or value is None else processor(value)
-            for value, processor in zip(row, self._processors_of(dialect), strict=True)
-        ]
-
-    def _processors_of(self, dialect: Dialect) -> list[Processor | None]:
-        key = (dialect.name, dialect.driver)
-        processors = self._processors.get(key)
-        if processors is None:
-            processors = self._processors[key] = [
-                column.type.dialect_impl(dialect).result_processor(dialect, None) for column in self._columns
-            ]
-        return processors
-
-
-class LazyRow:
-    """A row whose values pass through their column types when they are accessed."""
-
-    __slots__ = ("_indexes", "_processors", "_row")
-
-    def __init__(self, row: Row, indexes: Mapping[str, int], processors: Sequence[Processor | None]) -> None:
-        self._row = row
-        self._indexes = indexes
-        self._processors = processors
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            index = self._indexes[name]
-        except KeyError:
-            raise AttributeError(name) from None
-        value, processor = self._row[index], self._processors[index]
-        return value if processor is None or value is None else processor(value)
 
 
 # INSERTs of whole rows
