@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
-from threadkeep.db.driver import Statement, insert_statement
+from threadkeep.db.driver import RowReader, Statement, insert_statement
 from threadkeep.db.queries import conversations, items, tool_calls
+from threadkeep.db.queries.appends import placed_rows
 from threadkeep.db.queries.lists import ListQuery, conversation_page
+from threadkeep.db.tables import changes as changes_table
 from threadkeep.db.tables import items as items_table
+from threadkeep.db.types import escaped
 
 MODULES: list[Any] = [sqlite, psycopg, pymysql]
 DIALECTS = [module.dialect() for module in MODULES]
@@ -101,3 +105,59 @@ def test_parameters_pass_their_types(dialect: Any) -> None:
     assert by_name["call_id"] == "a\\u0000"
     assert by_name["type"] == (b"message" if dialect.name == "mysql" else "message")
     assert by_name["payload"] is None
+
+
+def bound(statement: Any, dialect: Any, shared: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arguments of a statement for rows, by the names of its parameters."""
+    compiled = statement.compiled(dialect)
+    arguments, many = statement.arguments(compiled, shared, rows)
+    assert not many
+    return dict(zip(compiled.names, arguments, strict=True)) if compiled.is_positional else arguments
+
+
+TAKEN = {
+    "tenant": 7, "key": 8, "branch": 0, "now": datetime(2026, 1, 2, tzinfo=UTC), "taken_first": 40, "taken_response": 3,
+    "taken_user_id": None, "taken_config_hash": b"c" * 32, "taken_tool_set_hash": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("texts", [("a", "b"), ("a", "b\\c"), ("\u00e4", "\x00"), ("a", None)])
+def test_values_of_rows_and_what_they_share_are_bound_in_one_pass(dialect: Any, texts: tuple[str, str | None]) -> None:
+    """Each value where its parameter is; texts are escaped, whichever of them has to be, and the rest is NULL."""
+    first, second = texts
+    row = {"position": 0, "type": "message", "item_id": first, "call_id": second}
+    found = bound(placed_rows((items_table,), dialect.name), dialect, TAKEN, [row])
+    assert found["row0_item_id"] == escaped(first)
+    assert found["row0_call_id"] == (None if second is None else escaped(second))
+    assert found["row0_type"] == (b"message" if dialect.name == "mysql" else "message")
+    assert (found["tenant"], found["taken_first"], found["row0_payload"]) == (7, 40, None)
+
+
+def test_rows_of_several_tables_are_bound_for_one_statement_of_postgresql() -> None:
+    rows = [{"position": 0, "type": "message"}, {"kind": "appended", "serial": 5, "to_position": 1}]
+    tables = (items_table, changes_table)
+    found = bound(placed_rows(tables, "postgresql"), DIALECTS[1], TAKEN, rows)
+    assert (found["row0_type"], found["row1_kind"]) == ("message", "appended")
+    assert (found["row0_position"], found["row1_to_position"], found["row1_serial"]) == (0, 1, 5)
+    assert found["row0_payload"] is found["row1_public_id"] is None
+
+
+def test_several_rows_of_one_table_are_several_sets_of_arguments() -> None:
+    dialect = sqlite.dialect()
+    statement = placed_rows((items_table,), "sqlite")
+    rows = [{"position": position, "type": "message"} for position in range(3)]
+    arguments, many = statement.arguments(statement.compiled(dialect), TAKEN, rows)
+    assert many
+    assert len(arguments) == len(rows)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_values_of_a_row_pass_their_types_when_they_are_read(dialect: Any) -> None:
+    reader = RowReader([items_table.c.item_id, items_table.c.type, items_table.c.position, items_table.c.call_id])
+    (row,) = reader.read(dialect, [("a\\\\b", "message", 3, None, "behind the columns")])
+    assert (row.item_id, row.type, row.position, row.call_id) == ("a\\b", "message", 3, None)
+    with pytest.raises(AttributeError):
+        _ = row.payload
+    assert reader.values(dialect, tuple(row[:4])) == ["a\\b", "message", 3, None]
+    assert reader.mappings(dialect, [tuple(row[:4])])[0]["item_id"] == "a\\b"
