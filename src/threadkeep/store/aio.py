@@ -12,6 +12,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import partial, wraps
 from itertools import islice
 from threading import Event
@@ -40,14 +41,16 @@ from threadkeep.store.defaults import FEED_LAG
 from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
+from threadkeep.store.idempotency import IdempotencyKey, check_repeated
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.replicas import replica_reads
 from threadkeep.store.store import Store
+from threadkeep.store.streaming.beginning import locked, started_at_once, undone
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.partial import read_partial
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
-from threadkeep.store.transactions import CANCELLED, ThreadTransactions
+from threadkeep.store.transactions import CANCELLED, HostTransactions, ThreadTransactions, Transactions
 from threadkeep.store.validation import MAX_PAGE
 
 P = ParamSpec("P")
@@ -368,9 +371,26 @@ async def partial_response(conversation: AsyncConversation, number: int) -> Resp
     return await conversation._call(read_partial, conversation._handle, number)
 
 
-async def put_back(conversation: AsyncConversation, before: Session, given: Session) -> None:
-    """Give a conversation the options and tools that it had before, where it still has those it was given since."""
-    await conversation._call(updates.put_back, conversation._handle, before, given)
+def put_back(conversation: Conversation, before: Session, given: Session) -> None:
+    """Give a conversation the options and tools that it had before, where it still has those it was given since.
+
+    Like the two below, this is for functions that work in the blocking conversation behind an asynchronous one.
+    """
+    updates.put_back(conversation._handle, before, given)
+
+
+def check_request(conversation: Conversation, key: str, content: Any) -> None:
+    """Raise IdempotencyConflict where a request with other content had the key in this conversation."""
+    handle, once = conversation._handle, IdempotencyKey.of(key, "request", content)
+    if once is not None:
+        now = datetime.now(UTC)
+        handle.transactions.write(lambda connection: check_repeated(connection, handle.ref, once, now))
+
+
+def active_branch(conversation: Conversation) -> int:
+    """Return the branch on which a conversation goes on by itself, as it was when this one was opened."""
+    number: int = conversation._handle.conversation.row.active_branch
+    return number
 
 
 class AsyncConversation(ConversationAttributes):
@@ -473,7 +493,7 @@ class AsyncRecorder(RecorderAttributes):
     """
 
     def __init__(self, writer: StreamWriter | Callable[[], StreamWriter], run: Runner) -> None:
-        """`writer` may be a function that makes it: then it is made when the recorder is entered."""
+        """`writer` may be a function that makes and starts it: then that is done when the recorder is entered."""
         self._make: Callable[[], StreamWriter] | None = None
         if isinstance(writer, StreamWriter):
             self._writer = writer
@@ -484,9 +504,10 @@ class AsyncRecorder(RecorderAttributes):
         self._heartbeat: AsyncHeartbeat | None = None
 
     def _start(self) -> None:
-        if self._make is not None:
+        if self._make is None:
+            self._writer.start()
+        else:
             self._writer = self._make()
-        self._writer.start()
 
     async def __aenter__(self) -> Self:
         try:
@@ -570,13 +591,45 @@ async def on_conversation(
     return await conversation._call(function, conversation._sync, *args, **kwargs)
 
 
-def recorder_on(face: AsyncStore | AsyncConversation, make: Callable[[Any], Recorder]) -> AsyncRecorder:
+def recorder_on(
+    face: AsyncStore | AsyncConversation, make: Callable[[Any], Recorder], undo: Callable[[Conversation], None]
+) -> AsyncRecorder:
     """Return a recorder that a function makes of the blocking store or conversation behind this one.
 
-    It is made when it is entered, in one go with its start: what else the function does costs no switch of its own
-    between the event loop and a worker thread, and is not interrupted.
+    It is made when it is entered, in one transaction with its start: of what the function has stored, nothing stays
+    where the response does not begin. A conversation is as it is now, and its other writers wait. The function is not
+    interrupted; it is called again after a deadlock or a lost connection.
+
+    `undo` takes back what it has stored, in the transaction in which the response ends with an error: nobody goes on
+    with it in between. It is not called any more after `keep_beginning`.
     """
-    return AsyncRecorder(lambda: make(face._sync)._writer, face._call)
+
+    def start() -> StreamWriter:
+        writer = started_at_once(_transactions_of(face), lambda *place: make(_inside(face, *place))._writer)
+        if writer.response is None:
+            writer.undo = undone(writer, lambda handle: undo(Conversation(handle)))
+        return writer
+
+    return AsyncRecorder(start, face._call)
+
+
+def keep_beginning(recorder: AsyncRecorder) -> None:
+    """Let all that was stored with the beginning of a response stay, however that ends."""
+    recorder._writer.undo = None
+
+
+def _transactions_of(face: AsyncStore | AsyncConversation) -> Transactions:
+    return face._sync._transactions if isinstance(face, AsyncStore) else face._sync._handle.transactions
+
+
+def _inside(
+    face: AsyncStore | AsyncConversation, connection: Connection, transactions: HostTransactions
+) -> Store | Conversation:
+    """The blocking store or conversation behind this one, inside a transaction."""
+    if isinstance(face, AsyncStore):
+        inner = face._sync
+        return inner._sibling(inner._tenant, inner._user, transactions)
+    return Conversation(locked(face._sync._handle, connection, transactions))
 
 
 def conversation_on(store: AsyncStore, conversation: Conversation) -> AsyncConversation:

@@ -77,19 +77,30 @@ class Handle:
     def cache(self) -> HandleCache:
         """What has been read; if several threads ask at once, the first one creates it."""
         if not self._cache:
-            self._cache.append(HandleCache(self.conversation, self._histories))
+            self._cache.append(HandleCache(self.conversation, self._histories, is_kept=self._is_kept))
         return self._cache[0]
 
     @property
     def marked_cache(self) -> HandleCache:
         """What has been read with marks in place of media, for requests that carry URLs of them."""
         if not self._marked:
-            self._marked.append(HandleCache(self.cache.conversation, self._histories, is_marked=True))
+            cache = HandleCache(self.cache.conversation, self._histories, is_marked=True, is_kept=self._is_kept)
+            self._marked.append(cache)
         return self._marked[0]
 
     @property
     def _histories(self) -> HistoryCache | None:
-        return self.resources.histories if self.transactions.keeps_history else None
+        return self.resources.histories if self.transactions.uses_history else None
+
+    @property
+    def _is_kept(self) -> bool:
+        return self.transactions.keeps_history
+
+    def go_on(self, transactions: Transactions) -> None:
+        """Work in other transactions from now on: the one that it was in is committed, with all that was written."""
+        self.transactions = transactions
+        for cache in (*self._cache, *self._marked):
+            cache.share(self._histories, is_kept=self._is_kept)
 
     def on(self, conversation: ConversationState) -> Handle:
         """Return a handle for another conversation or branch of the same store."""
@@ -148,13 +159,15 @@ class HandleCache:
     """
 
     def __init__(
-        self, conversation: ConversationState, histories: HistoryCache | None, *, is_marked: bool = False
-    ) -> None:
+        self, conversation: ConversationState, histories: HistoryCache | None, *, is_marked: bool = False,
+        is_kept: bool = True,
+    ) -> None:  # fmt: skip
         self.conversation = conversation
         self.media: MediaForm = "marked" if is_marked else "inline"
         self.head = conversation.lineage.head
         self._key = (conversation.scope.tenant, bytes(conversation.row.public_id), conversation.branch, is_marked)
-        self._histories = histories  # none inside the caller's transaction, which may be rolled back
+        self._histories = histories  # none inside the caller's transaction, which may see the past
+        self._is_kept = is_kept  # what is read here, for others: not inside a transaction, which may be rolled back
         history = None if histories is None else histories.find(self._key, conversation.row.revision)
         self._size = 0 if history is None else history.size
         self._unmeasured: list[Entry] = []  # written by this handle since it was cached, which `_size` lacks
@@ -183,19 +196,28 @@ class HandleCache:
             conversation, format_cache = self.conversation, self._format_cache
             if self._histories is None:
                 self._entries, self.next_position, self._format_cache = [], 0, {}
-            elif (
-                self._histories.limit
-                and not conversation.is_outdated
-                and (self.next_position != before or not self._size)
-            ):
-                history = CachedHistory(conversation.row.revision, entries, self.next_position, format_cache)
-                new = [*self._unmeasured, *page.entries] if self._unmeasured else page.entries
-                self._unmeasured = []
-                self._size = self._histories.keep(self._key, history, self._size, new)
+            elif self.next_position != before or not self._size:
+                self._keep(page.entries)
         return snapshots.Snapshot(
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
             format_cache, conversation.format_cache,
         )  # fmt: skip
+
+    def share(self, histories: HistoryCache | None, *, is_kept: bool) -> None:
+        """Keep for others what was read and written in a transaction that is committed now."""
+        with LOCK:
+            self._histories, self._is_kept, self._size, self._unmeasured = histories, is_kept, 0, []
+            if self.next_position:
+                self._keep(self._all())
+
+    def _keep(self, new: Sequence[Entry]) -> None:
+        """Keep what is known for others, of which `new` and what was written here was not kept before."""
+        histories, conversation = self._histories, self.conversation
+        if histories is None or not (self._is_kept and histories.limit) or conversation.is_outdated:
+            return
+        history = CachedHistory(conversation.row.revision, self._all(), self.next_position, self._format_cache)
+        added = [*self._unmeasured, *new] if self._unmeasured else new
+        self._size, self._unmeasured = histories.keep(self._key, history, self._size, added), []
 
     def know(self, conversation: ConversationState, head: int) -> None:
         """Take over what was read of the row, and where the branch ends; items are read again if they may differ."""

@@ -69,6 +69,12 @@ def find_outcome(
     return outcome
 
 
+def check_repeated(connection: Connection, ref: ConversationRef, key: IdempotencyKey, now: datetime) -> None:
+    """Raise IdempotencyConflict where something else was asked for under a key; the first time, keep what it was."""
+    if find_outcome(connection, ref.scope.tenant, ref.key, key) is None:
+        keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="request")
+
+
 def is_used(connection: Connection, ref: ConversationRef, key: IdempotencyKey) -> bool:
     """Whether anything was written under a key."""
     parameters = {"tenant": ref.scope.tenant, "conversation": ref.key, "name": key.key}

@@ -69,6 +69,7 @@ class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
     keeps_history = True  # what was read cannot be taken back by the caller
+    uses_history = True  # what the store has read before is true here, too
 
     def __init__(
         self, engine: Engine, *, is_owned: bool, end_stream: StreamEnder, notifier: Notifier | None = None,
@@ -121,6 +122,10 @@ class EngineTransactions(Inheritable):
         session = copy(self)
         session.reads = ReplicaReads(self.reads.replica, needed)
         return session
+
+    def within(self, connection: Connection) -> HostTransactions:
+        """The same inside one of its transactions, whose work it is to end it."""
+        return HostTransactions(connection, end_stream=self._end_stream, reads=self.reads, is_own=True)
 
     def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice.
@@ -198,16 +203,21 @@ class EngineTransactions(Inheritable):
 
 
 class HostTransactions:
-    """Runs work inside a transaction that the caller began and will end: no commit, no repetition."""
+    """Runs work inside a transaction that the caller began and will end: no commit, no repetition.
+
+    `is_own`: the caller is the store itself, so that the transaction sees no older data than the store has read.
+    """
 
     keeps_history = False
     notifier = None  # the commit is the caller's
 
     def __init__(
-        self, host: Connection | OrmSession, *, end_stream: StreamEnder, reads: ReplicaReads | None = None
-    ) -> None:
+        self, host: Connection | OrmSession, *, end_stream: StreamEnder, reads: ReplicaReads | None = None,
+        is_own: bool = False,
+    ) -> None:  # fmt: skip
         self._host, self._end_stream = host, end_stream
         self.reads = reads  # of the store whose data is written
+        self.uses_history = is_own
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads; the caller's transaction begins with it if it has not yet."""
@@ -232,6 +242,11 @@ class HostTransactions:
     def after(self, token: object) -> HostTransactions:
         """The same: everything is read in the caller's transaction."""
         parse_position(token, self._connection().dialect)
+        return self
+
+    def within(self, connection: Connection) -> HostTransactions:
+        """The same: it is inside one already."""
+        del connection
         return self
 
     def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
@@ -274,6 +289,7 @@ class ThreadTransactions:
     """
 
     keeps_history = True
+    uses_history = True
     notifier = None
 
     def __init__(self, inner: EngineTransactions | HostTransactions | ThreadTransactions) -> None:
@@ -299,6 +315,10 @@ class ThreadTransactions:
     def after(self, token: object) -> ThreadTransactions:
         """The same: it has no replica."""
         return ThreadTransactions(self._inner.after(token))
+
+    def within(self, connection: Connection) -> HostTransactions:
+        """The same inside one of its transactions, for work that is in its thread already."""
+        return self._inner.within(connection)
 
     def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
         """Run work whole or not at all."""

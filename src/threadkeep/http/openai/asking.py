@@ -6,11 +6,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from threadkeep.domain.item_ids import derived_id, own_id, response_id
 from threadkeep.domain.jsontext import JsonObject
@@ -29,7 +29,16 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key, required
 from threadkeep.http.service import Call, Service
 from threadkeep.http.upstreams import Upstream, UpstreamError
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, conversation_on, recorder_on
+from threadkeep.store.aio import (
+    AsyncConversation,
+    AsyncRecorder,
+    AsyncStore,
+    check_request,
+    conversation_on,
+    keep_beginning,
+    on_conversation,
+    recorder_on,
+)
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.streaming.background import BackgroundFeed
 from threadkeep.store.streaming.recorder import Recorder
@@ -90,6 +99,26 @@ def loss_headers(rendered: Rendered) -> dict[str, str]:
     return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
 
 
+class Said(Protocol):
+    """What a request says before it is answered, in a conversation or by beginning one."""
+
+    @property
+    def content(self) -> JsonObject:
+        """All that it asks for: a repeated request with the same key asks for the same."""
+
+    def say(self, face: Any, /) -> Conversation:
+        """Say it in a blocking conversation or store, inside a transaction (blocking); return the conversation.
+
+        It may be called again, when nothing that it did was stored.
+        """
+
+    def take_back(self, conversation: Conversation, /) -> None:
+        """Undo it (blocking): where there is no answer to it, or the same request was answered before."""
+
+    async def clean_up(self, call: Call, /) -> None:
+        """Undo the rest afterwards, where there is no answer."""
+
+
 @dataclass(slots=True)
 class Run:
     """One answer: who asked, whom, and where.
@@ -97,8 +126,10 @@ class Run:
     Attributes:
         call, upstream, wanted: who asked, whom, and what for.
         face: the conversation, or for a new one the store.
-        say: says what comes with the request, in the blocking one behind `face`, and returns the conversation.
+        said: what comes with the request.
         conversation, rendered: the conversation, and the request that its history makes, once the answer has begun.
+        is_begun: whether that was stored with the beginning of an answer.
+        is_taken_back: whether it was taken back with the end of that.
         is_replayed: whether the answer was stored before, under the same key.
     """
 
@@ -106,13 +137,20 @@ class Run:
     upstream: Upstream
     wanted: Wanted
     face: AsyncStore | AsyncConversation
-    say: Callable[[Any], Conversation]
+    said: Said
     conversation: AsyncConversation = field(init=False)
     rendered: Rendered = field(init=False)
+    is_begun: bool = False
+    is_taken_back: bool = False
     is_replayed: bool = False
 
     def recorder(self, number: int) -> AsyncRecorder:
-        """Return a recorder of an attempt; entering the first one says what comes with the request, and renders."""
+        """Return a recorder of an attempt.
+
+        Entering the first one says what comes with the request, renders, and starts, all or nothing: of two requests
+        at the same time, one finds the answer to the other in progress, and leaves nothing behind. Without an answer,
+        what was said is taken back with the end of the recording.
+        """
         key = idempotency_key(self.call.request)
         options: Any = {
             "provider": self.upstream.name, "idempotency_key": None if key is None else f"{key}:response:{number}",
@@ -121,12 +159,25 @@ class Run:
             return self.conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
 
         def begin(face: Any) -> Recorder:
-            conversation = self.say(face)
+            conversation = self.said.say(face)
+            if key is not None:
+                check_request(conversation, f"{key}:request", self.said.content)
             self.conversation = conversation_on(self.call.store, conversation)
             self.rendered = self._rendered(conversation)
             return conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
 
-        return recorder_on(self.face, begin)
+        return recorder_on(self.face, begin, self._take_back)
+
+    def _take_back(self, conversation: Conversation) -> None:
+        self.is_begun = self.is_taken_back = True
+        self.said.take_back(conversation)
+
+    async def undo(self) -> None:
+        """Take back what was said, where that was not done with the end of the recording."""
+        if self.is_begun and not self.is_taken_back:
+            await on_conversation(self.conversation, self.said.take_back)
+        if self.is_begun and not self.is_replayed:
+            await self.said.clean_up(self.call)
 
     def _rendered(self, conversation: Conversation) -> Rendered:
         """The request that the history makes; Problem for losses, where none is allowed."""
@@ -169,27 +220,28 @@ class Run:
         return found
 
 
-async def begun(
-    run: Run, take_back: Callable[[], Coroutine[Any, Any, None]], counted: ExitStack
-) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
+async def begun(run: Run, counted: ExitStack) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
     """The first event of an answer, and those after it; one in the background is counted from now on.
 
     Without an answer, what was said is taken back.
     """
     call = run.call
+    _check_is_open(call.service)
+    if run.wanted.is_background:
+        call.service.unattended.check(call.permission.owner)
+        counted.enter_context(call.service.unattended.one_more(call.permission.owner))
+    events = answer_events(run)
     try:
-        _check_is_open(call.service)
-        if run.wanted.is_background:
-            call.service.unattended.check(call.permission.owner)
-            counted.enter_context(call.service.unattended.one_more(call.permission.owner))
-        events = answer_events(run)
         with call.service.waiting():
-            return await anext(events), events  # raises what went wrong before there was anything to send
+            first = await anext(events)  # raises what went wrong before there was anything to send
     except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
-        await asyncio.shield(take_back())
+        await asyncio.shield(run.undo())
         if isinstance(error, UpstreamError):
             raise refused(error) from error
         raise
+    if run.is_replayed:
+        await run.undo()
+    return first, events
 
 
 def _check_is_open(service: Service) -> None:
@@ -214,6 +266,7 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
             async with aclosing(stored.each(_asked(run, recorder))) as answer:
                 async for event in answer:
                     for made in growing.take(event, lambda: run.output(recorder)):
+                        keep_beginning(recorder)
                         yield made
         except UpstreamError as error:
             if not growing.has_begun:
@@ -234,6 +287,7 @@ async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
     for attempt in count():
         recorder = run.recorder(attempt)
         await stack.enter_async_context(recorder)
+        run.is_begun = True
         stored = recorder.response
         run.is_replayed = stored is not None and stored.replayed
         if stored is None or not stored.replayed or await _is_answer(run, recorder.number or 0, stored):

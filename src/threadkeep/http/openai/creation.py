@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -26,7 +25,7 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key
 from threadkeep.http.service import Call, Service, open_conversation
 from threadkeep.http.upstreams import upstream_for
-from threadkeep.store.aio import AsyncConversation, conversation_on, put_back
+from threadkeep.store.aio import AsyncConversation, put_back
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.positions import AppendOptions
@@ -36,6 +35,8 @@ from threadkeep.web.names import own_key
 _OWN: Final = frozenset(
     {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "include", "input"}
 )
+# and those that are about how it is answered: a repeated request with the same key may have others
+_WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "store"})
 
 
 async def create(call: Call) -> Response:
@@ -48,10 +49,8 @@ async def create(call: Call) -> Response:
         raise Problem(404, problem, param="model", code="model_not_found")
     with ExitStack() as counted:
         said = await _Input.of(call, body, wanted)
-        run = Run(call, upstream, wanted, said.place or call.store, said.say)
-        first, events = await begun(run, partial(said.take_back, call), counted)
-        if run.is_replayed:
-            await said.restore(call)
+        run = Run(call, upstream, wanted, said.place or call.store, said)
+        first, events = await begun(run, counted)
         if wanted.is_background:
             call.service.in_background(drained(events), counted.pop_all())
     return await _answer(run, first, events)
@@ -79,8 +78,9 @@ class _Input:
     """What a request says, and what was stored of it.
 
     Attributes:
-        session: the settings of the request.
-        content: a text, or items.
+        content: all that the request asks for.
+        session: its settings.
+        given: a text, or items.
         key: under which a repeated request finds what was stored, and stores nothing again.
         place: the conversation, on the branch that goes on; None for a new one.
         end: the position after which it goes on; None for wherever it ends.
@@ -89,8 +89,9 @@ class _Input:
         before: the settings that it had there until then.
     """
 
+    content: JsonObject
     session: Session
-    content: Any
+    given: Any
     key: str | None
     place: AsyncConversation | None
     end: int | None
@@ -105,21 +106,24 @@ class _Input:
         session = get_format("open_responses").parse_request({**_settings(body), "input": []})
         given, key, place = body.get("input"), idempotency_key(call.request), None
         end: int | None = None
-        content: Any = given if isinstance(given, str) else await given_items(call, given or [], "input")
+        if not isinstance(given, str):
+            given = await given_items(call, given or [], "input")
         if wanted.conversation_id is not None:
             place = await open_conversation(call, wanted.conversation_id)
         elif wanted.previous_response_id is not None:
             found = await find(call, wanted.previous_response_id)
             place, end = found.conversation, max(found.stored.to_position, found.stored.input_to)
-        return cls(session, content, None if key is None else f"{key}:input", place, end, call.user_id)
+        content = {name: value for name, value in body.items() if name not in _WAYS}
+        return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
 
     def say(self, face: Any) -> Conversation:
         """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
+        self.stored, self.added, self.before = None, [], None
         if self.place is None:
             key = own_key(self.key, self.user_id)
             settings: Any = self.session.settings
             self.stored = face.create_conversation(
-                input=self.content or None, tools=self.session.tools, idempotency_key=key, **settings
+                input=self.given or None, tools=self.session.tools, idempotency_key=key, **settings
             )
             return self.stored
         conversation: Conversation = face
@@ -138,31 +142,30 @@ class _Input:
 
     def _append(self, conversation: Conversation, end: int | None) -> list[StoredItem]:
         options: AppendOptions = {"idempotency_key": self.key, "expected_head": end}
-        if isinstance(self.content, str):
-            return [conversation.user(self.content, **options)]
-        if self.content:
-            return conversation.add_items(self.content, **options)
+        if isinstance(self.given, str):
+            return [conversation.user(self.given, **options)]
+        if self.given:
+            return conversation.add_items(self.given, **options)
         if end is not None and end != conversation.head:
             raise HeadConflict(end, conversation.head)
         return []
 
-    async def restore(self, call: Call) -> None:
-        """Let the conversation have the settings that it had, unless somebody has given it others since."""
-        if self.stored is not None and self.before is not None:
-            await put_back(conversation_on(call.store, self.stored), self.before, self.session)
+    def take_back(self, conversation: Conversation) -> None:
+        """Undo what there is no answer to (blocking): clients repeat the request, as if nothing had been stored.
 
-    async def take_back(self, call: Call) -> None:
-        """Undo what there is no answer to: clients repeat the request, as if nothing had been stored.
-
-        With a key, the input stays, and a repeated request finds it.
+        The conversation has the settings again that it had, unless somebody has given it others since. With a key, the
+        input stays, and a repeated request finds it.
         """
-        await self.restore(call)
-        if self.key is not None or self.stored is None:
-            return
-        if self.place is None:
+        if self.before is not None:
+            put_back(conversation, self.before, self.session)
+        if self.key is None:
+            for position in reversed(self.added):
+                conversation.remove_item(position, purge=True)
+
+    async def clean_up(self, call: Call) -> None:
+        """Delete a conversation that was begun for this; with a key, a repeated request finds it."""
+        if self.place is None and self.key is None and self.stored is not None:
             await call.store.delete_conversation(self.stored.id)
-        for position in reversed(self.added):
-            await conversation_on(call.store, self.stored).remove_item(position, purge=True)
 
 
 def _settings(body: Mapping[str, Any]) -> JsonObject:

@@ -8,11 +8,10 @@ from any process: it is read from what the recorder stores while it goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -37,22 +36,43 @@ END: Final = "end"  # the number of the last event
 _IN_PROGRESS: Final = "in_progress"
 
 
-class Asked(NamedTuple):
-    """What a model is asked to answer.
+@dataclass(slots=True)
+class Turn:
+    """What a request says in a conversation, and the model that goes on with it.
 
     Attributes:
-        conversation: the conversation, on the branch that goes on.
-        upstream: whom to ask.
-        body: how.
-        item: what the user has said with the request; None if nothing was said.
-        take_back: undoes what the request has done, when the model was not reached.
+        content: all that the request asks for.
+        model: the model that answers, from now on.
+        act: says it (blocking); returns the conversation, on the branch where it was said, and the item, if any.
+        undo: takes that back (blocking), in the conversation on that branch.
+        item: what was said; None if nothing was.
+        before: the model that the conversation had; None if it is the same.
     """
 
-    conversation: AsyncConversation
-    upstream: tuple[Upstream, str]
-    body: Asking
-    item: StoredItem | None
-    take_back: Callable[[], Awaitable[None]]
+    content: JsonObject
+    model: str
+    act: Callable[[Conversation], tuple[Conversation, StoredItem | None]]
+    undo: Callable[[Conversation], None]
+    item: StoredItem | None = None
+    before: Session | None = None
+
+    def say(self, face: Any) -> Conversation:
+        """Say it, and make the model that of the conversation (blocking)."""
+        conversation, self.item = self.act(face)
+        self.before = None
+        if self.model != conversation.model:
+            self.before = Session(model=conversation.clone_config().model)
+            conversation.update(model=self.model)
+        return conversation
+
+    def take_back(self, conversation: Conversation) -> None:
+        """Undo that (blocking); the model stays where somebody has chosen another one since."""
+        if self.before is not None:
+            put_back(conversation, self.before, Session(model=self.model))
+        self.undo(conversation)
+
+    async def clean_up(self, call: Call) -> None:
+        """Nothing: no conversation begins with it."""
 
 
 def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[Upstream, str]:
@@ -84,21 +104,20 @@ def stored_turn(
     }
 
 
-async def answer(call: Call, asked: Asked) -> Response:
-    """Have the model answer; return its response, a stream, or a response that is in progress."""
-    conversation, (upstream, model) = asked.conversation, asked.upstream
-    chosen = _Choice(model)
+async def answer(call: Call, conversation: AsyncConversation, upstream: Upstream, body: Asking, said: Turn) -> Response:
+    """Say something and have the model answer; return its response, a stream, or a response that is in progress."""
     with ExitStack() as counted:
-        wanted = Wanted(model, conversation.id, None, asked.body.stream, asked.body.background, {})
-        run = Run(call, upstream, wanted, conversation, chosen.take_effect)
-        first, events = await begun(run, partial(_take_back, asked, chosen), counted)
-        if run.is_replayed:
-            await chosen.take_back(conversation)
-        going_on = _GoingOn(call, first, events, counted.pop_all(), asked.body)
-    turn, headers = stored_turn(conversation, asked.item, first["response"]), loss_headers(run.rendered)
-    if asked.body.background and not asked.body.stream:
+        wanted = Wanted(said.model, conversation.id, None, body.stream, body.background, {})
+        run = Run(call, upstream, wanted, conversation, said)
+        first, events = await begun(run, counted)
+        going_on = _GoingOn(call, first, events, counted.pop_all(), body)
+    item = said.item
+    if item is not None:
+        item = await run.conversation.get_item(item.position, media="reference")
+    turn, headers = stored_turn(run.conversation, item, first["response"]), loss_headers(run.rendered)
+    if body.background and not body.stream:
         return JsonAnswer(turn, 202, headers)
-    if asked.body.stream:
+    if body.stream:
         return _LiveEvents(_live_events(turn, going_on), call.permission, going_on.left, headers)
     try:
         response = await going_on.response()
@@ -150,33 +169,6 @@ class _GoingOn:
         self._is_followed = False
         if not (self._is_counted or self._task.done()):
             self._counted.enter_context(self._call.service.unattended.one_more(self._call.permission.owner))
-
-
-async def _take_back(asked: Asked, chosen: _Choice) -> None:
-    """Undo what there is no answer to."""
-    await chosen.take_back(asked.conversation)
-    await asked.take_back()
-
-
-@dataclass(slots=True)
-class _Choice:
-    """The model that answers, and what the conversation had in its place; None if it had the same."""
-
-    model: str
-    before: Session | None = None
-
-    def take_effect(self, conversation: Conversation) -> Conversation:
-        """Make it the model of the conversation (blocking), from now on."""
-        if self.model != conversation.model:
-            known = Session(model=conversation.clone_config().model)
-            conversation.update(model=self.model)
-            self.before = known
-        return conversation
-
-    async def take_back(self, conversation: AsyncConversation) -> None:
-        """Let the conversation have the model that it had, unless somebody has chosen another one since."""
-        if self.before is not None:
-            await put_back(conversation, self.before, Session(model=self.model))
 
 
 # Streams

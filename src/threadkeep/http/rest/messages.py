@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import StoredItem
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.objects import list_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
-from threadkeep.http.rest.answering import Asked, answer, stored_turn, upstream_of
+from threadkeep.http.rest.answering import Turn, answer, stored_turn, upstream_of
 from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.media import has_media, with_media
 from threadkeep.http.rest.models import (
     ActiveBranch,
+    Asking,
     EditedMessage,
     FeedbackValue,
     Labels,
@@ -25,7 +29,8 @@ from threadkeep.http.rest.models import (
 )
 from threadkeep.http.rest.objects import conversation_view, message_view
 from threadkeep.http.service import Call
-from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.aio import AsyncConversation, active_branch, conversation_on, on_conversation
+from threadkeep.store.conversation import Conversation
 
 _BRANCH: Final = re.compile(r"[0-9]{1,9}")
 
@@ -62,23 +67,30 @@ async def create(call: Call) -> Response:
     body = await read_body(call, NewMessage)
     conversation = await conversation_on_branch(call)
     upstream = upstream_of(call, conversation, body) if body.answer else None
-    key = idempotency_key(call.request)
-    options: dict[str, Any] = {"expected_head": expected_head(call.request), "on_conflict": "raise"}
-    item = await conversation.user(
-        await with_media(call, body.content), idempotency_key=None if key is None else f"{key}:input", **options
-    )  # fmt: skip
-    if item.branch != conversation.branch:  # where an earlier request with this key said it
-        conversation = await conversation.on_branch(item.branch)
-    if has_media(body.content):
-        item = await conversation.get_item(item.position, media="reference")
-    if upstream is None:
-        return JsonAnswer(stored_turn(conversation, item), 201)
+    content, key = await with_media(call, body.content), _key_of_input(call)
+    options: dict[str, Any] = {
+        "expected_head": expected_head(call.request), "on_conflict": "raise", "idempotency_key": key,
+    }  # fmt: skip
+    said: list[int] = []
 
-    async def take_back() -> None:
+    def say(face: Conversation) -> tuple[Conversation, StoredItem]:
+        item = face.user(content, **options)
+        said[:] = [item.position]
+        # where an earlier request with this key said it
+        return face if item.branch == face.branch else face.on_branch(item.branch), item
+
+    def take_back(face: Conversation) -> None:
         if key is None:
-            await conversation.remove_item(item.position, purge=True)
+            face.remove_item(said[0], purge=True)
 
-    return await answer(call, Asked(conversation, upstream, body, item, take_back))
+    if upstream is None:
+        said_on, item = await on_conversation(conversation, say)
+        conversation = conversation_on(call.store, said_on)
+        if has_media(body.content):
+            item = await conversation.get_item(item.position, media="reference")
+        return JsonAnswer(stored_turn(conversation, item), 201)
+    asked, model = upstream
+    return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, take_back))
 
 
 async def edit(call: Call) -> Response:
@@ -86,37 +98,64 @@ async def edit(call: Call) -> Response:
     body = await read_body(call, EditedMessage)
     conversation = await conversation_on_branch(call)
     upstream = upstream_of(call, conversation, body) if body.answer else None
-    key = idempotency_key(call.request)
-    edited = await conversation.edit(
-        call.request.path_params["item_id"], await with_media(call, body.content),
-        idempotency_key=None if key is None else f"{key}:input",
-    )  # fmt: skip
-    item = await edited.get_item(edited.head, media="reference")
+    item_id, content = call.request.path_params["item_id"], await with_media(call, body.content)
+    key = _key_of_input(call)
     if upstream is None:
-        return JsonAnswer(stored_turn(edited, item), 201)
-    return await answer(call, Asked(edited, upstream, body, item, _back_to(conversation, key)))
+        edited = await conversation.edit(item_id, content, idempotency_key=key)
+        return JsonAnswer(stored_turn(edited, await edited.get_item(edited.head, media="reference")), 201)
+    former = _Former(key)
+
+    def say(face: Conversation) -> tuple[Conversation, StoredItem]:
+        former.remember(face)
+        edited = face.edit(item_id, content, idempotency_key=key)
+        return edited, edited.get_item(edited.head)
+
+    asked, model = upstream
+    return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, former.put_back))
 
 
 async def regenerate(call: Call) -> Response:
     """Have the model answer again, on a branch of its own, which becomes the active one."""
     body = await read_body(call, Regeneration)
     conversation = await conversation_on_branch(call)
-    upstream = upstream_of(call, conversation, body)
+    upstream, model = upstream_of(call, conversation, body)
+    key = _key_of_input(call)
+    former = _Former(key)
+
+    def say(face: Conversation) -> tuple[Conversation, None]:
+        former.remember(face)
+        return face.regenerate(body.item_id, idempotency_key=key), None
+
+    return await answer(call, conversation, upstream, body, Turn(_content(call, body), model, say, former.put_back))
+
+
+def _key_of_input(call: Call) -> str | None:
+    """Under which a repeated request finds what was said."""
     key = idempotency_key(call.request)
-    again = await conversation.regenerate(
-        body.item_id, idempotency_key=None if key is None else f"{key}:input"
-    )  # fmt: skip
-    return await answer(call, Asked(again, upstream, body, None, _back_to(conversation, key)))
+    return None if key is None else f"{key}:input"
 
 
-def _back_to(conversation: AsyncConversation, key: str | None) -> Any:
-    """What goes on with the former branch, when the model was not reached."""
+def _content(call: Call, body: Asking) -> JsonObject:
+    """All that a request asks for, but for the way it is answered."""
+    request = call.request
+    return {"path": request.url.path, "body": body.model_dump(exclude={"stream", "background"})}
 
-    async def take_back() -> None:
-        if key is None:
-            await conversation.set_active_branch(conversation.branch)
 
-    return take_back
+@dataclass(slots=True)
+class _Former:
+    """The branch on which a conversation went on before a request made another one; with a key, it stays so."""
+
+    key: str | None
+    branch: int | None = None
+
+    def remember(self, conversation: Conversation) -> None:
+        """Note the branch (blocking)."""
+        self.branch = active_branch(conversation)
+
+    def put_back(self, made: Conversation) -> None:
+        """Let it go on there, unless somebody has chosen another branch since (blocking)."""
+        if self.key is None and self.branch is not None and active_branch(made) == made.branch:
+            made.set_active_branch(self.branch)
 
 
 async def delete(call: Call) -> Response:

@@ -71,7 +71,7 @@ def start_stream(
     `is_repeated`: an earlier transaction did not succeed, or nobody knows whether it did. Its row has the token.
     """
     now = datetime.now(UTC)
-    if is_repeated and (own := _find_own_stream(connection, ref, start.token, now)) is not None:
+    if is_repeated and (own := find_own_stream(connection, ref, start.token, now)) is not None:
         return own
     reservation = _reserve(connection, ref, start, now)
     request = answers.stored_request(connection, ref, start.request, start.check, reservation)
@@ -115,7 +115,7 @@ def _refuse_second(connection: Connection, ref: ConversationRef, key: Idempotenc
             raise refusal
 
 
-def _find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: datetime) -> StreamHandle | None:
+def find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: datetime) -> StreamHandle | None:
     """The response in progress that has this token, on whichever branch; None where its COMMIT did not happen.
 
     The lock waits for a COMMIT that is happening just now.

@@ -6,8 +6,8 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import Lock
 from time import monotonic
@@ -27,6 +27,7 @@ from threadkeep.store.connections import error_name
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call, milliseconds
 from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
+from threadkeep.store.refusals import ResponseResult
 from threadkeep.store.responses import request_info
 from threadkeep.store.state_writes import new_states
 from threadkeep.store.streaming import lifecycle
@@ -35,7 +36,10 @@ from threadkeep.store.streaming.heartbeat import Heartbeat
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from threadkeep.formats.shared.streams import StreamAssembler
+    from threadkeep.store.transactions import Transactions
 
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, even if nothing is fed …
 RENEWAL_SHARE: Final = 0.4  # … or after this share of a short lease
@@ -84,13 +88,14 @@ class StreamWriter:
     """
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
-        self._handle, self._start, self._call = handle, start, call
+        self.handle, self._start, self._call = handle, start, call
         self.assembler = assembler
         self.number: int | None = None  # of the response; None before `start`
         self.branch: int | None = None  # on which it is stored
         self.response: Response | None = None  # as it was stored; None before its end
         self.cancel_requested = False
         self.states = start.states  # that are written at its end
+        self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
@@ -103,8 +108,8 @@ class StreamWriter:
 
     def start(self) -> None:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
-        ref, start, attempts = self._handle.ref, self._start, count()
-        stream = self._handle.transactions.write(
+        ref, start, attempts = self.handle.ref, self._start, count()
+        stream = self.handle.transactions.write(
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
             is_repeatable=True,
         )
@@ -112,6 +117,17 @@ class StreamWriter:
         self._started_at, self._written_at = monotonic(), float("-inf")
         if stream.stored is not None:
             self._end(stream.stored)
+
+    def has_started(self, connection: Connection) -> bool:
+        """Whether a transaction that is not known to be committed was, and began the response."""
+        if self.number is None or self.response is not None:
+            return False
+        now = datetime.now(UTC)
+        return lifecycle.find_own_stream(connection, self.handle.ref, self._start.token, now) is not None
+
+    def go_on(self, transactions: Transactions) -> None:
+        """Record in other transactions from now on: the one in which it was started is committed."""
+        self.handle.go_on(transactions)
 
     def take(self, event: Any) -> bool:
         """Take an event without accessing the database; return True if `flush` should write a batch."""
@@ -129,7 +145,7 @@ class StreamWriter:
 
     def flush(self) -> None:
         """Write the pending events and renew the lease; raise LeaseLost if another writer has taken over."""
-        ref, start, number = self._handle.ref, self._start, self._get_number()
+        ref, start, number = self.handle.ref, self._start, self._get_number()
         self._size, self._written_at = 0, monotonic()
         text = b"".join(self._events.popleft() for _ in range(len(self._events))).decode()
         for first in range(0, len(text), PART_LENGTH):
@@ -137,7 +153,7 @@ class StreamWriter:
             piece = text[first : first + PART_LENGTH]
             self._unsent.append(StreamPart(self._parts, piece, self._first_token_ms))
         parts, is_cancelled = tuple(self._unsent), self.cancel_requested
-        self.cancel_requested = self._handle.transactions.write(
+        self.cancel_requested = self.handle.transactions.write(
             lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
             is_repeatable=True,
         )
@@ -152,7 +168,7 @@ class StreamWriter:
     @property
     def is_renewable(self) -> bool:
         """Whether the lease needs to be renewed; inside the caller's transaction, nobody else can see it."""
-        return self.response is None and not self.is_inherited and self._handle.transactions.keeps_history
+        return self.response is None and not self.is_inherited and self.handle.transactions.keeps_history
 
     def renew(self) -> float | None:
         """Renew the lease if it is due; return the seconds until it is due again, or None for never.
@@ -186,12 +202,17 @@ class StreamWriter:
         ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
         if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
             ending.states = self.states
-        handle, number, token = self._handle, self._get_number(), self._start.token
+        handle, number, token = self.handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
-        result = write_items(
-            handle.transactions, ref.scope, ending.new.records,
-            lambda connection: lifecycle.finish_stream(connection, ref, number, token, ending), is_repeatable=True,
-        )  # fmt: skip
+        undo = None if error is None else self.undo
+
+        def end(connection: Connection) -> ResponseResult | None:
+            result = lifecycle.finish_stream(connection, ref, number, token, ending)
+            if undo is not None:
+                undo(connection)
+            return result
+
+        result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
         self._end(ending.response)
         if result is None:
             raise ref.not_found()
