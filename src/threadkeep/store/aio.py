@@ -32,7 +32,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
-from threadkeep.store import updates
+from threadkeep.store import branches, updates
 from threadkeep.store.api_keys import ApiKeys
 from threadkeep.store.batches import Progress
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
@@ -374,7 +374,7 @@ async def partial_response(conversation: AsyncConversation, number: int) -> Resp
 def put_back(conversation: Conversation, before: Session, given: Session) -> None:
     """Give a conversation the options and tools that it had before, where it still has those it was given since.
 
-    Like the two below, this is for functions that work in the blocking conversation behind an asynchronous one.
+    Like the three below, this is for functions that work in the blocking conversation behind an asynchronous one.
     """
     updates.put_back(conversation._handle, before, given)
 
@@ -385,6 +385,12 @@ def check_request(conversation: Conversation, key: str, content: Any) -> None:
     if once is not None:
         now = datetime.now(UTC)
         handle.transactions.write(lambda connection: check_repeated(connection, handle.ref, once, now))
+
+
+def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
+    """Return the conversation on a branch that was forked off there, and on which nothing is; None for none."""
+    found = branches.find_unused(conversation._handle, at)
+    return None if found is None else Conversation(conversation._handle.on(found))
 
 
 def active_branch(conversation: Conversation) -> int:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.conversations import branches_of
+from threadkeep.db.queries.conversations import branches_of, unused_branch
 from threadkeep.domain.stored import Branch, Page
 from threadkeep.errors import InvalidOption
 from threadkeep.store import positions
@@ -53,6 +53,20 @@ def open_branch(handle: Handle, number: int) -> ConversationState:
     """The conversation, on another branch."""
     ref, configs, branch = handle.ref, handle.resources.configs, whole_number("number", number)
     return handle.transactions.read_any(lambda connection: reopen_conversation(connection, ref, configs, branch))
+
+
+def find_unused(handle: Handle, at: int) -> ConversationState | None:
+    """The conversation on a branch that was forked off this one at a position, and has no items; None for none.
+
+    It may have had some that were removed, or answers without output, but has no response in progress.
+    """
+    ref, configs = handle.ref, handle.resources.configs
+
+    def read(connection: Connection) -> ConversationState | None:
+        number: int | None = connection.execute(unused_branch(), ref.parameters(parent=ref.branch, at=at)).scalar()
+        return None if number is None else reopen_conversation(connection, ref, configs, number)
+
+    return handle.transactions.read(read)
 
 
 def list_branches(handle: Handle, after: int | str | None, limit: int) -> Page[Branch]:

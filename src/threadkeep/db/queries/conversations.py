@@ -192,6 +192,16 @@ def branches_of() -> Select[Any]:
 
 
 @cache
+def unused_branch() -> Select[Any]:
+    """The first branch that was forked off another one at a position and has no items, nor a response in progress."""
+    found, running = branches.c, tables.responses.c
+    in_progress = sa.exists().where(*of_conversation(tables.responses), running.open_branch == found.number)
+    place = found.parent == bindparam("parent"), found.fork_position == bindparam("at")
+    is_unused = found.head_position == found.fork_position, ~in_progress
+    return select(found.number).where(*of_conversation(branches), *place, *is_unused).order_by(found.number).limit(1)
+
+
+@cache
 def branch_head(*, expected: bool) -> Statement:
     """Move the head of a forked branch to `last` when `count` items were added; where expected, only from `head`."""
     head = branches.c.head_position

@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 
 LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream could not be told
 STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
-_MAX_LOSSES: Final = 20  # that the header names
+_MAX_LOSSES: Final = 20  # that the header names …
+_MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
 # keys of requests that the answer repeats
 _ECHOED: Final = (
     "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
@@ -82,6 +83,9 @@ class Wanted(NamedTuple):
         if conversation is not None and previous is not None:
             problem = "conversation and previous_response_id exclude each other."
             raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
+        for name in ("stream", "background", "store"):
+            if not isinstance(body.get(name), bool | None):
+                raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_type")
         if body.get("store") is False:
             problem = "store must not be false: this server answers from what it stores, and stores what it answers."
             raise Problem(400, problem, param="store", code="unsupported_value")
@@ -94,7 +98,7 @@ def loss_headers(rendered: Rendered) -> dict[str, str]:
     reports: list[Loss | Repair] = [*rendered.losses]
     if not reports:
         return {}
-    named = [f"{report.code}={report.path}" for report in reports[:_MAX_LOSSES]]
+    named = [f"{report.code}={report.path[:_MAX_PATH]}" for report in reports[:_MAX_LOSSES]]
     text = ", ".join(named).encode("ascii", "backslashreplace").decode()
     return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
 

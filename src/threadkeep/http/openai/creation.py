@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from starlette.responses import Response
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.options import OPTIONS, settings_with
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
@@ -25,7 +27,7 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key
 from threadkeep.http.service import Call, Service, open_conversation
 from threadkeep.http.upstreams import upstream_for
-from threadkeep.store.aio import AsyncConversation, put_back
+from threadkeep.store.aio import AsyncConversation, put_back, unused_branch
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.positions import AppendOptions
@@ -103,6 +105,7 @@ class _Input:
     @classmethod
     async def of(cls, call: Call, body: Mapping[str, Any], wanted: Wanted) -> _Input:
         """Read a request's body, and open the conversation that it goes on with."""
+        _check_options(body)
         session = get_format("open_responses").parse_request({**_settings(body), "input": []})
         given, key, place = body.get("input"), idempotency_key(call.request), None
         end: int | None = None
@@ -132,8 +135,9 @@ class _Input:
             said = self._append(conversation, self.end)
         except HeadConflict:  # it has gone on since: on a branch of its own
             key = None if self.key is None else f"{self.key}:fork"
-            conversation = self.stored = conversation.fork(at=self.end, idempotency_key=key)
-            said = self._append(conversation, None)
+            unused = None if key is not None else unused_branch(conversation, cast("int", self.end))
+            conversation = unused or conversation.fork(at=self.end, idempotency_key=key)
+            self.stored, said = conversation, self._append(conversation, None)
         self.added += [item.position for item in said]
         if said and said[0].branch != conversation.branch:  # where an earlier request with this key said it
             conversation = self.stored = conversation.on_branch(said[0].branch)
@@ -166,6 +170,14 @@ class _Input:
         """Delete a conversation that was begun for this; with a key, a repeated request finds it."""
         if self.place is None and self.key is None and self.stored is not None:
             await call.store.delete_conversation(self.stored.id)
+
+
+def _check_options(body: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for an option that is no such thing: nobody would be told that it was not sent."""
+    known = {name: value for name, value in body.items() if name in OPTIONS and value is not None}
+    settings_with({}, known)
+    if (tools := body.get("tools")) is not None:
+        tools_from(tools)
 
 
 def _settings(body: Mapping[str, Any]) -> JsonObject:
