@@ -231,6 +231,16 @@ def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -
     assert texts(api, chat) == before
 
 
+@pytest.mark.parametrize("path", ["messages/{}/edit", "regenerate"])
+def test_what_is_refused_on_another_branch_leaves_the_active_one(api: httpx2.Client, chat: str, path: str) -> None:
+    item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+    post(api, f"{chat}/messages/{item}/edit", content="Another.", answer=False)
+    body = {"model": "busy"} | ({"content": "No"} if "edit" in path else {})
+    refused = api.post(f"{chat}/{path.format(item)}", json=body, params={"branch": 0})
+    assert refusal(refused) == (429, "upstream_error", None)
+    assert [branch["id"] for branch in api.get(f"{chat}/branches").json()["data"] if branch["is_active"]] == [1]
+
+
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "k1"}], ids=["without a key", "with a key"])
 @pytest.mark.parametrize("way", ["say", "edit", "regenerate"])
 def test_a_refused_model_is_not_that_of_the_conversation(

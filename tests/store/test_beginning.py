@@ -1,0 +1,91 @@
+"""A streamed response that begins in one transaction with what comes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.databases import Database
+from tests.factories import texts_of
+from tests.store.test_lost_connections import commits
+from threadkeep import Conversation, HeadConflict, ResponseInProgress, Store
+from threadkeep.store.streaming.beginning import locked, started_at_once, undone
+from threadkeep.store.streaming.recorder import StreamWriter
+
+
+@pytest.fixture
+def plain(database: Database) -> Any:
+    with Store(database.url) as store:
+        yield store
+
+
+def begin(conversation: Conversation, say: Callable[[Conversation], object]) -> StreamWriter:
+    """Say something and begin a response, at once."""
+
+    def make(*place: Any) -> StreamWriter:
+        inner = Conversation(locked(conversation._handle, *place))
+        say(inner)
+        return inner.stream_response("open_responses")._writer
+
+    return started_at_once(conversation._handle.transactions, make)
+
+
+def said(store: Store, conversation: Conversation) -> list[str]:
+    return texts_of(store.get_conversation(conversation.id).transcript())
+
+
+@pytest.mark.parametrize("happen", [True, False])
+def test_a_beginning_whose_commit_was_lost_is_gone_on_with(plain: Store, happen: bool) -> None:
+    conversation = plain.create_conversation(model="m")
+    with commits(plain, happen=happen) as lost:
+        writer = begin(conversation, lambda inner: inner.user("Hi"))
+    assert lost
+    writer.finish()
+    assert said(plain, conversation) == ["Hi"]
+    assert [response.number for response in plain.get_conversation(conversation.id).responses()] == [0]
+
+
+def test_nothing_stays_where_a_response_does_not_begin(plain: Store) -> None:
+    conversation = plain.create_conversation(model="m", input="Hi")
+    with conversation.stream_response("open_responses"):
+        with pytest.raises(ResponseInProgress):
+            begin(plain.get_conversation(conversation.id), lambda inner: inner.update(title="No"))
+        assert plain.get_conversation(conversation.id).title is None
+    with pytest.raises(HeadConflict):
+        begin(conversation, lambda inner: (inner.user("Ho"), inner.user("No", expected_head=0)))
+    assert said(plain, conversation) == ["Hi"]
+
+
+def test_what_was_said_is_taken_back_with_the_end(plain: Store) -> None:
+    """Nobody goes on with it in between."""
+    conversation = plain.create_conversation(model="m", input="Hi")
+    writer = begin(conversation, lambda inner: inner.user("Ho"))
+    writer.undo = undone(writer, lambda handle: Conversation(handle).remove_item(1, purge=True))
+    writer.finish(RuntimeError())
+    assert said(plain, conversation) == ["Hi"]
+    assert [response.status for response in plain.get_conversation(conversation.id).responses()] == ["incomplete"]
+
+
+def test_what_is_read_while_it_begins_need_not_be_read_again(plain: Store) -> None:
+    """A request sees what the store has read before, and leaves what it has read to the next one."""
+    conversation = plain.create_conversation(model="m", input="Hi")
+    conversation.render("open_responses")
+    known = plain._resources.histories.look_up
+    key = (conversation._handle.ref.scope.tenant, conversation._handle.ref.public_bytes, 0, False)
+    before = known(key)
+    writer = begin(conversation, lambda inner: (inner.user("Ho"), inner.render("open_responses")))
+    after = known(key)
+    assert before is not None
+    assert after is not None
+    assert (before.next_position, after.next_position) == (1, 2)
+    writer.finish()
+    with pytest.raises(HeadConflict):
+        begin(
+            conversation,
+            lambda inner: (inner.user("No"), inner.render("open_responses"), inner.user("x", expected_head=0)),
+        )
+    last = known(key)
+    assert last is not None
+    assert last.next_position == 2
