@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
+import httpx2
 import pytest
 from sqlalchemy.exc import OperationalError
 
@@ -23,18 +24,21 @@ class Hanging:
     """A provider that begins to answer, and goes on when it is released; or one that refuses."""
 
     def __init__(self) -> None:
-        self.asked, self.is_refusing, self.released = 0, False, asyncio.Event()
+        self.asked, self.is_refusing, self.has_ended, self.released = 0, False, False, asyncio.Event()
 
     async def ask(self, _payload: Any, model: str) -> AsyncGenerator[Any]:
         self.asked += 1
         if self.is_refusing:
             raise UpstreamError(400, None, "It refused.")
         delta = {"role": "assistant", "content": "Later."}
-        yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        await self.released.wait()
-        for _ in range(3):
+        try:
             yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+            await self.released.wait()
+            for _ in range(3):
+                yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+            yield {"id": "c1", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        finally:
+            self.has_ended = True
 
 
 class Poster:
@@ -42,6 +46,8 @@ class Poster:
 
     def __init__(self, application: Any, path: str, user: str, **body: Any) -> None:
         self.status, self.text, self.headers = 0, "", dict[str, str]()
+        self.reads = asyncio.Event()  # whether it takes more than the beginning
+        self.reads.set()
         self._body, self._gone, self._news = [json.dumps(body).encode()], asyncio.Event(), asyncio.Event()
         scope = {
             "type": "http", "method": "POST", "path": path, "root_path": "", "query_string": b"", "scheme": "http",
@@ -63,6 +69,8 @@ class Poster:
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         self.text += message.get("body", b"").decode()
         self._news.set()
+        if self.text:
+            await self.reads.wait()
 
     async def answered(self) -> int:
         """The status of the whole answer."""
@@ -110,6 +118,12 @@ class Place:
         poster = await self.post(user, background=True)
         await poster.answered()
         return poster
+
+    def client(self, user: str = "ann") -> httpx2.AsyncClient:
+        """A client for further requests."""
+        transport = httpx2.ASGITransport(app=self.application)
+        headers = {"Authorization": f"Bearer {user}"}
+        return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
 
     async def end(self) -> None:
         """Let all answers end."""
@@ -282,3 +296,35 @@ def test_what_nobody_reads_is_not_kept(served: Any, body: dict[str, Any], monkey
     monkeypatch.setattr(asyncio, "Queue", Queue)
     served.runner.run(run())
     assert sum(queue.qsize() for queue in queues) <= 1  # the end
+
+
+def test_cancelling_ends_a_stream_whose_client_does_not_read(served: Any) -> None:
+    """The provider is left, and the conversation can be gone on with; a client that reads on finds the end."""
+
+    async def run() -> None:
+        place = Place(served, "openai")
+        poster = await place.post(stream=True)
+        poster.reads.clear()
+        await poster.begun()
+        async with place.client() as http:
+            [conversation] = (await http.get("/conversations")).json()["data"]
+            [response] = await (await served.store.get_conversation(conversation["id"])).responses()
+            assert (await http.post(f"/responses/{response.id}/cancel")).status_code == 200
+            assert await ended(http, response.id) == "cancelled"
+            place.hanging.released.set()
+            again = {"model": "m", "input": "Now?", "conversation": conversation["id"]}
+            assert (await http.post("/responses", json=again)).json()["status"] == "completed"
+        assert not poster.task.done()
+        poster.reads.set()
+        await poster.answered()
+        assert place.hanging.has_ended
+        assert '"status":"cancelled"' in poster.text.strip().splitlines()[-1]
+
+    served.runner.run(run())
+
+
+async def ended(http: httpx2.AsyncClient, response: str) -> Any:
+    """The status of a response, once its conversation can be gone on with."""
+    async with asyncio.timeout(60), http.stream("GET", f"/responses/{response}?stream=true") as stream:
+        [*_] = [line async for line in stream.aiter_lines()]  # which end with the response
+    return (await http.get(f"/responses/{response}")).json()["status"]

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.errors import PoolExhausted
+from threadkeep.store.aio import AsyncRecorder, uninterrupted
 from threadkeep.store.connections import error_name
 from threadkeep.store.streaming.recorder import LOG
-
-if TYPE_CHECKING:
-    from threadkeep.store.aio import AsyncRecorder
-
 
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
 
@@ -30,6 +27,7 @@ class BackgroundFeed:
         self._recorder = recorder
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def waiting_bytes(self) -> int:
@@ -39,11 +37,12 @@ class BackgroundFeed:
     async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
 
-        The iterator of events is closed at the end. Errors as for `feed`.
+        One that is to be cancelled ends also while nobody takes the event that was yielded. The iterator of events is
+        closed at the end. Errors as for `feed`.
         """
-        self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
-        try:
-            async with aclosing(events):
+        async with aclosing(events):
+            self._check_later(events)
+            try:
                 while not self._recorder.cancel_requested:
                     try:
                         async with asyncio.timeout(None) as self._waiting:
@@ -58,16 +57,26 @@ class BackgroundFeed:
                         self._waiting = None
                     self.feed(event)
                     yield event
-        finally:
-            self._next_check.cancel()
+            finally:
+                self._next_check.cancel()
+                if self._ending is not None:
+                    await self._ending
 
-    def _check(self) -> None:
-        """Stop waiting for an event, if the response is to be cancelled."""
-        loop = asyncio.get_running_loop()
-        if self._waiting is not None and self._recorder.cancel_requested:
-            self._waiting.reschedule(loop.time())
+    def _check_later(self, events: AsyncGenerator[Any]) -> None:
+        self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check, events)
+
+    def _check(self, events: AsyncGenerator[Any]) -> None:
+        """End the response, if it is to be cancelled: nobody waits any more for an event, or for one to be taken."""
+        if not self._recorder.cancel_requested:
+            self._check_later(events)
+        elif self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
         else:
-            self._next_check = loop.call_later(CHECK_SECONDS, self._check)
+            self._ending = asyncio.create_task(self._end(events))
+
+    async def _end(self, events: AsyncGenerator[Any]) -> None:
+        async with aclosing(events):
+            await uninterrupted(self._recorder._end())
 
     def feed(self, event: Any) -> None:
         """Take the next event. Errors as for `Recorder.feed`; those of the database come with a later event."""
