@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from threadkeep.http import KeyAuthentication, Owner, app, rest_app
+from threadkeep.http import KeyAuthentication, Owner, answers, app, rest_app
 from threadkeep.http.service import Service
 from threadkeep.viewer import app as viewer_app
 from threadkeep.viewer import tailing
@@ -31,6 +31,8 @@ class Follower:
 
     def __init__(self, application: Any, path: str, user: str) -> None:
         self.status, self.text = 0, ""
+        self.reads = asyncio.Event()  # whether it takes more than the beginning
+        self.reads.set()
         self._has_ended, self._news = asyncio.Event(), asyncio.Event()
         route, _, query = path.partition("?")
         scope = {
@@ -49,6 +51,8 @@ class Follower:
         self.status = message.get("status", self.status)
         self.text += message.get("body", b"").decode()
         self._news.set()
+        if self.text:
+            await self.reads.wait()
         if message["type"] == "http.response.body" and not message.get("more_body"):
             self._has_ended.set()
 
@@ -110,6 +114,26 @@ def test_a_stream_ends_with_its_key(served: Any, face: str, how: str, monkeypatc
         return status, refused
 
     assert served.runner.run(run()) == (200, 401)
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+def test_a_revoked_stream_ends_though_its_client_does_not_read(
+    served: Any, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "LAST_SECONDS", 0.1)
+
+    async def run() -> None:
+        recorder, paths = await in_progress(served.store.for_user("ann"))
+        made = await served.store.keys.create(user_id="ann")
+        auth = KeyAuthentication(served._store, seconds=0)
+        follower = Follower(served_at(served, face, auth), paths[face], made.secret)
+        follower.reads.clear()
+        assert await follower.begun() == 200
+        await served.store.keys.revoke(made.key.id)
+        await asyncio.wait_for(follower.task, 20)
+        await recorder.__aexit__(None, None, None)
+
+    served.runner.run(run())
 
 
 async def _nobody(_secret: str) -> Owner | None:

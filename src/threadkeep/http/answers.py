@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from starlette.exceptions import HTTPException
@@ -14,6 +14,8 @@ from starlette.types import Receive, Scope, Send
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.web.following import OpenStreams, Permission
 from threadkeep.web.refusals import refusal
+
+LAST_SECONDS: Final = 5.0  # in which a client that may not follow a stream any more can take its end
 
 
 class JsonAnswer(Response):
@@ -58,7 +60,7 @@ class EventStream(Response):
             await self._send(receive, send)
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        is_left = False
+        is_left = is_revoked = False
         async with anyio.create_task_group() as group:
 
             async def listen() -> None:
@@ -69,7 +71,9 @@ class EventStream(Response):
                 group.cancel_scope.cancel()
 
             async def watch() -> None:
+                nonlocal is_revoked
                 await self._permission.ended()
+                is_revoked = True
                 group.cancel_scope.cancel()
 
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -80,7 +84,8 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
             group.cancel_scope.cancel()
         if not is_left:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            with anyio.move_on_after(LAST_SECONDS if is_revoked else None):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def encoded(self, event: JsonObject) -> bytes:
         """Return an event as it is sent."""
