@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.http.scripts import FORMATS, Scripted, script
-from threadkeep.http import Upstream, UpstreamError, app, rest_app
+from threadkeep.http import Limits, Owner, Upstream, UpstreamError, app, rest_app, site
 
 KEY = {"Idempotency-Key": "one"}
 FORMAT: Any = "chat_completion"
@@ -308,3 +308,37 @@ def twice(served: Any, face: str, format_: Any, events: list[Any]) -> tuple[list
         return found
 
     return served.runner.run(run()), len(upstream.payloads)
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+@pytest.mark.parametrize("with_key", [True, False])
+def test_clients_repeat_what_took_too_long_only_with_a_key(served: Any, face: str, *, with_key: bool) -> None:
+    """Else a message would be there twice, and the provider would be asked, and paid, once more."""
+
+    async def run() -> tuple[httpx2.Response, int]:
+        slow, store = Slow(), served.store.for_user("ann")
+        conversation = await store.create_conversation(model="m")
+        made = faces(served, slow)[face]
+        application = site({"": made}, limits=Limits(max_seconds=3))
+        path, body = "/responses", {"model": "m", "input": "How often?", "conversation": conversation.id}
+        if face == "rest":
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "How often?", "answer": True}
+        answer = await call(application, path, body, **{"Idempotency-Key": "one" if with_key else None})
+        slow.release.set()
+        await asyncio.gather(*made.state.service._tasks)
+        return answer, slow.bills
+
+    answer, bills = served.runner.run(run())
+    assert (answer.status_code, bills) == (504, 1)
+    assert answer.headers.get("x-should-retry") == (None if with_key else "false")
+
+
+def test_clients_repeat_what_took_too_long_before_a_model_was_asked(served: Any) -> None:
+    async def never(_request: Any) -> Owner:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    application = site({"": app(served._store, auth=never, prefix="")}, limits=Limits(max_seconds=0.1))
+    answer = served.runner.run(call(application, "/responses", {"model": "m", "input": "Hi"}))
+    assert answer.status_code == 504
+    assert "x-should-retry" not in answer.headers

@@ -18,6 +18,7 @@ from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.limits import note_cost
 from threadkeep.web.names import find_named
 from threadkeep.web.owners import Authenticate, Scope, owner_of
 
@@ -69,7 +70,11 @@ class Service:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While the task of a request waits for a model: `close` interrupts it."""
+        """While the task of a request waits for a model: `close` interrupts it.
+
+        If its time is over meanwhile or later, its client is told not to repeat it.
+        """
+        note_cost()
         task = asyncio.current_task()
         if task is None or task in self._waiting:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Hashable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
 from math import ceil
@@ -32,6 +33,7 @@ class Limits:
             lower limits.
         max_requests: how many requests are in flight at once; others are answered with 503.
         max_seconds: how long a request may take, with its whole answer; then it is ended, with 504 if nothing was sent.
+            Clients do not repeat it by themselves once a model was asked.
     """
 
     max_body_bytes: int = 64 * 1024 * 1024
@@ -48,6 +50,23 @@ def exceeds(length: str, most: int) -> bool:
     """Return whether a Content-Length is a number above a limit; one of any number of digits."""
     digits = length.strip().lstrip("0") or "0"
     return digits.isdecimal() and (len(digits) > len(str(most)) or int(digits) > most)
+
+
+@dataclass(slots=True)
+class _Course:
+    """What a request has done so far."""
+
+    is_costly: bool = False
+
+
+_course: ContextVar[_Course | None] = ContextVar("course", default=None)  # of the request that is being answered
+
+
+def note_cost() -> None:
+    """Note that the current request does what must not be done twice, so that clients do not repeat it after a 504."""
+    course = _course.get()
+    if course is not None:
+        course.is_costly = True
 
 
 class Limited:
@@ -82,7 +101,8 @@ class Limited:
             has_begun = True
             await send(message)
 
-        deadline = asyncio.timeout(self._limits.max_seconds)
+        deadline, course = asyncio.timeout(self._limits.max_seconds), _Course()
+        token = _course.set(course)
         try:
             async with deadline:
                 await self._app(scope, receive, noting)
@@ -90,7 +110,12 @@ class Limited:
             if not deadline.expired() or has_begun:  # the end of a stream that was cut off must not look like one
                 raise
             text = f"The request took more than {self._limits.max_seconds:g} seconds."
-            await refusal(504, text, "timeout")(scope, receive, send)
+            answer = refusal(504, text, "timeout")
+            if course.is_costly and "idempotency-key" not in HTTPConnection(scope).headers:
+                answer.headers["x-should-retry"] = "false"
+            await answer(scope, receive, send)
+        finally:
+            _course.reset(token)
 
     def _too_large(self) -> Any:
         text = f"The body exceeds {self._limits.max_body_bytes:,} bytes."
