@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from threadkeep.errors import (
     Conflict,
@@ -34,6 +34,7 @@ from threadkeep.http.answers import JsonAnswer
 
 logger = logging.getLogger(__name__)
 
+LEFT: Final = 499  # what figures and logs have where nobody is there to be answered, as proxies do
 INVALID: Final = "invalid_request_error"
 _SERVER: Final = "server_error"
 _NO_RETRY: Final = {"x-should-retry": "false"}  # clients repeat a 409 otherwise
@@ -87,6 +88,8 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code)
         return Problem(error.status_code, f"{error.detail}.", code=code, headers=error.headers)
+    if isinstance(error, ClientDisconnect):
+        return Problem(LEFT, "The client left while it sent the request.", code="client_left")
     status, code = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), (500, None))
     if not isinstance(error, ThreadkeepError) or status in (500, 503):
         logger.error("A request failed.", exc_info=error)
@@ -128,5 +131,5 @@ async def answer_problem(request: Request, error: Exception) -> JsonAnswer:  # n
 
 
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = dict.fromkeys(
-    (Problem, HTTPException, ThreadkeepError, DBAPIError, Exception), answer_problem
+    (Problem, HTTPException, ClientDisconnect, ThreadkeepError, DBAPIError, Exception), answer_problem
 )
