@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.http.conftest import Bridge
-from threadkeep.http import rest_app, site
+from threadkeep.http import Limits, requests, rest_app, site
 
 
 class Sender:
@@ -45,9 +46,9 @@ class Sender:
         self.text += message.get("body", b"").decode()
 
 
-def faces(served: Any) -> Any:
+def faces(served: Any, **options: Any) -> Any:
     rest = rest_app(served._store, auth=served.authenticate, prefix="")
-    return site({"/v1": served.application(prefix=""), "/api": rest})
+    return site({"/v1": served.application(prefix=""), "/api": rest}, **options)
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/api/conversations"])
@@ -59,3 +60,19 @@ def test_a_client_that_leaves_while_it_sends_is_no_error(
     http = httpx2.Client(transport=Bridge(served.runner, application), base_url="http://localhost")
     assert f'http_requests_total{{method="POST",route="{path}",status="499"}} 1.0' in http.get("/metrics").text
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/conversations", "/api/conversations", "/api/media"])
+def test_a_body_that_does_not_go_on_gives_its_place_back(
+    served: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.1)
+    application = faces(served, limits=Limits(max_requests=1))
+    sender = Sender(leaves=False)
+    served.runner.run(sender.send_to(application, path))
+    assert (sender.status, json.loads(sender.text)["error"]["code"]) == (408, "request_timeout")
+    assert sender.headers["connection"] == "close"  # what may still come is not the next request
+    http = httpx2.Client(
+        transport=Bridge(served.runner, application), base_url="http://localhost", headers={"Authorization": "Bearer b"}
+    )
+    assert http.get("/v1/conversations").status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +15,7 @@ from threadkeep.web.limits import exceeds
 
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 100
+BODY_SECONDS: Final = 30.0  # in which something more of a body must come
 _LIMIT: Final = re.compile(r"[0-9]{1,9}")
 _HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
 
@@ -31,15 +33,25 @@ async def body_object(request: Request, most: int) -> JsonObject:
 
 
 async def body_bytes(request: Request, most: int) -> bytes:
-    """Return the body of a request; it is read as it comes, for as long as it is within its limit."""
+    """Return the body of a request; it is read as it comes, for as long as it is within its limit and goes on.
+
+    Raises:
+        Problem: it exceeds the limit, or nothing more of it has come for a while.
+    """
     found = bytearray()
     if not exceeds(request.headers.get("content-length", ""), most):
-        async for chunk in request.stream():
-            found += chunk
-            if len(found) > most:
-                break
-        else:
-            return bytes(found)
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as patience:
+                async for chunk in request.stream():
+                    patience.reschedule(asyncio.get_running_loop().time() + BODY_SECONDS)
+                    found += chunk
+                    if len(found) > most:
+                        break
+                else:
+                    return bytes(found)
+        except TimeoutError as error:
+            text = f"Nothing more of the body has come for {BODY_SECONDS:g} seconds."
+            raise Problem(408, text, code="request_timeout", headers={"connection": "close"}) from error
     raise Problem(413, f"The body exceeds {most:,} bytes.", code="request_too_large")
 
 

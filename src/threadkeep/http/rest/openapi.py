@@ -21,6 +21,7 @@ _ERRORS: Final[Mapping[int, str]] = {
     401: "There is no valid key.",
     403: "The key does not allow this.",
     404: "There is no such thing, or it belongs to others.",
+    408: "Nothing more of the body has come for a while.",
     409: "Something has changed meanwhile, or the idempotency key was used with other content.",
     413: "The body, or a value in it, is too large.",
     429: "There were too many requests with this key, or too many of its answers are in progress.",
