@@ -147,14 +147,21 @@ def test_without_keys_only_this_machine_is_answered(served: Any, host: str, addr
 def test_without_keys_pages_of_other_sites_are_nobody(
     served: Any, headers: dict[str, str], status: int, method: str
 ) -> None:
+    assert served.runner.run(asked_from_here(headers, method)) == status
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Real-IP"])
+def test_without_keys_callers_behind_a_proxy_are_nobody(served: Any, name: str) -> None:
+    """Many proxies call the server by its loopback address, whatever name their callers have used."""
+    assert served.runner.run(asked_from_here({name: "for=203.0.113.7", "Host": "127.0.0.1:4010"})) == 401
+
+
+async def asked_from_here(headers: dict[str, str], method: str = "GET") -> int:
+    """What a program of this machine is answered by a server without keys."""
     application = app(AsyncStore("sqlite://"), auth=None)
     transport = httpx2.ASGITransport(app=application, client=("127.0.0.1", 123))
-
-    async def asked() -> int:
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:4010") as http:
-            return (await http.request(method, "/v1/conversations", headers=headers, content=b"")).status_code
-
-    assert served.runner.run(asked()) == status
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:4010") as http:
+        return (await http.request(method, "/v1/conversations", headers=headers, content=b"")).status_code
 
 
 @pytest.mark.parametrize(

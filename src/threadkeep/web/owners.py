@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from inspect import isawaitable
 from ipaddress import ip_address
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -55,6 +55,8 @@ class Owner:
         return store if self.user_id is None else store.for_user(self.user_id)
 
 
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")  # headers of proxies, whose callers are elsewhere
+
 Authenticate: TypeAlias = Callable[[HTTPConnection], Owner | Awaitable[Owner | None] | None]
 
 
@@ -81,11 +83,12 @@ def local_owner(owner: Owner) -> Authenticate:
 def is_local(connection: HTTPConnection) -> bool:
     """Return whether a request comes from this machine, and calls it by a name that can mean no other.
 
-    What pages of other sites have a browser send, also those of other ports of this machine, does not.
+    What pages of other sites have a browser send, also those of other ports of this machine, does not; nor does what a
+    proxy passes on, whatever name it uses.
     """
     client, headers = connection.client, connection.headers
     host = headers.get("host", "")
-    if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+    if headers.get("sec-fetch-site") in ("cross-site", "same-site") or any(name in headers for name in _FORWARDED):
         return False
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != host.lower():
