@@ -319,6 +319,21 @@ def test_each_request_is_logged_without_what_it_says(served: Any, lines: io.Stri
     assert second["route"] == "/v1/conversations/{conversation_id}"
 
 
+@pytest.mark.parametrize("made", [app, rest_app])
+@pytest.mark.parametrize("is_site", [True, False])
+def test_errors_of_the_server_have_the_id_of_their_request(made: Any, *, is_site: bool) -> None:
+    def fail(_request: Any) -> Owner:
+        raise RuntimeError(SECRET)
+
+    face_alone = made(AsyncStore("sqlite://"), auth=fail, prefix="")
+    application = site({"": face_alone}) if is_site else face_alone
+    [answer] = asyncio.run(calling(application, ("GET", "/conversations", b"")))
+    assert answer.status_code == 500
+    [id_] = answer.headers.get_list("x-request-id")
+    assert id_.startswith("req_")
+    assert SECRET not in answer.text
+
+
 def test_errors_are_logged_without_their_messages(lines: io.StringIO) -> None:
     def fail() -> None:
         raise ValueError(SECRET)

@@ -31,6 +31,7 @@ from threadkeep.errors import (
     TooLarge,
 )
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.web.tracing import HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -121,13 +122,16 @@ def _parameter(argument: str | None) -> str | None:
     return argument
 
 
-async def answer_problem(request: Request, error: Exception) -> JsonAnswer:  # noqa: ARG001 - Starlette's signature
-    """Answer a request with an error."""
+async def answer_problem(request: Request, error: Exception) -> JsonAnswer:
+    """Answer a request with an error, and with its id: what answers errors of the server is around all middleware."""
     problem = problem_of(error)
     body: dict[str, Any] = {
         "message": problem.message, "type": problem.type, "param": problem.param, "code": problem.code,
     }  # fmt: skip
-    return JsonAnswer({"error": body}, problem.status, problem.headers)
+    answer = JsonAnswer({"error": body}, problem.status, problem.headers)
+    if "request_id" in request.scope.get("state", {}):
+        answer.headers.setdefault(HEADER, request.state.request_id)
+    return answer
 
 
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = dict.fromkeys(
