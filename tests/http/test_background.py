@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -129,7 +130,7 @@ class Place:
         """Let all answers end."""
         self.hanging.released.set()
         service = self.application.state.service
-        await asyncio.wait_for(asyncio.gather(*service._tasks), 20)
+        await asyncio.wait_for(asyncio.gather(*service._tasks, return_exceptions=True), 20)
         await asyncio.sleep(0)
 
 
@@ -328,3 +329,35 @@ async def ended(http: httpx2.AsyncClient, response: str) -> Any:
     async with asyncio.timeout(60), http.stream("GET", f"/responses/{response}?stream=true") as stream:
         [*_] = [line async for line in stream.aiter_lines()]  # which end with the response
     return (await http.get(f"/responses/{response}")).json()["status"]
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("body", [{}, {"background": True}, {"stream": True}], ids=str)
+def test_an_answer_in_a_conversation_that_was_deleted(
+    served: Any, face: str, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not found; a stream says so with its last event, and the log has no error of the server."""
+
+    async def run() -> Poster:
+        place, store = Place(served, face), served.store.for_user("ann")
+        poster = await place.post(**body)
+        while not place.hanging.asked:  # noqa: ASYNC110 - the provider does not tell more
+            await asyncio.sleep(0.01)
+        if body:
+            await poster.begun()
+        [conversation] = await store.list_conversations()
+        await store.delete_conversation(conversation.id)
+        await place.end()
+        await poster.answered()
+        return poster
+
+    poster = served.runner.run(run())
+    if body.get("stream"):
+        [*_, kind, data] = poster.text.strip().splitlines()
+        assert kind == "event: error"
+        told = json.loads(data.removeprefix("data: "))
+        assert (told["type"], told["code"], told["param"]) == ("error", "not_found", None)
+        assert ("sequence_number" in told) == (face == "openai")
+    elif not body:
+        assert poster.status == 404
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -604,6 +604,13 @@ def test_a_deleted_conversation_leaves_one_ledger_row(store: Any, conversation: 
     assert (counts["usage_records"], counts["stream_parts"], counts["responses"]) == (1, 0, 0)
 
 
+def test_a_deleted_conversation_is_not_found_by_its_recorder(store: Any, conversation: Any) -> None:
+    recorder = left(conversation, *beginning(WORDS))
+    store.delete_conversation(conversation.id)
+    with pytest.raises(NotFound):
+        recorder._writer.flush()
+
+
 def test_a_conversation_that_is_being_deleted_too(
     store: Any, conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.errors import LeaseLost, NotFound
 from threadkeep.web.following import OpenStreams, Permission
 from threadkeep.web.refusals import refusal
 
@@ -31,7 +32,8 @@ class JsonAnswer(Response):
 class EventStream(Response):
     """A response with server-sent events, which ends with the client: then the iterator of events is closed.
 
-    It also ends when its owner may not follow it any more.
+    It also ends when its owner may not follow it any more, and with an event `error` when others have ended or deleted
+    what it is about.
     """
 
     media_type = "text/event-stream"
@@ -79,14 +81,33 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             group.start_soon(listen)
             group.start_soon(watch)
-            async with aclosing(self._events) as events:
-                async for event in events:
-                    await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
+            await self._send_events(send)
             group.cancel_scope.cancel()
         if not is_left:
             with anyio.move_on_after(LAST_SECONDS if is_revoked else None):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    async def _send_events(self, send: Send) -> None:
+        event: JsonObject = {}
+        try:
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
+        except (LeaseLost, NotFound) as error:
+            last = _encoded(_error_event(error, event))
+            await send({"type": "http.response.body", "body": last, "more_body": True})
+
     def encoded(self, event: JsonObject) -> bytes:
         """Return an event as it is sent."""
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dumps(event))
+        return _encoded(event)
+
+
+def _encoded(event: JsonObject) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dumps(event))
+
+
+def _error_event(error: LeaseLost | NotFound, before: JsonObject) -> JsonObject:
+    """The event, as OpenAI has it, for an error after the event `before`."""
+    code = "not_found" if isinstance(error, NotFound) else "conflict"
+    number = {"sequence_number": before["sequence_number"] + 1} if "sequence_number" in before else {}
+    return {"type": "error", "code": code, "message": error.message, "param": None, **number}

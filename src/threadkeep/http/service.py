@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from threadkeep.errors import NotFound
+from threadkeep.errors import LeaseLost, NotFound
 from threadkeep.http.problems import Problem
 from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
@@ -87,8 +87,11 @@ class Service:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("A response in the background failed.", exc_info=task.exception())
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, LeaseLost | NotFound):
+            logger.info("A response in the background was ended or deleted by somebody else.")
+        elif error is not None:
+            logger.error("A response in the background failed.", exc_info=error)
 
     async def close(self) -> None:
         """End all answers that models are giving; what has come of them is stored as incomplete."""

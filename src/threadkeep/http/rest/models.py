@@ -182,11 +182,12 @@ class StreamEvent(BaseModel):
     """An event of a stream.
 
     `created` has what was stored, `delta` more of the text, and `done` the response. The id tells how far the text has
-    come; a client that lost the connection names the last one in `Last-Event-ID`.
+    come; a client that lost the connection names the last one in `Last-Event-ID`. `error`, which has none, says why
+    there is no response any more.
     """
 
-    id: str
-    event: Literal["created", "delta", "done"]
+    id: str | None = None
+    event: Literal["created", "delta", "done", "error"]
     data: str = Field(description="JSON.")
 
 

@@ -87,6 +87,7 @@ class BackgroundFeed:
             writing = None
         if writer.take(event) and writing is None:
             self._writing = asyncio.create_task(self._write())
+            self._writing.add_done_callback(_noticed)
 
     async def _write(self) -> None:
         recorder = self._recorder
@@ -96,3 +97,9 @@ class BackgroundFeed:
                     await recorder._run(recorder._writer.flush)
                 except (SQLAlchemyError, PoolExhausted) as error:
                     LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))
+
+
+def _noticed(writing: asyncio.Task[None]) -> None:
+    """Let asyncio log no error of which the end of the recorder tells, if no further event does."""
+    if not writing.cancelled():
+        writing.exception()

@@ -154,7 +154,7 @@ class StreamPart(NamedTuple):
 
 def write_batch(
     connection: Connection,
-    ref: ConversationRef,
+    ref: BranchRef,
     number: int,
     start: StreamStart,
     parts: Sequence[StreamPart],
@@ -163,16 +163,22 @@ def write_batch(
 ) -> bool:
     """Store what has arrived, and renew the lease; return whether the response was asked to stop.
 
-    `is_cancelled`: that is known already. Raises LeaseLost if another writer ends the response.
+    `is_cancelled`: that is known already. Raises LeaseLost if another writer ends the response, or NotFound if its
+    conversation was deleted.
     """
     now = datetime.now(UTC)
     parameters = ref.parameters(response=number, token=start.token, lease=start.lease)
     is_cancelled = is_cancelled or not streams.lease_renewal(cancelled=False).execute(connection, parameters)
     if is_cancelled and not streams.lease_renewal(cancelled=True).execute(connection, parameters):
-        raise LeaseLost(number)
+        raise LeaseLost(number) if positions.lock(connection, _unscoped(ref), now) else ref.not_found()
     for part in parts:
         _insert_part(connection, ref, number, part, now)
     return is_cancelled
+
+
+def _unscoped(ref: BranchRef) -> BranchRef:
+    """The same branch, whoever has the conversation by now."""
+    return BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
@@ -201,7 +207,7 @@ def finish_stream(
     ending.fit(connection)
     now, stream = datetime.now(UTC), ending.new
     key = {"tenant": ref.scope.tenant, "key": ref.key}
-    ref = BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
+    ref = _unscoped(ref)
     counts = positions.Counts(items=len(stream.records), streams=-1)
     reservation = positions.reserve_anywhere(connection, ref, now, counts)
     row = _find_stream(connection, ref, number, token)

@@ -144,7 +144,12 @@ class StreamWriter:
         return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
 
     def flush(self) -> None:
-        """Write the pending events and renew the lease; raise LeaseLost if another writer has taken over."""
+        """Write the pending events and renew the lease.
+
+        Raises:
+            LeaseLost: another writer has taken over.
+            NotFound: the conversation was deleted.
+        """
         ref, start, number = self.handle.ref, self._start, self._get_number()
         self._size, self._written_at = 0, monotonic()
         text = b"".join(self._events.popleft() for _ in range(len(self._events))).decode()
@@ -364,6 +369,7 @@ class Recorder(RecorderAttributes):
         Raises:
             CannotParse: it is not an event.
             LeaseLost: another writer has ended the response.
+            NotFound: the conversation was deleted.
         """
         self._writer.check_owner()
         with self._lock:
