@@ -242,6 +242,39 @@ def test_a_recorder_is_a_context_manager(conversation: Any) -> None:
         recorder.feed(a_stream(WORDS)[0])
 
 
+def test_a_recorder_records_one_stream(conversation: Any, tables: Tables) -> None:
+    """Used again it would lose what it is fed, and keep a response in progress that nobody ends."""
+    recorder = streamed(conversation, *a_stream(WORDS))
+    written = tables.written()
+    with pytest.raises(InvalidOption, match=r"has ended.*stream_response\(\) again"):
+        recorder.feed(a_stream(WORDS)[0])
+    with pytest.raises(InvalidOption, match=r"entered before.*stream_response\(\) again"):
+        recorder.__enter__()
+    assert written() == {}
+    assert recorder.response.text == WORDS
+    conversation.user("Go on")
+
+
+def test_a_recorder_is_not_entered_twice(conversation: Any) -> None:
+    with conversation.stream_response(FORMAT) as recorder:
+        recorder.feed(a_stream(WORDS)[0])
+        with pytest.raises(InvalidOption, match="entered before"):
+            recorder.__enter__()
+        for event in a_stream(WORDS)[1:]:
+            recorder.feed(event)
+    assert recorder.response.text == WORDS
+
+
+def test_a_recorder_that_was_refused_can_be_entered_later(conversation: Any) -> None:
+    recorder = conversation.stream_response(FORMAT)
+    with conversation.stream_response(FORMAT), pytest.raises(ResponseInProgress):
+        recorder.__enter__()
+    with recorder:
+        for event in a_stream(WORDS):
+            recorder.feed(event)
+    assert recorder.response.text == WORDS
+
+
 # Endings
 
 

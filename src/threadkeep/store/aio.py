@@ -536,6 +536,8 @@ class AsyncRecorder(RecorderAttributes):
             if error is None:
                 raise
             note_failure(error, failure)
+        finally:
+            self._writer.is_left = True
 
     async def feed(self, event: Any) -> None:
         """Take the provider's next event. Arguments and errors as for `Recorder.feed`."""

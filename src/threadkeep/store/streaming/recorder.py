@@ -94,6 +94,7 @@ class StreamWriter:
         self.branch: int | None = None  # on which it is stored
         self.response: Response | None = None  # as it was stored; None before its end
         self.cancel_requested = False
+        self.is_left = False  # whether the `with` statement has ended
         self.states = start.states  # that are written at its end
         self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
         self._interval = min(BATCH_SECONDS, start.lease / 3)
@@ -108,6 +109,8 @@ class StreamWriter:
 
     def start(self) -> None:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
+        if self.number is not None:
+            raise _used_before("The recorder was entered before.")
         ref, start, attempts = self.handle.ref, self._start, count()
         stream = self.handle.transactions.write(
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
@@ -132,6 +135,8 @@ class StreamWriter:
     def take(self, event: Any) -> bool:
         """Take an event without accessing the database; return True if `flush` should write a batch."""
         self._get_number()
+        if self.is_left:
+            raise _used_before("The `with` statement of the recorder has ended.")
         if self.response is not None or (event := event_text(event)) == b"":
             return False
         value, text = keepable_event(event)
@@ -268,6 +273,10 @@ class StreamWriter:
         return self.number
 
 
+def _used_before(problem: str) -> InvalidOption:
+    return InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
+
+
 class RecorderAttributes:
     """The attributes of a response that is being recorded."""
 
@@ -360,14 +369,17 @@ class Recorder(RecorderAttributes):
             if error is None:
                 raise
             note_failure(error, failure)
+        finally:
+            self._writer.is_left = True
 
     def feed(self, event: Any) -> None:
         """Take the provider's next event: a dict, JSON text, a line of server-sent events, or an SDK object.
 
-        Events after the end are ignored.
+        Events after the end of the response are ignored.
 
         Raises:
             CannotParse: it is not an event.
+            InvalidOption: the `with` statement was not entered, or has ended.
             LeaseLost: another writer has ended the response.
             NotFound: the conversation was deleted.
         """
