@@ -84,6 +84,17 @@ def test_variants_lead_to_each_other(pages: Pages) -> None:
     assert f'href="?branch={edited.branch}&amp;from=0"' in other
 
 
+def test_branches_without_anything_new_are_no_variants(pages: Pages) -> None:
+    """Neither here nor for `siblings`: there would be nothing to go on to."""
+    conversation = with_tools(pages.store)
+    empty = conversation.fork(at=0)
+    assert len(conversation.siblings(1).variants) == 1
+    assert 'aria-label="Variants"' not in pages.get(f"/c/{conversation.id}?branch=0")
+    empty.user("And to Rome?")
+    assert len(conversation.siblings(1).variants) == 2
+    assert "1 of 2" in pages.get(f"/c/{conversation.id}?branch=0")
+
+
 def test_media_are_shown_by_their_hash(pages: Pages) -> None:
     conversation = pages.store.create_conversation(user_id="ann")
     url = f"data:image/png;base64,{base64.b64encode(LARGE).decode()}"

@@ -186,13 +186,14 @@ def _is_on(answer: ResponseFacts, lineage: Mapping[int, int]) -> bool:
 
 
 def variants_at(block: Block, before: int, branches: Mapping[int, Branch]) -> Variants | None:
-    """Return the branches that go on differently after a position; None if there is only one."""
+    """Return the branches that go on differently after a position, as `siblings` does; None if there is only one."""
     forks = [number for number, one in branches.items() if one.parent is not None and one.fork_position == before]
     if not forks:
         return None
     trunk = _owner(before, branches[forks[0]].parent or 0, branches) if before > ROOT else 0
-    goes_on = trunk in branches and branches[trunk].head_position > before
-    numbers = sorted({*forks, *([trunk] if goes_on else [])})
+    numbers = [
+        number for number in sorted({*forks, trunk} & branches.keys()) if branches[number].head_position > before
+    ]
     if block.stored.branch not in numbers or len(numbers) == 1:
         return None
     return Variants(numbers, numbers.index(block.stored.branch))
