@@ -169,7 +169,7 @@ def test_call_ids_are_valid_and_come_once(ids: list[str], expected: list[str]) -
     [
         ('{"n": 1}', {"n": 1}, None),
         ('{"n": 12345678901234567890123}', {"n": 12345678901234567890123}, None),
-        ('{"s": "\\ud800"}', {"s": "\ud800"}, None),
+        ('{"s": "\\ud800"}', {"s": "\ufffd"}, "invalid_text"),
         ("", {}, "malformed_arguments"),
         (" ", {}, "malformed_arguments"),
         ("[1]", {}, "malformed_arguments"),

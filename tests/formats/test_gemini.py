@@ -162,10 +162,11 @@ def test_arguments_that_are_no_object_are_refused_where_the_request_must_be_exac
         rendered(user("Go"), call("a", arguments=arguments), output("a"), options=RenderOptions(strict=True))
 
 
-def test_large_numbers_and_lone_surrogates_are_sent_as_they_are() -> None:
+def test_large_numbers_are_sent_as_they_are_and_lone_surrogates_are_not() -> None:
     found = rendered(user("Go"), call("a", arguments='{"n":123456789012345678901,"s":"\\ud800"}'), output("a"))
     assert b"123456789012345678901" in found.body
-    assert b"\\ud800" in found.body
+    assert found.payload["contents"][1]["parts"][0]["functionCall"]["args"]["s"] == "\ufffd"
+    assert codes(found) == ([], ["invalid_text"])
 
 
 def test_the_stable_part_ends_before_calls_that_wait_and_before_the_last_content() -> None:

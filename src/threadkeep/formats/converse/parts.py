@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.converse import media
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.media import Kind, document_name, kind_of_file, source_block, url_of
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.media import note
+from threadkeep.formats.shared.mending import read_value
 from threadkeep.formats.shared.parts import Mapper, native_keys
 from threadkeep.formats.shared.reports import Context
 
@@ -94,7 +95,7 @@ def _text(part: JsonObject, context: WriteContext, path: str) -> Any:
 def _result_text(part: JsonObject, context: WriteContext, path: str) -> Any:
     spelling = part.get("spelling")
     if isinstance(spelling, dict) and spelling.get(NAME) == JSON_SPELLING:
-        return {"json": loads(part["text"])}
+        return {"json": read_value(part["text"], context, path)}
     return _text(part, context, path) if part["text"] else {"text": ""}
 
 

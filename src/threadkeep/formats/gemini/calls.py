@@ -19,6 +19,7 @@ from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
 from threadkeep.formats.shared.arguments import object_arguments, object_of
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.mending import sent_value
 from threadkeep.formats.shared.parts import TEXTS, native_keys
 from threadkeep.formats.shared.reports import Context
 
@@ -76,14 +77,14 @@ def response_parts(
     return [part, *(part for part in media if part not in nested)]
 
 
-def own_response(item: JsonObject, name: str, call_id: str | None) -> JsonObject:
+def own_response(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
     """An output that came from this format, without the keys that it came with."""
     output = item.get("output")
     if not isinstance(output, list):
-        return response_part(name, _result(output), call_id)
+        return response_part(name, _result(output, context), call_id)
     texts = [part["text"] for part in output if part["type"] in TEXTS]
     if spelling_of(item).get("response") == "json":
-        response = object_of("".join(texts)) or {}
+        response = _object("".join(texts), context) or {}
     else:
         response = {"result": "\n".join(texts)} if texts else {}
     media = [parts.own_part(part) for part in output if part["type"] not in TEXTS]
@@ -95,7 +96,7 @@ def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
     if isinstance(output, list):
         response: JsonObject = {"result": "\n".join(part["text"] for part in output if part["type"] in TEXTS)}
     else:
-        response = _result(output)
+        response = _result(output, context)
     status = item.get("status")
     if status == "failed" and "error" not in response:
         return {"error": response.get("result") if response.keys() == {"result"} else response}
@@ -104,9 +105,14 @@ def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
     return response
 
 
-def _result(output: Any) -> JsonObject:
+def _object(text: str, context: Context) -> JsonObject | None:
+    value = object_of(text)
+    return value and sent_value(value, text, context, "output")
+
+
+def _result(output: Any, context: Context) -> JsonObject:
     if output is None or isinstance(output, str):
-        value = object_of(output or "")
+        value = _object(output or "", context)
         return {"result": output or ""} if value is None else value
     return output if isinstance(output, dict) else {"result": dumps(output).decode()}
 

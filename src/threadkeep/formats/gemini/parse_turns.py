@@ -26,6 +26,7 @@ from threadkeep.formats.gemini.parts import is_text, is_thought, media_in, text_
 from threadkeep.formats.gemini.spelling import noted, read_part
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.parts import block, open_parts
+from threadkeep.formats.shared.reports import Context
 
 CONTENT_KEYS: Final = frozenset({"role", "parts"})
 _MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
@@ -156,7 +157,7 @@ def response_item(part: JsonObject, names: set[str], calls: OpenCalls) -> JsonOb
         "origin": NAME,
         **noted(names, **spelling),
     }
-    return with_native(item, part, own_calls.own_response(item, call.name, call.wire_id))
+    return with_native(item, part, own_calls.own_response(item, call.name, call.wire_id, Context()))
 
 
 def _output(response: JsonObject) -> tuple[Any, JsonObject]:

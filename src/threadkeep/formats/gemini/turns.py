@@ -235,7 +235,7 @@ class Writer(TurnWriter):
             report_foreign(item, NAME, context, "native")
         if output.origin != NAME:
             return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
-        part = calls.own_response(item, name, call_id)
+        part = calls.own_response(item, name, call_id, context)
         keys = native_keys(item, NAME)
         if output.position >= self._imported and isinstance(keys.get(RESPONSE), dict):
             keys = {**keys, RESPONSE: {key: keys[RESPONSE][key] for key in keys[RESPONSE] if key not in ("id", "name")}}

@@ -12,6 +12,7 @@ import orjson
 
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, dumps
 from threadkeep.errors import InvalidItem
+from threadkeep.formats.shared.mending import sent_value
 from threadkeep.formats.shared.reports import Context
 
 EMPTY: Final = "{}"
@@ -40,7 +41,7 @@ def object_arguments(item: JsonObject, context: Context) -> JsonObject:
     arguments = item.get("arguments")
     value = object_of(arguments) if isinstance(arguments, str) else {} if arguments is None else arguments
     if isinstance(value, dict):
-        return value
+        return sent_value(value, arguments, context, "arguments") if isinstance(arguments, str) else value
     detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
     context.repair("malformed_arguments", "arguments", detail)
     return {}

@@ -30,6 +30,7 @@ LOSSES: Final = {
     "media": "an image, file or video that the format does not support was omitted or replaced with a note",
     "metadata": "metadata beyond the format's limits was omitted",
     "native": "keys that belong to another wire format were omitted",
+    "number": "a number that is NaN or infinite was omitted, or null in a list: JSON has none",
     "option": "a setting that the format does not have was omitted",
     "orphan_output": "a tool output without its call was omitted",
     "part": "a content part of a type that the format does not support was omitted",
