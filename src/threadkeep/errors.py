@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # What the text of an error lists of the problems of arguments, and the characters of each: models send anything
 _SHOWN_PROBLEMS: Final = 10
 _PROBLEM_LENGTH: Final = 400
+# What new conversations of a user have in common with those of others
+SHARED: Final = (
+    "All users of a tenant share external ids and the keys of new conversations: begin yours with the user's id."
+)
 _shown = Repr()
 _shown.maxstring = _shown.maxother = 80
 
@@ -241,10 +245,11 @@ class HeadConflict(Conflict):
 class IdempotencyConflict(Conflict):
     """An idempotency `key` was used again with different content, or for what was redacted; nothing was written."""
 
-    def __init__(self, key: str, *, is_redacted: bool = False) -> None:
+    def __init__(self, key: str, *, is_redacted: bool = False, is_shared: bool = False) -> None:
         self.key = key
         what = "for content that was redacted since" if is_redacted else "with other content"
-        super().__init__(f"The idempotency key {key!r} was used before {what}.", hint="Use a new key for new content.")
+        hint = f"Use a new key for new content. {SHARED}" if is_shared else "Use a new key for new content."
+        super().__init__(f"The idempotency key {key!r} was used before {what}.", hint=hint)
 
 
 class ResponseInProgress(Conflict):

@@ -222,6 +222,24 @@ def test_what_others_have_is_not_shown(store: Any, full: Any, stranger: Any) -> 
     assert own.usage(by=("model",), conversation_id=full.id)[0].input_tokens == 10
 
 
+def test_users_are_told_that_names_of_new_conversations_are_shared(store: Any, tables: Tables) -> None:
+    """… by all users of a tenant, for the name may be that of a conversation that this user cannot find."""
+    store.for_user("ann").create_conversation(external_id="E", idempotency_key="K", model="m")
+    ben, written = store.for_user("ben"), tables.written()
+    with pytest.raises(
+        InvalidOption, match=r"external_id 'E'.*unless it is another user's.*begin yours with the user's"
+    ):
+        ben.create_conversation(external_id="E")
+    with pytest.raises(IdempotencyConflict, match=r"'K' was used before.*share external ids and the keys"):
+        ben.create_conversation(idempotency_key="K", model="m")
+    assert written() == {}
+    own = ben.create_conversation(external_id="ben/E", idempotency_key="ben/K")
+    with pytest.raises(InvalidOption, match="unless it is another user's"):
+        own.update(external_id="E")
+    with pytest.raises(InvalidOption, match=r"find_conversation\(external_id=...\) finds it\.$"):
+        store.create_conversation(external_id="E")
+
+
 def test_what_others_made_does_not_hinder(store: Any, full: Any, stranger: Any) -> None:
     """External ids, keys, options and tools are the tenant's own."""
     other = fill(stranger)

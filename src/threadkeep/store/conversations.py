@@ -20,7 +20,7 @@ from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.session import Session
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import SHARED, InvalidOption
 from threadkeep.store import validation
 from threadkeep.store.appending import write_items
 from threadkeep.store.changes.rows import change_row
@@ -113,7 +113,7 @@ def create_conversation(
     """Create a conversation; the second value says whether an earlier call with the same key had created it."""
 
     def write(connection: Connection) -> tuple[ConversationState, bool]:
-        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, new.key)
+        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, new.key, is_user=scope.user is not None)
         if outcome is not None:
             public_id = bytes.fromhex(outcome["public_id"])
             raise Replay((open_conversation(connection, scope, "public_id", public_id, configs), True))
@@ -129,7 +129,7 @@ def create_conversations(
     """Create conversations in one transaction; returns the ids that users see."""
 
     def write(connection: Connection) -> list[str]:
-        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
+        outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key, is_user=scope.user is not None)
         if outcome is not None:
             raise Replay(outcome["ids"])
         ids = [public_id_text(public_id) for public_id in insert_conversations(connection, scope, batch, key)]
@@ -159,7 +159,7 @@ def insert_conversations(
     try:
         insert_many(connection, conversations, rows)
     except IntegrityError as error:
-        raise_if_taken(rows, error)
+        raise_if_taken(scope, rows, error)
         raise
     created = list(zip(batch, rows, strict=True))
     labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
@@ -236,7 +236,7 @@ def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> lis
     ]
 
 
-def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
+def raise_if_taken(scope: Scope, rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> None:
     """Say which external_id is taken; a return means that the error is about something else.
 
     Options and tools may have been removed just now, which nothing else used: the use case is repeated then.
@@ -245,4 +245,7 @@ def raise_if_taken(rows: Sequence[Mapping[str, Any]], error: IntegrityError) -> 
     if ids and not is_unmet_reference(error):
         others = " (or one of the others of this batch)" if len(ids) > 1 else ""
         problem = f"Another conversation has the external_id {ids[0]!r}{others}."
-        raise InvalidOption(problem, hint="find_conversation(external_id=...) finds it.") from error
+        hint = "find_conversation(external_id=...) finds it."
+        if scope.user is not None:
+            hint = f"{hint[:-1]}, unless it is another user's. {SHARED}"
+        raise InvalidOption(problem, hint=hint) from error

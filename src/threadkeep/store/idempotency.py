@@ -53,9 +53,12 @@ def idempotent(
 
 
 def find_outcome(
-    connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None
+    connection: Connection, tenant: int, conversation: int, key: IdempotencyKey | None, *, is_user: bool = False
 ) -> JsonObject | None:
-    """What was kept under a key, IdempotencyConflict if for other content; None when it is new (or there is none)."""
+    """What was kept under a key, IdempotencyConflict if for other content; None when it is new (or there is none).
+
+    `is_user`: a user asks about a key that is shared with the others of the tenant.
+    """
     if key is None:
         return None
     parameters = {"tenant": tenant, "conversation": conversation, "name": key.key}
@@ -64,7 +67,7 @@ def find_outcome(
         return None
     request_hash, text = bytes(rows[0][0]), rows[0][1]
     if request_hash not in {key.request_hash, key.without_states}:
-        raise IdempotencyConflict(key.key, is_redacted=request_hash == FORGOTTEN)
+        raise IdempotencyConflict(key.key, is_redacted=request_hash == FORGOTTEN, is_shared=is_user)
     outcome: JsonObject = loads_stored(text, "appends", f"key {key.key!r}")
     return outcome
 

@@ -229,7 +229,7 @@ def update_row(
             statement.execute(connection, parameters)
             row = find_row(connection, scope, "id", ref.key)
     except IntegrityError as error:
-        raise_if_taken([{"external_id": values.get("external_id")}], error)
+        raise_if_taken(scope, [{"external_id": values.get("external_id")}], error)
         raise
     if row is None:
         raise ref.not_found()
