@@ -10,7 +10,7 @@ import pytest
 
 from tests.factories import a_message, an_answer, an_error
 from tests.store.watching import Tables
-from threadkeep import InvalidOption, NewSession, ProviderError, Session
+from threadkeep import HeadConflict, InvalidOption, NewSession, ProviderError, Session
 
 pytestmark = pytest.mark.one_face
 
@@ -68,6 +68,32 @@ def test_what_is_appended_has_its_time(store: Any, append: Callable[[Any, dateti
     assert store.get_conversation(conversation.id).last_activity_at == LATER
     append(conversation, None)
     assert store.get_conversation(conversation.id).last_activity_at > LATER
+
+
+def test_appending_nothing_is_no_activity(store: Any) -> None:
+    """What was expected of the head is checked all the same."""
+    history = {"messages": [{"role": "user", "content": "Hi"}]}
+    conversation = store.create_conversation(model="m")
+    conversation.sync_request(history, "chat_completion")
+    before = store.get_conversation(conversation.id).last_activity_at
+    assert conversation.add_items([], states={"run": 1}) == []
+    assert conversation.add_input([], "chat_completion", expected_head=0) == []
+    assert conversation.sync_request(history, "chat_completion").appended == 0
+    for append in (
+        conversation.add_items,
+        lambda items, **options: conversation.add_input(items, "messages", **options),
+    ):
+        with pytest.raises(HeadConflict):
+            append([], expected_head=7)
+    branch = conversation.fork(at=0)
+    forked = store.get_conversation(conversation.id).last_activity_at
+    assert forked > before
+    branch.add_items([], idempotency_key="k")
+    branch.add_items([], idempotency_key="k")
+    assert store.get_conversation(conversation.id).last_activity_at == forked
+    assert conversation.state("run").value == 1
+    conversation.user("Go on")
+    assert store.get_conversation(conversation.id).last_activity_at > forked
 
 
 def test_a_copy_is_new_and_its_items_are_as_old_as_they_were(store: Any) -> None:

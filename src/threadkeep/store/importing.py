@@ -30,7 +30,7 @@ from threadkeep.store.history import read_history
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.items import AppendResult, NewItems, read_appended
-from threadkeep.store.positions import NOTHING, AppendOptions, Counts, HeadCheck
+from threadkeep.store.positions import IDLE, AppendOptions, Counts, HeadCheck
 from threadkeep.store.refs import BranchRef, Scope
 from threadkeep.store.rendering import detach_with_times
 from threadkeep.store.source_times import SourceTimes
@@ -227,7 +227,7 @@ def _append(
             return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
         now = check.at or datetime.now(UTC)
-        locked = positions.reserve_once(connection, handle.ref, check, now, NOTHING, key, replay)
+        locked = positions.reserve_once(connection, handle.ref, check, now, IDLE, key, replay)
         ref = handle.ref.on(locked.branch)
         if plan is None:
             found = continue_(connection, ref, _latest_history(connection, handle, ref), is_latest=True)
@@ -241,7 +241,11 @@ def _append(
             if plan is not None and ref.branch != found.new_branch:
                 raise PlanOutdated
         reservation = positions.reserve(
-            connection, ref, HeadCheck(at=check.at), now, Counts(items=len(found.new.items))
+            connection,
+            ref,
+            HeadCheck(at=check.at),
+            now,
+            Counts(items=len(found.new.items), is_idle=not found.new.items),
         )
         result = found.new.insert(connection, ref, reservation, key, now, **found.outcome)
         return found.new.stored(ref, result), result, found.outcome, found.new

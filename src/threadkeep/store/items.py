@@ -193,7 +193,7 @@ def _append(
     pairs = zip(items, objects, strict=True)
     records = [encode_item(value, author_id=author or author_of(item), given=given_of(item)) for item, value in pairs]
     new = NewItems(items, records)
-    counts = Counts(items=len(items))
+    counts = Counts(items=len(items), is_idle=not items)
 
     def write(connection: Connection) -> AppendResult:
         now = check.at or datetime.now(UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
@@ -146,7 +146,8 @@ class Reservation:
 class Counts:
     """How many numbers of each kind are reserved; `streams` counts the responses in progress, up or down.
 
-    `is_dated`: they are for something that was created before, which may not be the last activity.
+    `is_dated`: they are for something that was created before, which may not be the last activity. `is_idle`: they are
+    for nothing, which is no activity.
     """
 
     items: int = 0
@@ -154,13 +155,16 @@ class Counts:
     branches: int = 0
     streams: int = 0
     is_dated: bool = False
+    is_idle: bool = False
 
     def reversed(self) -> Counts:
         """What gives them back."""
-        return Counts(-self.items, -self.responses, -self.branches, -self.streams, self.is_dated)
+        return Counts(-self.items, -self.responses, -self.branches, -self.streams, self.is_dated, self.is_idle)
 
 
 NOTHING: Final = Counts()
+IDLE: Final = Counts(is_idle=True)
+_LONG_AGO: Final = datetime(1000, 1, 1, tzinfo=UTC)  # before any activity; MySQL knows no earlier years
 
 
 def reserve_once(
@@ -233,7 +237,7 @@ def _reserve_slowly(
     connection: Connection, ref: BranchRef, check: HeadCheck, now: datetime, counts: Counts
 ) -> Reservation:
     """What is done when the first UPDATE met no row: the branch ends elsewhere, or a response is in progress."""
-    if _update(connection, ref, Counts(is_dated=counts.is_dated), now) is None:
+    if _update(connection, ref, Counts(is_dated=counts.is_dated, is_idle=counts.is_idle), now) is None:
         raise ref.not_found()
     lineage = lock_lineage(connection, ref)
     stream = _find_stream(connection, ref)
@@ -279,7 +283,7 @@ def _reserve_on_new_branch(
     place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
     row = ref.columns(**place, from_position=reservation.first, lineage=text, created_at=now)
     connection.execute(insert(branches), row)
-    if counts == NOTHING:  # else it is told with what is appended
+    if counts in (NOTHING, IDLE):  # else it is told with what is appended
         record_change(connection, ref, reservation.branch)
     return reservation
 
@@ -358,9 +362,9 @@ def _update(
     statement = reservation_statement(
         root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped,
         expected=expected is not None and ref.branch == 0, returning=has_returning, free=is_free,
-        streams=counts.streams != 0, dated=counts.is_dated,
+        streams=counts.streams != 0, dated=counts.is_dated or counts.is_idle,
     )  # fmt: skip
-    parameters = reservation_parameters(ref, counts, now, expected)
+    parameters = reservation_parameters(ref, counts, _LONG_AGO if counts.is_idle else now, expected)
     if has_returning:
         rows = statement.fetch_all(connection, parameters)
     elif statement.execute(connection, parameters):
