@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.bounds import bounded
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.objects import conversation_object, list_object
 from threadkeep.http.problems import Problem
@@ -35,8 +36,8 @@ def _metadata(value: Any) -> dict[str, str]:
 
 async def create(call: Call) -> Response:
     """POST /conversations."""
-    body = await body_object(call.request, call.service.max_body_bytes)
-    items = await given_items(call, body.get("items") or [], most=call.service.max_items)
+    body = bounded(await body_object(call.request, call.service.max_body_bytes))
+    items = await given_items(call, body.get("items") or [])
     key = own_key(idempotency_key(call.request), call.user_id)
     conversation = await call.store.create_conversation(
         input=items, properties=_metadata(body.get("metadata")), idempotency_key=key

@@ -20,6 +20,7 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
 from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.bounds import MAX_INPUT, bounded_question
 from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.responses import find, replay
@@ -43,7 +44,7 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
-    body = await body_object(call.request, call.service.max_body_bytes)
+    body = bounded_question(await body_object(call.request, call.service.max_body_bytes))
     wanted = Wanted.of(body)
     upstream = upstream_for(wanted.model, call.service.upstreams)
     if upstream is None:
@@ -110,7 +111,7 @@ class _Input:
         given, key, place = body.get("input"), idempotency_key(call.request), None
         end: int | None = None
         if not isinstance(given, str):
-            given = await given_items(call, given or [], "input")
+            given = await given_items(call, given or [], "input", MAX_INPUT)
         if wanted.conversation_id is not None:
             place = await open_conversation(call, wanted.conversation_id)
         elif wanted.previous_response_id is not None:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.bounds import bounded, check_length, check_parts
 from threadkeep.http.openai.objects import conversation_object, item_object, list_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, body_object, expected_head, flag, idempotency_key, included, required
@@ -19,8 +20,8 @@ from threadkeep.http.service import Call
 
 async def create(call: Call) -> Response:
     """POST /conversations/{id}/items: appends items, all or none."""
-    body = await body_object(call.request, call.service.max_body_bytes)
-    items = await given_items(call, required(body, "items"), most=call.service.max_items)
+    body = bounded(await body_object(call.request, call.service.max_body_bytes))
+    items = await given_items(call, required(body, "items"))
     conversation = await call.conversation()
     head = expected_head(call.request)
     stored = await conversation.add_items(
@@ -63,22 +64,22 @@ def masked(call: Call) -> frozenset[str]:
     return call.service.masked - included(call.request)
 
 
-async def given_items(call: Call, items: Any, name: str = "items", most: int | None = None) -> list[JsonObject]:
-    """Return the items of a list, with what references in it stand for; `most` is how many are accepted.
+async def given_items(call: Call, items: Any, name: str = "items", most: int = 0) -> list[JsonObject]:
+    """Return the items of a list, with what references in it stand for.
 
-    What references stand for is limited, all together, as the body of a request is.
+    As many are accepted as the service says, or `most`, if that is more. What references stand for is limited, all
+    together, as the body of a request is.
     """
     if not isinstance(items, list):
         raise Problem(400, f"{name} must be a list.", param=name, code="invalid_type")
-    if most is not None and len(items) > most:
-        problem = f"{name} has {len(items)} items; at most {most} are accepted in one request."
-        raise Problem(400, problem, param=name, code="array_above_max_length")
+    check_length(name, items, max(call.service.max_items, most), "items")
     left, found = call.service.max_body_bytes, []
     known: dict[str, tuple[JsonObject, int]] = {}  # id -> item, and the size of its JSON text
     for index, item in enumerate(items):
         param = f"{name}[{index}]"
         reference = _reference(call, item, param)
         if reference is None:
+            check_parts(param, item)
             found.append(item)
             continue
         if reference not in known:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from threadkeep.http.bounds import bounded
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object
 from threadkeep.http.service import Call
@@ -14,9 +15,12 @@ from threadkeep.http.service import Call
 B = TypeVar("B", bound=BaseModel)
 
 
-async def read_body(call: Call, model: type[B]) -> B:
-    """Return the body of a request; Problem says where it is not as the model describes it."""
-    body = await body_object(call.request, call.service.max_body_bytes)
+async def read_body(call: Call, model: type[B], *, apart: str | None = None) -> B:
+    """Return the body of a request; Problem says where it is not as the model describes it.
+
+    How many values it may have is limited, except for those in the key `apart`.
+    """
+    body = bounded(await body_object(call.request, call.service.max_body_bytes), apart=apart)
     try:
         return model.model_validate(body)
     except ValidationError as error:

@@ -104,7 +104,7 @@ async def list_states(call: Call) -> Response:
 
 async def set_state(call: Call) -> Response:
     """Write a state."""
-    body = await read_body(call, StateValue)
+    body = await read_body(call, StateValue, apart="value")
     state = await (await call.conversation()).set_state(
         call.request.path_params["name"], body.value, expected_version=body.expected_version,
         idempotency_key=idempotency_key(call.request),

@@ -10,6 +10,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, REFERENCE, data_url, media_type_of
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.bounds import MAX_PARTS, check_length
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_bytes
 from threadkeep.http.rest.bodies import seconds
@@ -66,6 +67,7 @@ async def with_media(call: Call, content: Content) -> Content:
     """
     if isinstance(content, str):
         return content
+    check_length("content", content, MAX_PARTS, "parts")
     left, parts = call.service.max_body_bytes, []
     known: dict[str, tuple[str, int]] = {}  # reference -> data URL, and how many bytes it stands for
     for number, part in enumerate(content):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from threadkeep.http.bounds import MAX_PARTS
+
 T = TypeVar("T")
 
-Content = str | list[dict[str, Any]]
+Content = str | Annotated[list[dict[str, Any]], Field(json_schema_extra={"maxItems": MAX_PARTS})]
 
 
 class Body(BaseModel):

@@ -1,0 +1,117 @@
+"""How many things one request may bring to either API: more would keep the server from answering others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.http.conftest import Bridge
+from tests.http.scripts import Scripted
+from threadkeep.http import rest_app
+
+PART = {"type": "input_text", "text": "a"}
+HELLO = {"role": "user", "content": "Hello"}
+MANY = {"role": "user", "content": [PART] * 1_001}
+
+
+@pytest.fixture
+def model() -> Scripted:
+    return Scripted("chat_completion")
+
+
+@pytest.fixture
+def openai_api(served: Any, model: Scripted) -> httpx2.Client:
+    api: httpx2.Client = served.http(upstreams={"m": model.upstream})
+    return api
+
+
+@pytest.fixture
+def rest(served: Any, openai_api: httpx2.Client) -> Iterator[httpx2.Client]:
+    made = rest_app(served._store, auth=served.authenticate)
+    transport = Bridge(served.runner, made)
+    with httpx2.Client(transport=transport, base_url="http://localhost/api", headers=openai_api.headers) as client:
+        yield client
+
+
+def tools(count: int) -> list[Any]:
+    return [{"type": "function", "name": f"f{number}", "parameters": {}, "strict": False} for number in range(count)]
+
+
+def refusal(answer: httpx2.Response) -> tuple[int, str, str | None]:
+    error = answer.json()["error"]
+    return answer.status_code, error["code"], error["param"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"input": [HELLO] * 2_001}, "input"),
+        ({"input": [HELLO, MANY]}, "input[1].content"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": [PART] * 1_001}]}, "input[0].output"),
+        ({"input": "Hello", "tools": tools(513)}, "tools"),
+    ],
+)
+def test_a_question_with_too_many_things_is_refused(
+    openai_api: httpx2.Client, model: Scripted, asked: dict[str, Any], param: str
+) -> None:
+    answer = openai_api.post("/responses", json={"model": "m", **asked})
+    assert refusal(answer) == (400, "array_above_max_length", param)
+    assert "at most" in answer.json()["error"]["message"]
+    assert model.payloads == []
+    assert openai_api.get("/conversations").json()["data"] == []
+
+
+def test_a_long_history_and_many_tools_are_not_too_many(openai_api: httpx2.Client, model: Scripted) -> None:
+    model.will_say("Yes.")
+    history = [{"role": "user", "content": [PART]}] * 2_000
+    answer = openai_api.post("/responses", json={"model": "m", "input": history, "tools": tools(512)})
+    assert answer.status_code == 200, answer.text
+    assert len(model.payloads[0]["tools"]) == 512
+    assert len(model.payloads[0]["messages"]) == 2_000
+
+
+def test_an_item_with_too_many_parts_is_not_appended(openai_api: httpx2.Client) -> None:
+    path = f"/conversations/{openai_api.post('/conversations', json={}).json()['id']}/items"
+    assert refusal(openai_api.post(path, json={"items": [HELLO, MANY]})) == (
+        400, "array_above_max_length", "items[1].content",
+    )  # fmt: skip
+    assert refusal(openai_api.post("/conversations", json={"items": [MANY]}))[2] == "items[0].content"
+    assert openai_api.get(path).json()["data"] == []
+    assert openai_api.post(path, json={"items": [{**MANY, "content": [PART] * 1_000}]}).status_code == 200
+
+
+def test_a_message_with_too_many_parts_is_not_said(rest: httpx2.Client) -> None:
+    path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/messages"
+    said = rest.post(path, json={"content": [PART] * 1_000, "answer": False})
+    assert said.status_code == 201, said.text
+    places = (path, f"{path}/{said.json()['message']['id']}/edit")
+    for place in places:
+        answer = rest.post(place, json={"content": [PART] * 1_001, "answer": False})
+        assert refusal(answer) == (400, "array_above_max_length", "content")
+    assert len(rest.get(path).json()["data"]) == 1
+
+
+@pytest.mark.parametrize("value", [[0] * 50_000, {str(number): {} for number in range(50_000)}, [[[0] * 25_000] * 2]])
+def test_a_body_with_too_many_values_is_refused(openai_api: httpx2.Client, rest: httpx2.Client, value: Any) -> None:
+    """Also where there is no list to be counted, as in a schema."""
+    schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": value}}}
+    path = f"/conversations/{openai_api.post('/conversations', json={}).json()['id']}"
+    for answer in (
+        openai_api.post("/responses", json={"model": "m", "input": "Hello", "text": schema}),
+        openai_api.post("/conversations", json={"metadata": {}, "more": value}),
+        openai_api.post(f"{path}/items", json={"items": [{**HELLO, "more": {"value": value}}]}),
+        rest.post("/conversations", json={"labels": value}),
+        rest.post(f"{path}/messages", json={"content": [{**PART, "more": value}]}),
+    ):
+        assert refusal(answer) == (413, "request_too_large", None)
+    assert openai_api.get(f"{path}/items").json()["data"] == []
+    assert len(openai_api.get("/conversations").json()["data"]) == 1
+
+
+def test_a_state_may_have_many_values(rest: httpx2.Client) -> None:
+    """They are kept as one text, which has a limit of its own."""
+    path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/states/grid"
+    assert rest.put(path, json={"value": [0] * 60_000}).status_code == 200
