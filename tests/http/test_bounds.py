@@ -115,3 +115,22 @@ def test_a_state_may_have_many_values(rest: httpx2.Client) -> None:
     """They are kept as one text, which has a limit of its own."""
     path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/states/grid"
     assert rest.put(path, json={"value": [0] * 60_000}).status_code == 200
+
+
+def test_a_conversation_and_an_item_have_at_most_64_labels(rest: httpx2.Client) -> None:
+    few, many = ({f"k{number}": "v" for number in range(count)} for count in (64, 65))
+    made = rest.post("/conversations", json={"labels": few}).json()
+    assert made["labels"] == few
+    path = f"/conversations/{made['id']}"
+    item = rest.post(f"{path}/messages", json={"content": "Hello", "answer": False}).json()["message"]
+    assert rest.put(f"{path}/messages/{item['id']}/labels", json={"labels": few}).json()["labels"] == few
+    for answer in (
+        rest.post("/conversations", json={"labels": many}),
+        rest.patch(path, json={"labels": many}),
+        rest.put(f"{path}/messages/{item['id']}/labels", json={"labels": many}),
+    ):
+        assert refusal(answer) == (400, "invalid_value", "labels")
+        assert "at most 64 items" in answer.json()["error"]["message"]
+    [listed] = rest.get("/conversations").json()["data"]
+    assert listed["labels"] == few
+    assert rest.get(f"{path}/messages/{item['id']}").json()["labels"] == few

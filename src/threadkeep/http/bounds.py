@@ -15,6 +15,7 @@ MAX_VALUES: Final = 50_000  # of a body, however deep they are
 MAX_INPUT: Final = 2_000  # items with which a model is asked: all of them, for clients that keep the history themselves
 MAX_PARTS: Final = 1_000  # of each list that an item has
 MAX_TOOLS: Final = 512
+MAX_LABELS: Final = 64  # of a conversation, and of an item: lists repeat them
 
 
 def bounded(body: JsonObject, *, apart: str | None = None) -> JsonObject:

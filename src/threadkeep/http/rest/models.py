@@ -6,11 +6,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from threadkeep.http.bounds import MAX_PARTS
+from threadkeep.http.bounds import MAX_LABELS, MAX_PARTS
 
 T = TypeVar("T")
 
 Content = str | Annotated[list[dict[str, Any]], Field(json_schema_extra={"maxItems": MAX_PARTS})]
+GivenLabels = Annotated[dict[str, str], Field(max_length=MAX_LABELS)]
 
 
 class Body(BaseModel):
@@ -23,7 +24,7 @@ class NewConversation(Body):
     """A conversation to be created."""
 
     title: str | None = None
-    labels: dict[str, str] | None = Field(None, description="Short texts by which conversations can be listed.")
+    labels: GivenLabels | None = Field(None, description="Short texts by which conversations can be listed.")
     metadata: dict[str, str] | None = Field(None, description="Up to 16 pairs of at most 64 and 512 characters.")
     external_id: str | None = Field(None, description="The application's own id.")
     model: str | None = Field(None, description="The model that answers.")
@@ -34,7 +35,7 @@ class ConversationChange(Body):
     """What changes of a conversation; keys that are absent stay as they are, null removes a value."""
 
     title: str | None = None
-    labels: dict[str, str] | None = None
+    labels: GivenLabels | None = None
     metadata: dict[str, str] | None = None
     external_id: str | None = None
     model: str | None = None
@@ -91,7 +92,7 @@ class FeedbackValue(Body):
 class Labels(Body):
     """The labels of an item; they replace those that it has."""
 
-    labels: dict[str, str]
+    labels: GivenLabels
 
 
 class SeenPosition(Body):
