@@ -345,7 +345,7 @@ def test_the_header_of_losses_is_one_line(served: Any, one: Scripted) -> None:
         ({"model": "chat_completion", "input": "Hi", "tools": ["look"]}, 400, "tools[0]"),
         ({"model": "chat_completion", "input": "Hi", "conversation": 7}, 400, "conversation"),
         ({"model": "chat_completion", "input": "Hi", "conversation": "conv_unknown"}, 404, None),
-        ({"model": "chat_completion", "input": "Hi", "previous_response_id": "resp_unknown"}, 404, None),
+        ({"model": "chat_completion", "input": "Hi", "previous_response_id": "resp_1"}, 400, "previous_response_id"),
         (
             {"model": "chat_completion", "input": "Hi", "conversation": "a", "previous_response_id": "b"},
             400,
@@ -366,9 +366,11 @@ def test_nobody_goes_on_with_what_belongs_to_others(served: Any, one: Scripted) 
     ann, ben = (in_front_of(served, one, user=user) for user in ("ann", "ben"))
     one.will_say("Yes.")
     mine: Any = ann.responses.create(model=one.format, input="Mine?")
-    for place in ({"previous_response_id": mine.id}, {"conversation": mine.conversation.id}):
-        with pytest.raises(openai.NotFoundError):
-            ben.responses.create(model=one.format, input="Yours?", **place)
+    with pytest.raises(openai.NotFoundError):
+        ben.responses.create(model=one.format, input="Yours?", conversation=mine.conversation.id)
+    with pytest.raises(openai.BadRequestError) as refusal:
+        ben.responses.create(model=one.format, input="Yours?", previous_response_id=mine.id)
+    assert refusal.value.code == "previous_response_not_found"
     assert len(one.payloads) == 1
 
 

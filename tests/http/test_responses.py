@@ -196,4 +196,8 @@ def test_a_response_is_deleted(client: Any, served: Any) -> None:
     assert len(client.conversations.items.list(conversation.id).data) == 4
     http = served.http(upstreams={"*": Upstream("any", "chat_completion", lambda *_: None)})  # type: ignore[arg-type]
     refused = http.post("/responses", json={"model": "m", "input": "More", "previous_response_id": id_})
-    assert refused.status_code == 404
+    assert refused.status_code == 400
+    assert refused.json()["error"] == {
+        "message": f"Previous response with id '{id_}' not found.", "type": "invalid_request_error",
+        "param": "previous_response_id", "code": "previous_response_not_found",
+    }  # fmt: skip

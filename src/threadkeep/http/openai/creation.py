@@ -23,7 +23,7 @@ from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.bounds import MAX_INPUT, bounded_question
 from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
 from threadkeep.http.openai.items import given_items
-from threadkeep.http.openai.responses import find, replay
+from threadkeep.http.openai.responses import find, find_previous, replay
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object, idempotency_key
 from threadkeep.http.service import Call, Service, open_conversation
@@ -115,7 +115,7 @@ class _Input:
         if wanted.conversation_id is not None:
             place = await open_conversation(call, wanted.conversation_id)
         elif wanted.previous_response_id is not None:
-            found = await find(call, wanted.previous_response_id)
+            found = await find_previous(call, wanted.previous_response_id)
             place, end = found.conversation, max(found.stored.to_position, found.stored.input_to)
         content = {name: value for name, value in body.items() if name not in _WAYS}
         return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)

@@ -96,6 +96,15 @@ async def find(call: Call, wanted: str) -> Found:
     return Found(conversation, stored, wanted if wanted.startswith("resp_") else stored.id)
 
 
+async def find_previous(call: Call, wanted: str) -> Found:
+    """Find the response after which a request goes on; Problem as OpenAI has it."""
+    try:
+        return await find(call, wanted)
+    except Problem as error:
+        problem = f"Previous response with id '{wanted}' not found."
+        raise Problem(400, problem, param="previous_response_id", code="previous_response_not_found") from error
+
+
 async def stored_object(call: Call, found: Found) -> JsonObject:
     """Return a stored response as clients read it."""
     number = found.stored.number
