@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai.types.responses import ResponseCompletedEvent
 
+from tests.http.scripts import Scripted
 from threadkeep.domain.formats import format_names
 from threadkeep.http import Upstream
 
@@ -109,6 +110,20 @@ def test_the_events_of_a_stored_response_make_it_again(client: Any, served: Any,
         with pytest.raises(openai.BadRequestError) as refusal:
             client.get(f"/responses/{id_}", cast_to=object, options={"params": query})
         assert refusal.value.param == "starting_after"
+
+
+def test_a_stream_that_was_followed_live_ends_after_any_of_its_events(served: Any) -> None:
+    """Live, the text comes in more pieces than there are stored: the whole response is in the last event."""
+    model = Scripted("chat_completion")
+    model.will_say(*"abcdefghijklmnop")
+    client = served.client(upstreams={"m": model.upstream})
+    live = list(client.responses.create(model="m", input="Weather?", stream=True))
+    for event in live:
+        rest = list(client.responses.retrieve(live[0].response.id, stream=True, starting_after=event.sequence_number))
+        assert isinstance(rest[-1], ResponseCompletedEvent)
+        assert rest[-1].response.output_text == "abcdefghijklmnop"
+        numbers = [one.sequence_number for one in rest]
+        assert numbers == list(range(event.sequence_number + 1, event.sequence_number + 1 + len(rest)))
 
 
 def test_a_response_is_found_by_the_id_of_its_provider(client: Any, served: Any) -> None:

@@ -117,14 +117,20 @@ async def stored_object(call: Call, found: Found) -> JsonObject:
 
 
 async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObject]:
-    """Yield the events of a response after a sequence number; of one in progress, the rest when it has ended."""
+    """Yield the events of a response after a sequence number; of one in progress, the rest when it has ended.
+
+    The last event comes in any case: the number can be that of a stream which had the text in more pieces.
+    """
     sent = after
     while True:
-        for event in events_of(await stored_object(call, found)):
-            if event["sequence_number"] > sent:
-                sent = event["sequence_number"]
-                yield event
+        last: JsonObject = {}
+        for last in events_of(await stored_object(call, found)):
+            if last["sequence_number"] > sent:
+                sent = last["sequence_number"]
+                yield last
         if found.stored.status != "in_progress":
+            if sent == after:
+                yield {**last, "sequence_number": after + 1}
             return
         await asyncio.sleep(POLL_SECONDS)
         found = found._replace(stored=await found.conversation.get_response(found.stored.number))
