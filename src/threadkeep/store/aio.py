@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -48,7 +48,7 @@ from threadkeep.store.replicas import replica_reads
 from threadkeep.store.store import Store
 from threadkeep.store.streaming.beginning import locked, started_at_once, undone
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
-from threadkeep.store.streaming.partial import read_partial
+from threadkeep.store.streaming.partial import PartialReader
 from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
 from threadkeep.store.transactions import CANCELLED, HostTransactions, ThreadTransactions, Transactions
 from threadkeep.store.validation import MAX_PAGE
@@ -366,9 +366,9 @@ async def check_ready(store: AsyncStore) -> None:
     await store._call(lambda: store._sync._transactions.read(schema.check))
 
 
-async def partial_response(conversation: AsyncConversation, number: int) -> Response | None:
-    """Return what is stored of a response in progress; None if it has ended, or there is none with that number."""
-    return await conversation._call(read_partial, conversation._handle, number)
+def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[Response | None]]:
+    """Return what reads how far a response in progress has come, at each call; see `PartialReader.read`."""
+    return partial(conversation._call, PartialReader(conversation._handle, number).read)
 
 
 def put_back(conversation: Conversation, before: Session, given: Session) -> None:

@@ -117,6 +117,14 @@ def parts_of() -> Select[Any]:
 
 
 @cache
+def parts_after() -> Select[Any]:
+    """The parts of a response in progress after one that is known."""
+    table = stream_parts.c
+    where = [*of_conversation(stream_parts, number="number"), table.part > bindparam("part")]
+    return select(table.part, table.content).where(*where).order_by(table.part)
+
+
+@cache
 def parts_removal() -> Delete:
     """Removes the parts of a response whose items are written."""
     return delete(stream_parts).where(*of_conversation(stream_parts, number="number"))

@@ -27,7 +27,7 @@ from threadkeep.http.rest.models import Asking
 from threadkeep.http.rest.objects import message_view
 from threadkeep.http.service import Call
 from threadkeep.http.upstreams import Upstream, upstream_for
-from threadkeep.store.aio import AsyncConversation, partial_response, put_back
+from threadkeep.store.aio import AsyncConversation, partial_reader, put_back
 from threadkeep.store.conversation import Conversation
 from threadkeep.web.following import Permission
 
@@ -225,9 +225,10 @@ async def events(call: Call) -> Response:
 
 async def _stored_events(call: Call, found: Found, sent: int) -> AsyncGenerator[JsonObject]:
     """The events after so many characters, from what is stored."""
+    number = found.stored.number
+    read = partial_reader(found.conversation, number)
     while True:
-        number = found.stored.number
-        partial = await partial_response(found.conversation, number)
+        partial = await read()
         found = found._replace(stored=await found.conversation.get_response(number))
         response = None
         if found.stored.status != _IN_PROGRESS:
