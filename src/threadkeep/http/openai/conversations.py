@@ -10,12 +10,14 @@ from typing import Any
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import ConversationSummary, Page
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import bounded
 from threadkeep.http.openai.items import given_items
-from threadkeep.http.openai.objects import conversation_object, list_object
+from threadkeep.http.openai.objects import conversation_object, list_object, summary_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import PageQuery, body_object, idempotency_key, pairs, required
+from threadkeep.http.requests import MAX_LIMIT, PageQuery, body_object, idempotency_key, pairs, required
 from threadkeep.http.service import Call
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.web.names import own_key
@@ -73,23 +75,18 @@ async def list_all(call: Call) -> Response:
     """GET /conversations: a page of them, by their newest activity; an extension of OpenAI's API."""
     page, query = PageQuery.of(call.request), call.request.query_params
     status: Any = query.get("status", "active")  # checked by the store, as the rest
-    found = await call.store.list_summaries(
-        user_id=query.get("user_id"),
-        labels=pairs(call.request, "labels") or None,
-        status=None if status == "any" else status,
-        after=page.after,
-        limit=page.limit,
-        order=page.order,
-    )
-    data = [
-        {
-            **conversation_object(summary),
-            "last_activity_at": int(summary.last_activity_at.timestamp()),
-            "preview": summary.preview,
-            "item_count": summary.item_count,
-        }
-        for summary in found
-    ]
-    answer = list_object(data, has_more=found.next is not None)
+
+    async def read(after: str | None, limit: int) -> Page[ConversationSummary]:
+        return await call.store.list_summaries(
+            user_id=query.get("user_id"),
+            labels=pairs(call.request, "labels") or None,
+            status=None if status == "any" else status,
+            after=after,
+            limit=limit,
+            order=page.order,
+        )
+
+    found = await listed(page, read, summary_object, at_once=MAX_LIMIT)
+    answer = list_object(found.data, has_more=found.next is not None)
     # what clients pass as `after`: not the id, for a conversation that is used meanwhile moves to the first page
     return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})

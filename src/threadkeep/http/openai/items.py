@@ -10,9 +10,11 @@ from typing import Any
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import bounded, check_length, check_parts
 from threadkeep.http.openai.objects import conversation_object, item_object, list_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, body_object, expected_head, flag, idempotency_key, included, required
 from threadkeep.http.service import Call
@@ -39,9 +41,12 @@ async def list_all(call: Call) -> Response:
     """GET /conversations/{id}/items: a page of them, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
     conversation = await call.conversation()
-    found = await conversation.items(after=page.after, limit=page.limit, order=page.order)
-    data = [item_object(item, masked(call)) for item in found]
-    return JsonAnswer(list_object(data, has_more=found.next is not None))
+
+    async def read(after: str | None, limit: int) -> Page[StoredItem]:
+        return await conversation.items(after=after, limit=limit, order=page.order)
+
+    found = await listed(page, read, lambda item: item_object(item, masked(call)))
+    return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
 async def retrieve(call: Call) -> Response:

@@ -40,6 +40,16 @@ def conversation_object(conversation: AsyncConversation | ConversationSummary, *
     }
 
 
+def summary_object(summary: ConversationSummary) -> JsonObject:
+    """Return a conversation as lists have it."""
+    return {
+        **conversation_object(summary),
+        "last_activity_at": int(summary.last_activity_at.timestamp()),
+        "preview": summary.preview,
+        "item_count": summary.item_count,
+    }
+
+
 def item_object(item: StoredItem, masked: Collection[str] = ()) -> JsonObject:
     """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked."""
     found = item.canonical()

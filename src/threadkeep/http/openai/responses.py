@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import StoredResponse
+from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
 from threadkeep.http.openai.objects import item_object, list_object
 from threadkeep.http.openai.response_objects import response_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, flag
 from threadkeep.http.service import Call
@@ -79,11 +80,12 @@ async def list_input(call: Call) -> Response:
     """GET /responses/{id}/input_items: a page of what the model saw."""
     page = PageQuery.of(call.request)
     found = await find(call, call.request.path_params["response_id"])
-    items = await found.conversation.input_items(
-        found.stored.number, after=page.after, limit=page.limit, order=page.order
-    )
-    data = [item_object(item, masked(call)) for item in items]
-    return JsonAnswer(list_object(data, has_more=items.next is not None))
+
+    async def read(after: str | None, limit: int) -> Page[StoredItem]:
+        return await found.conversation.input_items(found.stored.number, after=after, limit=limit, order=page.order)
+
+    items = await listed(page, read, lambda item: item_object(item, masked(call)))
+    return JsonAnswer(list_object(items.data, has_more=items.next is not None))
 
 
 async def find(call: Call, wanted: str) -> Found:

@@ -6,10 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from threadkeep.domain.stored import ConversationSummary, Page
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.openai.objects import conversation_object, list_object
+from threadkeep.http.openai.objects import list_object, summary_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import PageQuery, idempotency_key, pairs
+from threadkeep.http.requests import MAX_LIMIT, PageQuery, idempotency_key, pairs
 from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
 from threadkeep.http.rest.objects import conversation_view, plain_list
@@ -43,18 +45,15 @@ async def list_all(call: Call) -> Response:
     """List conversations, by their newest activity."""
     page, query = PageQuery.of(call.request), call.request.query_params
     status: Any = query.get("status", "active")  # checked by the store, as the rest
-    found = await call.store.list_summaries(
-        user_id=query.get("user_id"), labels=pairs(call.request, "labels") or None,
-        status=None if status == "any" else status, after=page.after, limit=page.limit, order=page.order,
-    )  # fmt: skip
-    data = [
-        {
-            **conversation_object(one), "last_activity_at": seconds(one.last_activity_at), "preview": one.preview,
-            "item_count": one.item_count,
-        }
-        for one in found
-    ]  # fmt: skip
-    answer = list_object(data, has_more=found.next is not None)
+
+    async def read(after: str | None, limit: int) -> Page[ConversationSummary]:
+        return await call.store.list_summaries(
+            user_id=query.get("user_id"), labels=pairs(call.request, "labels") or None,
+            status=None if status == "any" else status, after=after, limit=limit, order=page.order,
+        )  # fmt: skip
+
+    found = await listed(page, read, summary_object, at_once=MAX_LIMIT)
+    answer = list_object(found.data, has_more=found.next is not None)
     return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
 
 

@@ -9,9 +9,10 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.objects import list_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
 from threadkeep.http.rest.answering import Turn, answer, stored_turn, upstream_of
@@ -49,10 +50,14 @@ async def list_all(call: Call) -> Response:
     """List the items of a branch, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
     conversation = await conversation_on_branch(call)
-    found = await conversation.items(
-        after=page.after, limit=page.limit, order=page.order, annotations=True, media="reference"
-    )
-    return JsonAnswer(list_object([message_view(item) for item in found], has_more=found.next is not None))
+
+    async def read(after: str | None, limit: int) -> Page[StoredItem]:
+        return await conversation.items(
+            after=after, limit=limit, order=page.order, annotations=True, media="reference"
+        )  # fmt: skip
+
+    found = await listed(page, read, message_view)
+    return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
 async def retrieve(call: Call) -> Response:
