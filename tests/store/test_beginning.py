@@ -12,7 +12,7 @@ from tests.factories import texts_of
 from tests.store.test_lost_connections import commits
 from threadkeep import Conversation, HeadConflict, ResponseInProgress, Store
 from threadkeep.store.streaming.beginning import locked, started_at_once, undone
-from threadkeep.store.streaming.recorder import StreamWriter
+from threadkeep.store.streaming.writer import StreamWriter
 
 
 @pytest.fixture

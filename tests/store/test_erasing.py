@@ -29,7 +29,7 @@ from threadkeep.db.base import PREFIX, SEARCH_INDEX
 from threadkeep.db.tables import METADATA, conversations
 from threadkeep.db.types import MYSQL, EscapedText, Identifier
 from threadkeep.store.retention import merge_index, scrub
-from threadkeep.store.streaming.recorder import BATCH_BYTES
+from threadkeep.store.streaming.writer import BATCH_BYTES
 
 FORMAT = "open_responses"
 CANARY = "canary-7f3a91"

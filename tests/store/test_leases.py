@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 from threadkeep import InvalidOption, LeaseLost, ResponseInProgress
 from threadkeep.store.defaults import LEASE_SECONDS
 from threadkeep.store.streaming.heartbeat import NAME
-from threadkeep.store.streaming.recorder import RENEWAL_SECONDS
+from threadkeep.store.streaming.writer import RENEWAL_SECONDS
 
 LEASE = 3.0  # a machine with much to do may renew it a second late
 SHORT_LEASE = LEASE / 2  # where nobody waits for its end

@@ -49,7 +49,8 @@ from threadkeep.store.store import Store
 from threadkeep.store.streaming.beginning import locked, started_at_once, undone
 from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
 from threadkeep.store.streaming.partial import PartialReader
-from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, StreamWriter, note_failure
+from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, note_failure
+from threadkeep.store.streaming.writer import StreamWriter
 from threadkeep.store.transactions import CANCELLED, HostTransactions, ThreadTransactions, Transactions
 from threadkeep.store.validation import MAX_PAGE
 

@@ -41,7 +41,7 @@ from threadkeep.store.defaults import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_sync import sync
 from threadkeep.store.moving import transcripts
-from threadkeep.store.streaming import cancelling, recorder
+from threadkeep.store.streaming import cancelling, recorder, writer
 
 if TYPE_CHECKING:
     from threadkeep.store.ledger import CallInfo
@@ -270,7 +270,7 @@ class Conversation(ConversationAttributes):
         call: CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms, "headers": headers,
         }  # fmt: skip
-        return recorder.Recorder(recorder.stream_response(self._handle, format, rendered, options, call, lease))
+        return recorder.Recorder(writer.stream_response(self._handle, format, rendered, options, call, lease))
 
     def cancel_response(self, number: int | None = None) -> bool:
         """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.

@@ -13,29 +13,20 @@ from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db.dialects import PSYCOPG
-from threadkeep.db.driver import Statement
 from threadkeep.db.replication import parse_position, read_position
 from threadkeep.errors import InvalidOption
-from threadkeep.store.connections import (
-    Connections,
-    give_up,
-    has_unread,
-    hide_parameters,
-    run_blocking,
-    savepoint,
-    sleep,
-)
+from threadkeep.store.connections import Connections, give_up, hide_parameters, run_blocking, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels, keeps_connections
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.replicas import ReplicaReads
-from threadkeep.store.retries import LostRace, Replay, Retries, StreamBlocksWrite, whole
+from threadkeep.store.retries import LostRace, Retries, StreamBlocksWrite, whole
+from threadkeep.store.transaction_bounds import run_at_once, run_in_savepoint, run_in_transaction
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
@@ -45,10 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 AtOnce = Callable[[Connection], T | None]
-
-# Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
-BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
-BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
 
 # Set when the task is cancelled for which a worker thread works
 CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
@@ -140,9 +127,9 @@ class EngineTransactions(Inheritable):
 
     def _write(self, work: Work[T], is_repeatable: bool, at_once: AtOnce[T] | None) -> T:
         retries = Retries(is_repeatable)
-        transaction: Work[T] = partial(_run_in_transaction, work, retries)
+        transaction: Work[T] = partial(run_in_transaction, work, retries)
         if at_once is not None and self.engine.dialect.name == "postgresql":
-            transaction = partial(_run_at_once, at_once, transaction, retries)
+            transaction = partial(run_at_once, at_once, transaction, retries)
         while True:
             self.check_open()
             _check_cancelled()
@@ -257,7 +244,7 @@ class HostTransactions:
         retries = Retries(is_repeatable=False)
         while True:
             try:
-                return _run_in_savepoint(self._connection(), work)
+                return run_in_savepoint(self._connection(), work)
             except LostRace as race:
                 retries.count(race)
             except StreamBlocksWrite as blocked:
@@ -334,69 +321,6 @@ class ThreadTransactions:
 
 
 Transactions = EngineTransactions | HostTransactions | ThreadTransactions
-
-
-def _run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
-    retries.is_committing = False
-    connection.begin()
-    if connection.dialect.name == "sqlite":
-        BEGIN_IMMEDIATE.execute(connection, {})
-    elif _is_autocommitting(connection):
-        BEGIN.execute(connection, {})
-    try:
-        result = work(connection)
-    except Replay as replay:
-        connection.rollback()
-        earlier: T = replay.result
-        return earlier
-    retries.is_committing = True
-    connection.commit()
-    return result
-
-
-def _run_at_once(at_once: AtOnce[T], transaction: Work[T], retries: Retries, connection: Connection) -> T:
-    """Run a statement that commits itself; the transaction where it did nothing, or was refused before.
-
-    The transaction, too, on a connection that the server has ended meanwhile: it notices that before it writes.
-    """
-    if not retries.failures and _is_autocommitting(connection) and not has_unread(connection):
-        retries.is_committing = True
-        result = at_once(connection)
-        if result is not None:
-            return result
-        if connection.in_transaction():  # SQLAlchemy's own, which it begins where an application listens to its events
-            connection.rollback()
-    return transaction(connection)
-
-
-def _run_in_savepoint(connection: Connection, work: Callable[[Connection], T]) -> T:
-    if _is_autocommitting(connection) and not _has_begun(connection):
-        raise InvalidOption("`within` needs a transaction; this connection is in AUTOCOMMIT mode, which has none.")
-    driver: Any = connection.connection.driver_connection
-    if connection.dialect.name == "sqlite" and not driver.in_transaction:
-        # The driver has not begun the caller's transaction yet, and releasing an outermost savepoint would commit.
-        BEGIN_IMMEDIATE.execute(connection, {})
-    with savepoint(connection) as point:
-        try:
-            return work(connection)
-        except Replay as replay:
-            point.rollback()
-            earlier: T = replay.result
-            return earlier
-
-
-def _is_autocommitting(connection: Connection) -> bool:
-    """Whether it is psycopg's, in autocommit mode; what it is told to commit, it commits there, too."""
-    if connection.dialect.driver not in PSYCOPG:
-        return False
-    driver: Any = connection.connection.dbapi_connection
-    return bool(driver.autocommit)
-
-
-def _has_begun(connection: Connection) -> bool:
-    """Whether psycopg was told to begin a transaction, as `_run_in_transaction` does in autocommit mode."""
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.info.transaction_status)  # 0: idle
 
 
 def _check_cancelled() -> None:

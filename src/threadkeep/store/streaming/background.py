@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from threadkeep.errors import PoolExhausted
 from threadkeep.store.aio import AsyncRecorder, uninterrupted
 from threadkeep.store.connections import error_name
-from threadkeep.store.streaming.recorder import LOG
+from threadkeep.store.streaming.writer import LOG
 
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
 

@@ -11,7 +11,7 @@ from threadkeep.errors import Conflict, NotFound
 from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.states import lock_conversation
-from threadkeep.store.streaming.recorder import StreamWriter
+from threadkeep.store.streaming.writer import StreamWriter
 from threadkeep.store.transactions import HostTransactions, Transactions
 
 

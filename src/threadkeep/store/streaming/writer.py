@@ -1,0 +1,273 @@
+"""Writers, which store a streamed response while it arrives, batch by batch, for the recorders of both faces."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.objects import event_text, mismatch
+from threadkeep.domain.rendering import Rendered
+from threadkeep.domain.response import Response
+from threadkeep.domain.stored import StoredAt
+from threadkeep.errors import InvalidOption, LeaseLost, NotFound, PoolExhausted
+from threadkeep.store.appending import write_items
+from threadkeep.store.connections import error_name
+from threadkeep.store.handle import Handle
+from threadkeep.store.ledger import CallInfo, check_call, milliseconds
+from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
+from threadkeep.store.refusals import ResponseResult
+from threadkeep.store.responses import request_info
+from threadkeep.store.streaming import lifecycle
+from threadkeep.store.streaming.endings import LEAVING, Ending, StreamCall, keepable_event
+from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from threadkeep.formats.shared.streams import StreamAssembler
+    from threadkeep.store.transactions import Transactions
+
+RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, even if nothing is fed …
+RENEWAL_SHARE: Final = 0.4  # … or after this share of a short lease
+MAX_LEASE: Final = 86_400
+BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived …
+BATCH_SECONDS: Final = 0.5  # … or when the previous batch is this old
+PART_LENGTH: Final = 128 * 1024  # characters; every server accepts a row of that length
+LOG: Final = logging.getLogger("threadkeep.streams")
+
+
+def stream_response(
+    handle: Handle, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo, lease: object
+) -> StreamWriter:
+    """Prepare to record a streamed response; see `Conversation.stream_response`. Nothing is written yet."""
+    assembler = get_format(format).assembler(call.get("headers"))
+    check_call(format, call)
+    check = head_check(options)
+    model = handle.cache.conversation.settings.get("model")
+    start = StreamStart(
+        format=format,
+        token=secrets.token_bytes(16),
+        lease=lease_seconds(lease),
+        request=request_info(handle, format, rendered),
+        notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
+        key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
+        check=check._replace(states=()),
+        states=check.states,
+        first_token_ms=milliseconds(call, "first_token_ms"),
+    )
+    return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
+
+
+def lease_seconds(lease: object) -> float:
+    """Return how long a recorder may be silent before another writer may end its response."""
+    seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
+        raise mismatch(InvalidOption, f"a number of seconds above 0 and up to {MAX_LEASE:,}", lease, "lease")
+    return float(seconds)
+
+
+class StreamWriter:
+    """A response that is being streamed, from its first event to its end.
+
+    It holds no lock: callers must not call its methods concurrently, except for `take` during a `flush`. `take` does
+    not access the database; `start`, `flush` and `finish` run one transaction each.
+    """
+
+    def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
+        self.handle, self._start, self._call = handle, start, call
+        self.assembler = assembler
+        self.number: int | None = None  # of the response; None before `start`
+        self.branch: int | None = None  # on which it is stored
+        self.response: Response | None = None  # as it was stored; None before its end
+        self.cancel_requested = False
+        self.is_left = False  # whether the `with` statement has ended
+        self.states = start.states  # that are written at its end
+        self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
+        self._interval = min(BATCH_SECONDS, start.lease / 3)
+        self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
+        self._events: deque[bytes] = deque()  # each is taken out once, also while others come
+        self._unsent: list[StreamPart] = []
+        self._size = self._parts = 0
+        self._taken = self._written = 0  # bytes of events; each is counted by one thread alone
+        self._process = 0
+        self._started_at = self._written_at = monotonic()
+        self._first_token_ms: int | None = None  # after which the first part of the output came
+
+    def start(self) -> None:
+        """Insert the row of the response; if its key was used before, take the response that was stored then."""
+        if self.number is not None:
+            raise _used_before("The recorder was entered before.")
+        ref, start, attempts = self.handle.ref, self._start, count()
+        stream = self.handle.transactions.write(
+            lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
+            is_repeatable=True,
+        )
+        self.number, self.branch, self._process = stream.number, stream.branch, os.getpid()
+        self._started_at, self._written_at = monotonic(), float("-inf")
+        if stream.stored is not None:
+            self._end(stream.stored)
+
+    def has_started(self, connection: Connection) -> bool:
+        """Whether a transaction that is not known to be committed was, and began the response."""
+        if self.number is None or self.response is not None:
+            return False
+        now = datetime.now(UTC)
+        return lifecycle.find_own_stream(connection, self.handle.ref, self._start.token, now) is not None
+
+    def go_on(self, transactions: Transactions) -> None:
+        """Record in other transactions from now on: the one in which it was started is committed."""
+        self.handle.go_on(transactions)
+
+    def take(self, event: Any) -> bool:
+        """Take an event without accessing the database; return True if `flush` should write a batch."""
+        self._get_number()
+        if self.is_left:
+            raise _used_before("The `with` statement of the recorder has ended.")
+        if self.response is not None or (event := event_text(event)) == b"":
+            return False
+        value, text = keepable_event(event)
+        self.assembler.feed(value)
+        if self._first_token_ms is None and self.assembler.has_output:
+            self._first_token_ms = round((monotonic() - self._started_at) * 1000)
+        self._events.append(text + b"\n")
+        self._size += len(text) + 1
+        self._taken += len(text) + 1
+        return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
+
+    def flush(self) -> None:
+        """Write the pending events and renew the lease.
+
+        Raises:
+            LeaseLost: another writer has taken over.
+            NotFound: the conversation was deleted.
+        """
+        ref, start, number = self.handle.ref, self._start, self._get_number()
+        self._size, self._written_at = 0, monotonic()
+        text = b"".join(self._events.popleft() for _ in range(len(self._events))).decode()
+        for first in range(0, len(text), PART_LENGTH):
+            self._parts += 1
+            piece = text[first : first + PART_LENGTH]
+            self._unsent.append(StreamPart(self._parts, piece, self._first_token_ms))
+        parts, is_cancelled = tuple(self._unsent), self.cancel_requested
+        self.cancel_requested = self.handle.transactions.write(
+            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
+            is_repeatable=True,
+        )
+        self._unsent = [part for part in self._unsent if part not in parts]
+        self._written += sum(len(part.content.encode()) for part in parts)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of events are not written yet."""
+        return self._taken - self._written
+
+    @property
+    def is_renewable(self) -> bool:
+        """Whether the lease needs to be renewed; inside the caller's transaction, nobody else can see it."""
+        return self.response is None and not self.is_inherited and self.handle.transactions.keeps_history
+
+    def renew(self) -> float | None:
+        """Renew the lease if it is due; return the seconds until it is due again, or None for never.
+
+        Errors are raised to whoever feeds or ends the recorder next.
+        """
+        if not self.is_renewable:
+            return None
+        age = monotonic() - self._written_at
+        if age < self.renewal:
+            return self.renewal - age
+        try:
+            self.flush()
+        except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
+            self._written_at = float("-inf")  # so that the next event is written at once, and raises
+            return None
+        except (SQLAlchemyError, PoolExhausted) as error:
+            LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
+        return self.renewal
+
+    def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+        """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
+
+        Errors are those of `finish_stream`.
+        """
+        if self.response is not None:
+            return
+        self._get_number()
+        call = self._call._replace(info=self._measured())
+        is_left = self.cancel_requested or isinstance(error, LEAVING)
+        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
+        if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
+            ending.states = self.states
+        handle, number, token = self.handle, self._get_number(), self._start.token
+        ref = handle.ref.on(self.branch or 0)
+        undo = None if error is None else self.undo
+
+        def end(connection: Connection) -> ResponseResult | None:
+            result = lifecycle.finish_stream(connection, ref, number, token, ending)
+            if undo is not None:
+                undo(connection)
+            return result
+
+        result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
+        self._end(ending.response)
+        if result is None:
+            raise ref.not_found()
+        if ref.branch == handle.ref.branch:
+            records = ending.new.records
+            handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
+        handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
+        if result.refused is not None:
+            raise result.refused
+
+    def _end(self, response: Response) -> None:
+        stored = StoredAt(self.branch or 0, self._get_number())
+        self.response = response.model_copy(update={"stored": stored})
+
+    def set_times(self, times: CallInfo) -> None:
+        """Take the times that the application measured."""
+        latency, first_token = milliseconds(times, "latency_ms"), milliseconds(times, "first_token_ms")
+        info: CallInfo = {**self._call.info}
+        if latency is not None:
+            info["latency_ms"] = latency
+        if first_token is not None:
+            info["first_token_ms"] = self._first_token_ms = first_token
+        self._call = self._call._replace(info=info)
+
+    def _measured(self) -> CallInfo:
+        """Return the details of the call; its times are measured unless the application provided them."""
+        call: CallInfo = {**self._call.info}
+        if call.get("latency_ms") is None:
+            call["latency_ms"] = round((monotonic() - self._started_at) * 1000)
+        if call.get("first_token_ms") is None and self._first_token_ms is not None:
+            call["first_token_ms"] = self._first_token_ms
+        return call
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether it was started in another process, from which this one was forked."""
+        return self.number is not None and self._process != os.getpid()
+
+    def check_owner(self) -> None:
+        """Refuse to record a response that belongs to another process, whose lock may be held forever here."""
+        if self.is_inherited:
+            raise InvalidOption("This stream is recorded by the process from which this one was forked.")
+
+    def _get_number(self) -> int:
+        self.check_owner()
+        if self.number is None:
+            raise InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
+        return self.number
+
+
+def _used_before(problem: str) -> InvalidOption:
+    return InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
