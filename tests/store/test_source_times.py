@@ -46,7 +46,7 @@ APPENDS: dict[str, Callable[[Any, datetime | None], Any]] = {
     "items": lambda c, at: c.add_items([a_message(), a_message()], created_at=at),
     "turns": lambda c, at: c.add_input([a_message()], FORMAT, created_at=at),
     "a history": lambda c, at: c.sync_request({"input": [*said(c), a_message("new")]}, FORMAT, created_at=at),
-    "another history": lambda c, at: c.sync_request({"input": [a_message("other")]}, FORMAT, created_at=at),
+    "another history": lambda c, at: c.sync_request({"input": [a_message(f"at {at}")]}, FORMAT, created_at=at),
     "a compaction": lambda c, at: c.compact(summary="So far", created_at=at),
     "a response": lambda c, at: c.add_response(an_answer("Hi"), FORMAT, occurred_at=at),
 }
