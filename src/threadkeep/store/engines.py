@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from threadkeep.db import hosts, poolers
+from threadkeep.db import hosts, loops, poolers
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -84,10 +84,12 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
         engine: AsyncEngine = given
         _check_driver(engine.sync_engine, is_async=True)
         poolers.watch(engine.sync_engine, is_owned=False)
-        return engine
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
+    else:
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
 
-    return _created(create_async_engine, given, is_async=True)
+        engine = _created(create_async_engine, given, is_async=True)
+    loops.watch(engine.sync_engine)
+    return engine
 
 
 def replica_for(read_url: Any, primary: Engine, *, is_async: bool) -> Engine:
