@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from threadkeep.domain.content import InputImage
 from threadkeep.domain.media import base64_media_type, data_url, parse_data_url
-from threadkeep.errors import InvalidItem
+from threadkeep.errors import InvalidItem, InvalidOption
 
 
 @given(st.binary())
@@ -40,3 +40,8 @@ def test_only_base64_data_urls_with_a_type_are_parsed(url: object, parsed: tuple
 def test_bad_base64_is_an_invalid_item() -> None:
     with pytest.raises(InvalidItem, match="base64"):
         _ = InputImage("data:image/png;base64,a").data
+
+
+def test_a_data_url_is_made_of_bytes() -> None:
+    with pytest.raises(InvalidOption, match=r"data must be bytes, not 'x'.*encode"):
+        data_url("x", "image/png")  # type: ignore[arg-type]

@@ -236,6 +236,11 @@ def test_what_cannot_be_used_is_refused_before(conversation: Any, options: Any, 
     assert written() == {}
 
 
+def test_a_time_that_is_none_is_refused_with_what_it_can_be(conversation: Any) -> None:
+    with pytest.raises(InvalidOption, match="latency_ms must be a number of milliseconds from 0 on, not -1"):
+        conversation.stream_response(FORMAT, latency_ms=-1)
+
+
 def test_a_recorder_is_a_context_manager(conversation: Any) -> None:
     recorder = conversation.stream_response(FORMAT)
     with pytest.raises(InvalidOption, match="with"):

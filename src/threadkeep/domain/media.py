@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
+from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, shown
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
@@ -145,8 +146,10 @@ def data_url(data: bytes | bytearray | memoryview, media_type: str = DEFAULT_MED
     'data:text/plain;base64,aGVsbG8='
 
     Raises:
-        InvalidOption: `media_type` is not a media type.
+        InvalidOption: `media_type` is not a media type, or `data` are no bytes.
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise mismatch(InvalidOption, "bytes", data, "data", "Of a text, pass text.encode().")
     if not _MEDIA_TYPE.fullmatch(str(media_type)):  # what is no text looks like no type
         raise InvalidOption(f"must be a media type such as image/png, not {shown(media_type)}.", argument="media_type")
     return f"{_SCHEME}{media_type}{_BASE64},{base64.b64encode(data).decode('ascii')}"

@@ -235,7 +235,7 @@ def milliseconds(call: CallInfo, name: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_LATENCY:
-        raise InvalidOption(f"must be a number of milliseconds, not {shown(value)}.", argument=name)
+        raise InvalidOption(f"must be a number of milliseconds from 0 on, not {shown(value)}.", argument=name)
     return round(value)
 
 
