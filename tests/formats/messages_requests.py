@@ -10,7 +10,9 @@ Json = dict[str, Any]
 
 WORDS = st.sampled_from(["", "a", "text", "user", "hi ", " ", "tool_use", "c1", "image", "enabled", "auto", "1h", "ä"])
 VALUES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-5, 10**20), st.floats(allow_nan=False), WORDS),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-5, 10**20), st.floats(allow_nan=False, allow_infinity=False), WORDS
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(WORDS, inner, max_size=3)),
     max_leaves=6,
 )

@@ -129,7 +129,7 @@ def test_a_part_is_written_after_half_a_second(
     conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("threadkeep.store.streaming.recorder.monotonic", lambda: now[0])
+    monkeypatch.setattr("threadkeep.store.streaming.writer.monotonic", lambda: now[0])
     events = iter(a_stream(WORDS))
     with conversation.stream_response(FORMAT) as recorder:
         for pause, parts in ((0.0, 2), (0.2, 2), (0.2, 2), (0.2, 3), (0.1, 3), (0.5, 4)):
@@ -150,7 +150,7 @@ def test_a_time_to_the_first_token_outlives_the_recorder(
 ) -> None:
     """… whether it was measured or told; without output, there is none."""
     now, reached = [100.0], []
-    monkeypatch.setattr("threadkeep.store.streaming.recorder.monotonic", lambda: now[0])
+    monkeypatch.setattr("threadkeep.store.streaming.writer.monotonic", lambda: now[0])
     for words, options in ((3, {}), (3, {"first_token_ms": 7.4}), (0, {})):
         recorder = left(conversation, **options)
         for event in beginning(WORDS, words=words)[: words + 1]:
@@ -646,7 +646,7 @@ def test_a_deleted_conversation_is_not_found_by_its_recorder(store: Any, convers
     recorder = left(conversation, *beginning(WORDS))
     store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
-        recorder._writer.flush()
+        recorder.feed(a_stream(WORDS)[5])
 
 
 def test_a_conversation_that_is_being_deleted_too(
