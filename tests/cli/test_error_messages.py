@@ -222,6 +222,10 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["render", "ID", "-f", "messages", "--dialect", "klingon"], 2, "--dialect must be one of", "not 'klingon'."),
     (["search", "…"], 2, "TEXT has no word to search for", "'…'."),
     (["demo", "--keep", "nowhere/demo.db"], 2, "There is no folder for 'nowhere/demo.db'.", "one that exists."),
+    (["copy", "--to", "nonsense"], 2, "--to is not a database URL", ""),
+    (["serve", "--upstream", "a=messages@ftp://x"], 2, "--upstream must be an http or https URL", "."),
+    (["serve", "--upstream", "a=b@http://localhost"], 2, "--upstream must be the name of a format, not 'b'.", "."),
+    (["serve", "--mask", "bogus"], 2, "--mask cannot be bogus.", "."),
     (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}'.", "tenant and user."),
 ]  # fmt: skip
 

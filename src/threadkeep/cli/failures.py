@@ -7,7 +7,8 @@ that contains a Python call or keyword argument with advice for the shell, if th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from threadkeep import errors
@@ -54,6 +55,7 @@ OPTIONS: Final = {
     "id": "ID",
     "idempotency_key": "--key",
     "labels": "--label",
+    "masked": "--mask",
     "name": "The tenant's name",
     "other": "--to",
     "tenant": "The tenant's name",
@@ -138,6 +140,17 @@ def advice_on(error: ThreadkeepError) -> str | None:
         return f"{error.hint.rpartition(', or call')[0]}."
     command = next((CALLS[call] for call in CALLS if call in error.hint), None)
     return command or (None if _PYTHON.search(error.hint) else error.hint)
+
+
+@contextmanager
+def about(option: str) -> Iterator[None]:
+    """Let errors name this option, in which the URL or format stood that they are about."""
+    try:
+        yield
+    except (errors.InvalidOption, errors.UnknownFormat) as error:
+        if error.argument in {"url", "format"}:
+            error.argument = option
+        raise
 
 
 def one_line(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 from typer import Argument, Option
 
+from threadkeep.cli.failures import about
 from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import OnlyUser, Text, on_target
@@ -153,6 +154,7 @@ def copy(
     other = Target(to, to_tenant or target.tenant, target.is_json, blobs=to_blobs)
     with (
         target.store(user=user, all_tenants=all_tenants) as source,
+        about("--to"),
         _opened(other, all_tenants=all_tenants) as found,
         progress("copied") as advance,
     ):

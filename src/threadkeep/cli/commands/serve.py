@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from typer import Option
 
+from threadkeep.cli.failures import about
 from threadkeep.cli.options import on_target
 from threadkeep.cli.output import note
 from threadkeep.cli.serving import MAX_PORT
@@ -114,7 +115,8 @@ def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Ups
     """The table of models: what is given with --model; without it, a single upstream has all of them."""
     from threadkeep.http import named_upstream
 
-    known = {made.name: made for made in map(named_upstream, upstreams)}
+    with about("--upstream"):
+        known = {made.name: made for made in map(named_upstream, upstreams)}
     table = {}
     for text in models:
         pattern, equals, name = text.rpartition("=")
