@@ -6,12 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from threadkeep.domain.stored import ConversationSummary, Page
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.openai.objects import list_object, summary_object
-from threadkeep.http.pages import listed
+from threadkeep.http.openai import conversations
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import MAX_LIMIT, PageQuery, idempotency_key, pairs
+from threadkeep.http.requests import idempotency_key
 from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
 from threadkeep.http.rest.objects import conversation_view, plain_list
@@ -43,18 +41,7 @@ async def _free_name(call: Call, name: str, own: AsyncConversation | None = None
 
 async def list_all(call: Call) -> Response:
     """List conversations, by their newest activity."""
-    page, query = PageQuery.of(call.request), call.request.query_params
-    status: Any = query.get("status", "active")  # checked by the store, as the rest
-
-    async def read(after: str | None, limit: int) -> Page[ConversationSummary]:
-        return await call.store.list_summaries(
-            user_id=query.get("user_id"), labels=pairs(call.request, "labels") or None,
-            status=None if status == "any" else status, after=after, limit=limit, order=page.order,
-        )  # fmt: skip
-
-    found = await listed(page, read, summary_object, at_once=MAX_LIMIT)
-    answer = list_object(found.data, has_more=found.next is not None)
-    return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
+    return await conversations.list_all(call)
 
 
 async def retrieve(call: Call) -> Response:
