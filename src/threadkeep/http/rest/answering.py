@@ -45,7 +45,7 @@ class Turn:
         model: the model that answers, from now on.
         act: says it (blocking); returns the conversation, on the branch where it was said, and the item, if any.
         undo: takes that back (blocking), in the conversation on that branch.
-        item: what was said; None if nothing was.
+        item: what was said, with its media by reference; None if nothing was.
         before: the model that the conversation had; None if it is the same.
     """
 
@@ -111,10 +111,7 @@ async def answer(call: Call, conversation: AsyncConversation, upstream: Upstream
         run = Run(call, upstream, wanted, conversation, said)
         first, events = await begun(run, counted)
         going_on = _GoingOn(call, first, events, counted.pop_all(), body)
-    item = said.item
-    if item is not None:
-        item = await run.conversation.get_item(item.position, media="reference")
-    turn, headers = stored_turn(run.conversation, item, first["response"]), loss_headers(run.rendered)
+    turn, headers = stored_turn(run.conversation, said.item, first["response"]), loss_headers(run.rendered)
     if body.background and not body.stream:
         return JsonAnswer(turn, 202, headers)
     if body.stream:

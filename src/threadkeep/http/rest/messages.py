@@ -81,8 +81,9 @@ async def create(call: Call) -> Response:
     def say(face: Conversation) -> tuple[Conversation, StoredItem]:
         item = face.user(content, **options)
         said[:] = [item.position]
-        # where an earlier request with this key said it
-        return face if item.branch == face.branch else face.on_branch(item.branch), item
+        if item.branch != face.branch:  # where an earlier request with this key said it
+            face = face.on_branch(item.branch)
+        return face, face.get_item(item.position, media="reference") if has_media(body.content) else item
 
     def take_back(face: Conversation) -> None:
         if key is None:
@@ -90,10 +91,7 @@ async def create(call: Call) -> Response:
 
     if upstream is None:
         said_on, item = await on_conversation(conversation, say)
-        conversation = conversation_on(call.store, said_on)
-        if has_media(body.content):
-            item = await conversation.get_item(item.position, media="reference")
-        return JsonAnswer(stored_turn(conversation, item), 201)
+        return JsonAnswer(stored_turn(conversation_on(call.store, said_on), item), 201)
     asked, model = upstream
     return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, take_back))
 
@@ -113,7 +111,7 @@ async def edit(call: Call) -> Response:
     def say(face: Conversation) -> tuple[Conversation, StoredItem]:
         former.remember(face)
         edited = face.edit(item_id, content, idempotency_key=key)
-        return edited, edited.get_item(edited.head)
+        return edited, edited.get_item(edited.head, media="reference")
 
     asked, model = upstream
     return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, former.put_back))
