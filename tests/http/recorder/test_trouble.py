@@ -294,13 +294,33 @@ def test_a_long_stream_is_recorded_whole_as_it_is_written(database: Database) ->
         with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM, timeout=60) as answer:
             size, received = sum(map(len, reply.chunks)) // len(reply.chunks), 0
             for chunk in answer.iter_raw():
-                wait_until(lambda: recorded.application.state.health()["waiting_bytes"] < 100_000)
+                health = recorded.application.state.health
+                wait_until(lambda: health()["waiting_bytes"] < 100_000, lambda: str(health()))
                 received, before = received + len(chunk), received
                 for _ in range(before // size, received // size):
                     allowed.release()
         recorded.wait_for(1)
         assert said(recorded.conversations()[0])[-1] == "assistant: " + "x" * 400_000
         recorded.wait_until_idle()
+
+
+def test_what_was_written_waits_no_more_though_nothing_follows(database: Database) -> None:
+    """A stream that pauses takes nothing from what others may have waiting."""
+    allowed, before, then = Semaphore(3), 3, 40
+    reply = stream("messages", ["x" * 1_000] * 60, may_go_on=lambda: allowed.acquire(blocking=False))
+    with recorder(database) as recorded:
+        recorded.provider.says(reply)
+        with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM) as answer:
+            chunks, health = answer.iter_raw(), recorded.application.state.health
+            wait_until(lambda: recorded.conversations() and recorded.conversations()[0].responses())
+            with unwritten_parts(recorded):
+                allowed.release(then - before)
+                wait_until(lambda: health()["waiting_bytes"] > 30_000, lambda: str(health()))
+            wait_until(lambda: health()["waiting_bytes"] < 5_000, lambda: str(health()))
+            allowed.release(len(reply.chunks) - then)
+            assert b"message_stop" in b"".join(chunks)
+        recorded.wait_for(1)
+        assert said(recorded.conversations()[0])[-1] == "assistant: " + "x" * 60_000
 
 
 def test_calls_beyond_the_limit_pass_unrecorded(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

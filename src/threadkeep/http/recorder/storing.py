@@ -229,7 +229,7 @@ async def _store_stream(conversation: AsyncConversation, exchange: Exchange, ans
     hidden = exchange.facts.secrets.hidden
     first_token_ms: float | None = None
     async with _recorder(conversation, exchange, answer) as recorder:
-        stored = BackgroundFeed(recorder)
+        stored = BackgroundFeed(recorder, has_written=lambda: exchange.keep(stored.waiting_bytes))
         try:
             async with aclosing(text_events(answer)) as events:
                 async for event in events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -23,8 +23,10 @@ class BackgroundFeed:
     While the database cannot be reached, what comes waits, and is stored with what follows.
     """
 
-    def __init__(self, recorder: AsyncRecorder) -> None:
+    def __init__(self, recorder: AsyncRecorder, *, has_written: Callable[[], object] | None = None) -> None:
+        """`has_written` is called after each batch that was written."""
         self._recorder = recorder
+        recorder._writer.has_written = has_written
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -95,6 +97,8 @@ class BackgroundFeed:
             if recorder.response is None:
                 try:
                     await recorder._run(recorder._writer.flush)
+                    while recorder._writer.is_due:  # more has come in the meantime, and maybe nothing comes after it
+                        await recorder._run(recorder._writer.flush)
                 except (SQLAlchemyError, PoolExhausted) as error:
                     LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))
 

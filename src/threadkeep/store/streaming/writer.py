@@ -93,6 +93,7 @@ class StreamWriter:
         self.is_left = False  # whether the `with` statement has ended
         self.states = start.states  # that are written at its end
         self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
+        self.has_written: Callable[[], object] | None = None  # is called after each batch
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
@@ -142,7 +143,12 @@ class StreamWriter:
         self._events.append(text + b"\n")
         self._size += len(text) + 1
         self._taken += len(text) + 1
-        return self._size >= BATCH_BYTES or monotonic() - self._written_at >= self._interval
+        return self.is_due
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `flush` should write a batch of what was taken."""
+        return self._size >= BATCH_BYTES or (self._size > 0 and monotonic() - self._written_at >= self._interval)
 
     def flush(self) -> None:
         """Write the pending events and renew the lease.
@@ -165,6 +171,8 @@ class StreamWriter:
         )
         self._unsent = [part for part in self._unsent if part not in parts]
         self._written += sum(len(part.content.encode()) for part in parts)
+        if self.has_written is not None:
+            self.has_written()
 
     @property
     def waiting_bytes(self) -> int:
