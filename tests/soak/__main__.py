@@ -43,6 +43,7 @@ GROWTH: Final = 0.05
 CHECKS: Final = 8  # at least, in runs of a few minutes
 BETWEEN_CHECKS: Final = 60.0  # seconds, at most
 BETWEEN_KILLS: Final = 15.0
+BETWEEN_LOOKS: Final = 10.0  # at the memory: so that what is noted of it is not what grows
 END_SECONDS: Final = 900.0  # that a check of a large database may take on a busy machine
 FACES: Final = ("sync", "async", "sync")  # of the processes that are killed
 GROUP: Final = 4  # writers in each of these processes, and in this one
@@ -107,9 +108,11 @@ class Run:
                     process.kill()
 
     def _kill(self, processes: dict[int, BaseProcess], begin: float) -> None:
-        next_kill = self.seconds / CHECKS
+        next_kill, next_look = self.seconds / CHECKS, 0.0
         while (now := time.monotonic() - begin) < self.seconds:
-            self.memory.append((now, resident_bytes()))
+            if now >= next_look:
+                self.memory.append((now, resident_bytes()))
+                next_look = now + min(BETWEEN_LOOKS, self.seconds / 100)
             if now > next_kill:
                 group = random.choice(list(processes))
                 processes[group].kill()
