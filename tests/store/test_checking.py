@@ -347,6 +347,7 @@ def peak_of(call: Callable[[], object]) -> int:
     return peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("face", ["sync"], indirect=True)
 def test_memory_does_not_grow_with_a_conversation(

@@ -350,6 +350,7 @@ def test_statements_that_take_megabytes_are_not_kept(count: int, is_kept: bool) 
     assert (report_statement(shape, "sqlite") is report_statement(shape, "sqlite")) == is_kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_sqlite_takes_as_many_values_where_it_is_built_as_usual(database: Database) -> None:
     """Debian's takes 250,000 parameters, others 32,766."""
