@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from tests.databases import Database
-from tests.factories import texts_of
+from tests.factories import an_answer, texts_of
 from tests.store.test_lost_connections import commits
 from threadkeep import Conversation, HeadConflict, ResponseInProgress, Store
+from threadkeep.formats import FormatName
 from threadkeep.store.streaming.beginning import locked, started_at_once, undone
 from threadkeep.store.streaming.writer import StreamWriter
 
@@ -66,6 +67,31 @@ def test_what_was_said_is_taken_back_with_the_end(plain: Store) -> None:
     writer.finish(RuntimeError())
     assert said(plain, conversation) == ["Hi"]
     assert [response.status for response in plain.get_conversation(conversation.id).responses()] == ["incomplete"]
+
+
+@pytest.mark.parametrize("format_", get_args(FormatName))
+@pytest.mark.parametrize("view", [{}, {"media_url": "https://media.example/{hash}"}], ids=["plain", "media"])
+def test_a_request_that_was_not_begun_leaves_nothing_in_later_ones(
+    plain: Store, database: Database, format_: FormatName, view: dict[str, Any]
+) -> None:
+    """What formats remember of a transaction that was taken back is of items that never were."""
+    conversation = plain.create_conversation(model="m", input="One")
+    conversation.add_response(an_answer("Two"), "open_responses")
+    conversation.render(format_, **view)
+
+    def say(inner: Conversation) -> None:
+        inner.user("never")
+        inner.render(format_, **view)
+        inner.user("committed", expected_head=0)
+
+    with pytest.raises(HeadConflict):
+        begin(conversation, say)
+    later = plain.get_conversation(conversation.id)
+    later.user("Three")
+    body = later.render(format_, **view).body
+    with Store(database.url, memory_bytes=0) as other:
+        assert other.get_conversation(conversation.id).render(format_, **view).body == body
+    assert b"never" not in body
 
 
 def test_what_is_read_while_it_begins_need_not_be_read_again(plain: Store) -> None:

@@ -124,6 +124,8 @@ class Handle:
     def take_in(self, cache: HandleCache, page: HistoryPage) -> Snapshot:
         """Add what was read to that cache of this handle; return the snapshot that requests are rendered from."""
         snapshot = cache.update(page)
+        if snapshot is None:
+            return self.read_snapshot(is_marked=cache.media == "marked", is_current=True)
         if cache is not self.cache:
             self.cache.know(cache.conversation, cache.head)
         return snapshot
@@ -174,20 +176,26 @@ class HandleCache:
         self._entries: Sequence[Entry] = [] if history is None else history.entries
         self._new: list[Entry] = []  # after these: written by this handle since they were last read
         self.next_position = 0 if history is None else history.next_position  # everything below it has been read
-        # what formats remember about these items; discarded when they are read again
-        self._format_cache: dict[str, Any] = {} if history is None else history.format_cache
+        # What formats remember about these items; discarded when they are read again. Inside a transaction it is for
+        # this handle alone: what was rendered there may never be committed.
+        self._format_cache: dict[str, Any] = {} if history is None or not is_kept else history.format_cache
 
     def history(self) -> tuple[ConversationState, Sequence[Entry], int]:
         """Return the conversation, the items read so far, and the position below which all items have been read."""
         with LOCK:
             return self.conversation, self._all(), self.next_position
 
-    def update(self, page: HistoryPage) -> Snapshot:
-        """Add what was read; return the snapshot that requests are rendered from."""
+    def update(self, page: HistoryPage) -> Snapshot | None:
+        """Add what was read; return the snapshot that requests are rendered from.
+
+        Returns None if it does not follow what is known, which another task has read or changed in the meantime.
+        """
         with LOCK:
             before = self.next_position
             if page.since == 0:
                 self._replace(page)
+            elif page.since > before or page.conversation.row.revision != self.conversation.row.revision:
+                return None
             elif page.next_position > before:
                 self._new += [entry for entry in page.entries if entry.position >= before]
                 self.next_position = page.next_position
@@ -200,7 +208,7 @@ class HandleCache:
                 self._keep(page.entries)
         return snapshots.Snapshot(
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
-            format_cache, conversation.format_cache,
+            format_cache, conversation.format_cache, configured=conversation.hashes,
         )  # fmt: skip
 
     def share(self, histories: HistoryCache | None, *, is_kept: bool) -> None:
@@ -226,9 +234,10 @@ class HandleCache:
             if not self.next_position and not self._new:
                 self.conversation = conversation
 
-    def change(self, conversation: ConversationState) -> None:
-        """Take over the row, options and tools after a change."""
+    def change(self, conversation: ConversationState, known: ConversationState) -> None:
+        """Take over the row, options and tools after a change of what was `known`."""
         with LOCK:
+            conversation.is_outdated |= self.conversation is not known  # another task has read other items meanwhile
             self.conversation = conversation
             self._format_cache = {}
 

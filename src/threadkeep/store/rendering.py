@@ -56,18 +56,17 @@ def _render(handle: Handle, wire: Format, options: RenderOptions, view: ViewOpti
     if options.upto is not None:
         return _replay(handle, wire, view)
     if options.cache is not None and wire.has_context_caches:
-        rendered = render_with_cache(handle, wire, options)
+        snapshot = read_snapshot(handle, wire, options)
+        rendered = render_with_cache(handle, wire, options, snapshot)
     else:
-        read = handle.read_snapshot if options.media_url is None else partial(read_snapshot, handle, wire, options)
-        rendered = wire.render(_read_end(handle, wire, options) or read(), options)
-    return rendered_from(
-        handle, rendered, handle.cache if options.media_url is None else cache_for(handle, wire, options)
-    )
+        snapshot = _read_end(handle, wire, options) or read_snapshot(handle, wire, options)
+        rendered = wire.render(snapshot, options)
+    return rendered_from(handle, rendered, snapshot)
 
 
-def rendered_from(handle: Handle, rendered: Rendered, cache: HandleCache) -> Rendered:
+def rendered_from(handle: Handle, rendered: Rendered, snapshot: Snapshot) -> Rendered:
     """A rendered request with what it was rendered from, which may change meanwhile."""
-    rendered.configured = cache.conversation.hashes
+    rendered.configured = snapshot.configured
     rendered.conversation_id = handle.ref.public_id
     return rendered
 

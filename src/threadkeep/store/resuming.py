@@ -41,7 +41,8 @@ def render_at_once(
     if page is None:
         return None
     handle = Handle(resources, transactions, page.conversation)
-    return rendering.rendered_from(handle, wire.render(_snapshot(handle, page), options), handle.cache)
+    snapshot = _snapshot(handle, page)
+    return rendering.rendered_from(handle, wire.render(snapshot, options), snapshot)
 
 
 def _needs_no_more(wire: Format, options: RenderOptions) -> bool:

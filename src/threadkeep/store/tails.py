@@ -51,7 +51,7 @@ class Tail:
         conversation = self.conversation
         return Snapshot(
             conversation.settings, conversation.tools, self.entries, self.state, conversation.imported,
-            shared=conversation.format_cache, turns_before=self.turns_before,
+            shared=conversation.format_cache, turns_before=self.turns_before, configured=conversation.hashes,
         )  # fmt: skip
 
 

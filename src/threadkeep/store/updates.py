@@ -148,17 +148,23 @@ def put_back(handle: Handle, before: Session, given: Session) -> None:
 
 def _change(handle: Handle, method: str, key: str | None, arguments: Any, change: Change) -> Sequence[JsonObject]:
     """Change a conversation; returns the definitions of the tools that are removed by it."""
-    once = IdempotencyKey.of(key, method, arguments)
+    once, known = IdempotencyKey.of(key, method, arguments), handle.cache.conversation
     conversation, removed = handle.transactions.write(
-        lambda connection: _write_change(connection, handle, method, once, change), is_repeatable=once is not None
+        lambda connection: _write_change(connection, handle, known, method, once, change),
+        is_repeatable=once is not None,
     )
-    handle.cache.change(conversation)
+    handle.cache.change(conversation, known)
     handle.after_write()
     return removed
 
 
 def _write_change(
-    connection: Connection, handle: Handle, method: str, key: IdempotencyKey | None, change: Change
+    connection: Connection,
+    handle: Handle,
+    known: ConversationState,
+    method: str,
+    key: IdempotencyKey | None,
+    change: Change,
 ) -> tuple[ConversationState, Sequence[JsonObject]]:
     """The row is locked first, so changes of options and tools build on each other."""
     ref, configs, now = handle.ref, handle.resources.configs, datetime.now(UTC)
@@ -166,7 +172,6 @@ def _write_change(
         change.check(connection)
     scope, tenant = ref.scope, ref.scope.tenant
     row = update_row(connection, ref, {}, is_change=False)
-    known = handle.cache.conversation
     is_outdated = known.is_outdated or known.row.revision != row.revision - 1  # what the handle has read of the items
 
     def decode(outcome: JsonObject) -> tuple[ConversationState, Sequence[JsonObject]]:

@@ -293,8 +293,8 @@ def test_a_long_stream_is_recorded_whole_as_it_is_written(database: Database) ->
         recorded.provider.says(reply)
         with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=STREAM, timeout=60) as answer:
             size, received = sum(map(len, reply.chunks)) // len(reply.chunks), 0
+            health = recorded.application.state.health
             for chunk in answer.iter_raw():
-                health = recorded.application.state.health
                 wait_until(lambda: health()["waiting_bytes"] < 100_000, lambda: str(health()))
                 received, before = received + len(chunk), received
                 for _ in range(before // size, received // size):

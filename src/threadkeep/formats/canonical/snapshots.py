@@ -34,6 +34,7 @@ class Snapshot:
     memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
     shared: dict[str, Any] = field(default_factory=dict, compare=False)  # … and of these options and tools
     turns_before: int = 0  # how many turns (see `windowed`) lie before `entries`, of which only the end was read
+    configured: tuple[bytes, bytes | None] | None = None  # the hashes of options and tools that are stored
 
 
 def snapshot_of(session: Session | Snapshot) -> Snapshot:

@@ -14,11 +14,12 @@ from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.objects import mismatch, shown
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption
+from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.store.context_caches import claims
 from threadkeep.store.context_caches.claims import CacheDecision, CacheRequest, LatestAnswer
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import HistoryPage, read_history
-from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
+from threadkeep.store.media.urls import cache_for, takes_urls, with_urls
 from threadkeep.store.validation import identifier
 
 TOKEN_BYTES: Final = 16
@@ -52,9 +53,9 @@ class CachePolicy:
         return is_due(tokens + 1, self.threshold)  # which asks for more than so many tokens
 
 
-def render_with_cache(handle: Handle, wire: Format, options: RenderOptions) -> Rendered:
-    """Return the next request, which uses the longest cache of its beginning."""
-    snapshot, ref = read_snapshot(handle, wire, options), handle.ref
+def render_with_cache(handle: Handle, wire: Format, options: RenderOptions, snapshot: Snapshot) -> Rendered:
+    """Return the next request of a snapshot, which uses the longest cache of its beginning."""
+    ref = handle.ref
     prefixes = wire.prefixes(snapshot, options)
     cache = None
     if prefixes is not None and prefixes.found:
