@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.formats.test_corpus import CORPUS
+from tests.corpus import CORPUS
 
 Json = dict[str, Any]
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
-import unicodedata
-from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
-import pytest
-
+from tests.corpus import assembled, links, plain, recorded, response_of, strings
 from tests.formats.spelling_chat_completion import levelled
-from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity import refused
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
@@ -26,31 +20,10 @@ FORMAT = get_format(NAME)
 # constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = ("assistant", "function")
 REASONING = ("reasoning_content", "reasoning", "reasoning_details")
-SIGNS = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
-)
-
-
-@cache
-def recorded() -> list[Json]:
-    """The interactions of this format."""
-    path = CORPUS / f"{NAME}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def assembled(events: list[Json]) -> Any:
-    """An assembler that took these events."""
-    made = FORMAT.assembler()
-    for event in events:
-        made.feed(event)
-    return made
 
 
 def test_requests_go_back_as_they_came() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         before = copy.deepcopy(one["request"])
         rendered = FORMAT.render(FORMAT.parse_request(one["request"]))
         assert levelled(rendered.payload) == levelled(one["request"]), one["id"]
@@ -60,12 +33,13 @@ def test_requests_go_back_as_they_came() -> None:
 
 def test_nearly_all_requests_keep_their_spelling() -> None:
     """Only nulls, and lists that are the same as none, are not sent again."""
-    found = [one["request"] == FORMAT.render(FORMAT.parse_request(one["request"])).payload for one in recorded()]
+    requests = [one["request"] for one in recorded(NAME).values()]
+    found = [request == FORMAT.render(FORMAT.parse_request(request)).payload for request in requests]
     assert sum(found) >= 0.97 * len(found)
 
 
 def test_any_cut_of_a_request_is_valid() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         session = FORMAT.parse_request(one["request"])
         allowed = set(refused(levelled(one["request"]), NAME))
         for position in range(len(session.items)):
@@ -82,13 +56,13 @@ def test_any_cut_of_a_request_is_valid() -> None:
 
 def streams() -> list[Json]:
     """Recorded streams."""
-    return [one for one in recorded() if one["events"]]
+    return [one for one in recorded(NAME).values() if one["events"]]
 
 
 def test_streams_assemble_and_lose_nothing() -> None:
     for one in streams():
         before = copy.deepcopy(one["events"])
-        response = assembled(one["events"]).response
+        response = response_of(one)
         usage = response.usage.raw if response.usage else {}
         items = [item.to_object() for item in response.output]
         kept = "\n".join(strings([items, response.provider_data, usage, response.to_dict()]))
@@ -99,7 +73,7 @@ def test_streams_assemble_and_lose_nothing() -> None:
 
 def test_streams_end_with_the_status_that_the_provider_told() -> None:
     for one in streams():
-        made = assembled(one["events"])
+        made = assembled(one["events"], NAME)
         words = [
             choice["finish_reason"]
             for event in one["events"]
@@ -115,7 +89,7 @@ def test_streams_end_with_the_status_that_the_provider_told() -> None:
 
 def test_a_stream_says_what_the_same_body_says_in_one_piece() -> None:
     for one in streams():
-        made = assembled(one["events"])
+        made = assembled(one["events"], NAME)
         if made.error is None:
             assert made.response == FORMAT.parse_response(made.body), one["id"]
 
@@ -123,30 +97,16 @@ def test_a_stream_says_what_the_same_body_says_in_one_piece() -> None:
 # Chains: one request, its recorded answer, and what the client sent next
 
 
-def links() -> Iterator[tuple[Json, Json, Json]]:
-    """Two interactions that follow one another, and how the second continues the first."""
-    path = CORPUS / "chains.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}")
-    interactions = {one["id"]: one for one in recorded()}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        chain = json.loads(line)
-        if chain["format"] == NAME:
-            found = [interactions[name] for name in chain["ids"]]
-            yield from zip(found, found[1:], chain["links"], strict=False)
-
-
 def answered(one: Json) -> Session:
     """The conversation of a request and its recorded answer."""
     session = FORMAT.parse_request(one["request"])
-    body = assembled(one["events"]).response if one["events"] else one["response"]
-    session.add_response(body, NAME)
+    session.add_response(response_of(one) if one["events"] else one["response"], NAME)
     return session
 
 
 def level(text: str) -> str:
-    """A text without typographic signs, which some recordings replace."""
-    return unicodedata.normalize("NFKC", text.translate(SIGNS)).strip()
+    """A text without typographic characters, which some recordings replace, and without space around it."""
+    return plain(text).strip()
 
 
 def outline(message: Json) -> Json:
@@ -165,7 +125,7 @@ def outline(message: Json) -> Json:
 
 
 def test_a_conversation_goes_on_as_its_client_went_on() -> None:
-    for one, after, link in links():
+    for one, after, link in links(NAME):
         count = len(one["request"]["messages"])
         echo, *inputs = after["request"]["messages"][count:]
         if link.get("model_turns") or link["echo"] == "none":  # the client wrote turns of its own
@@ -182,7 +142,7 @@ def test_a_conversation_goes_on_as_its_client_went_on() -> None:
 
 def test_reasoning_and_signatures_go_back() -> None:
     """What clients send back of them is in what is sent back here, though they may choose another key."""
-    for one, after, link in links():
+    for one, after, link in links(NAME):
         count = len(one["request"]["messages"])
         if link["echo"] == "full":
             sent = answered(one).render(NAME).payload["messages"][count]

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
-import unicodedata
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pytest
 
+from tests.corpus import assembled, chains, errors, plain, recorded, response_of, strings, words
 from tests.formats.spelling_converse import joined, leveled
-from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity_converse import refused
 from threadkeep.domain.rendering import RenderOptions
-from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender, ProviderError
 from threadkeep.formats import get_format
 
 NAME: Final = "converse"
 FORMAT = get_format(NAME)
-# what clients level when they record: typographic characters
-SIGNS = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
-)
 # constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"assistant", "tool_use"}
 # what the recorded requests break themselves: Claude takes an assistant message first
@@ -35,33 +27,13 @@ ACCEPTED = {"converse.first-user"}
 Json = dict[str, Any]
 
 
-@cache
-def recorded(name: str = NAME) -> dict[str, Json]:
-    """The interactions of a file, by id."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    return {one["id"]: one for one in found if one["format"] == NAME}
-
-
 def session_of(one: Json) -> Session:
     """The session of a recorded request; its model stands in the path."""
     return FORMAT.parse_request(one["request"], model=unquote(one["path"].split("/")[2]), stream=one["stream"])
 
 
-def response_of(one: Json) -> Response:
-    """The response of a recorded answer, streamed or not."""
-    if one["response"] is not None:
-        return FORMAT.parse_response(one["response"])
-    assembler = FORMAT.assembler()
-    for event in one["events"]:
-        assembler.feed(event)
-    return assembler.response
-
-
 def test_requests_go_back_as_they_came() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         before = copy.deepcopy(one["request"])
         session = session_of(one)
         rendered = session.render(NAME)
@@ -73,12 +45,12 @@ def test_requests_go_back_as_they_came() -> None:
 
 
 def test_a_request_without_its_model_goes_back_without() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         assert "modelId" not in FORMAT.parse_request(one["request"]).request_payload(NAME), name
 
 
 def test_any_cut_of_a_request_is_valid() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         session = session_of(one)
         for position, item in enumerate(session.items):
             try:
@@ -91,19 +63,8 @@ def test_any_cut_of_a_request_is_valid() -> None:
                 assert faults <= ACCEPTED, (name, position, item)
 
 
-def words(thing: Any) -> Iterator[str]:
-    """All texts in a JSON value, those in the arguments of calls, too."""
-    if isinstance(thing, dict) and isinstance(thing.get("arguments"), str):
-        yield from strings(json.loads(thing["arguments"]))
-    if isinstance(thing, dict | list):
-        for value in thing.values() if isinstance(thing, dict) else thing:
-            yield from words(value)
-    elif isinstance(thing, str):
-        yield thing
-
-
 def test_nothing_of_an_answer_is_lost() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         if one["response"] is None:
             continue
         response = response_of(one)
@@ -114,7 +75,7 @@ def test_nothing_of_an_answer_is_lost() -> None:
 
 
 def test_input_and_output_are_the_total() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         usage = response_of(one).usage
         assert usage is not None, name
         figures = usage.normalized
@@ -126,7 +87,7 @@ def test_input_and_output_are_the_total() -> None:
 
 
 def test_streams_end_completed() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         if one["events"] is not None:
             response = response_of(one)
             said = "".join(text for event in one["events"] if (text := delta_of(event).get("text")))
@@ -142,12 +103,10 @@ def delta_of(event: Json) -> Json:
 
 def test_a_streamed_answer_is_what_the_body_says() -> None:
     """Every recorded body, cut into events, gives the response of the body."""
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         if one["response"] is not None:
-            assembler = FORMAT.assembler()
-            for event in events_of(one["response"]):
-                assembler.feed(event)
-            assert assembler.response == FORMAT.parse_response(one["response"]), name
+            made = assembled(events_of(one["response"]), NAME)
+            assert made.response == FORMAT.parse_response(one["response"]), name
 
 
 def events_of(body: Json) -> Iterator[Json]:
@@ -183,7 +142,7 @@ def block_events(block: Json) -> Iterator[tuple[str, Json]]:
 
 
 def test_errors_are_told() -> None:
-    for name, one in recorded("errors").items():
+    for name, one in errors(NAME).items():
         with pytest.raises(ProviderError) as raised:
             FORMAT.parse_response(one["response"])
         assert raised.value.message == one["response"]["message"], name
@@ -192,26 +151,19 @@ def test_errors_are_told() -> None:
 # Chains: one request, its recorded answer, and what the client sent next
 
 
-def chains() -> Iterator[Json]:
-    with (CORPUS / "chains.jsonl").open(encoding="utf-8") as lines:
-        yield from (chain for chain in map(json.loads, lines) if chain["format"] == NAME)
-
-
-def plain(thing: Any) -> Any:
-    """A value without cache marks, with typographic characters as clients level them."""
+def level(thing: Any) -> Any:
+    """A value as chains are compared: without cache marks, and without typographic characters."""
     if isinstance(thing, dict):
-        return {key: plain(value) for key, value in thing.items()}
+        return {key: level(value) for key, value in thing.items()}
     if isinstance(thing, list):
-        return [plain(one) for one in thing if not (isinstance(one, dict) and "cachePoint" in one)]
-    return unicodedata.normalize("NFKC", thing.translate(SIGNS)) if isinstance(thing, str) else thing
+        return [level(one) for one in thing if not (isinstance(one, dict) and "cachePoint" in one)]
+    return plain(thing) if isinstance(thing, str) else thing
 
 
 def test_conversations_go_on_as_they_did() -> None:
-    traffic = recorded()
-    for chain in chains():
-        first, *others = [traffic[name] for name in chain["ids"]]
-        session = session_of(first)
-        for before, link, following in zip([first, *others], chain["links"], others, strict=False):
+    for interactions, links in chains(NAME):
+        session = session_of(interactions[0])
+        for before, following, link in zip(interactions, interactions[1:], links, strict=False):
             session.add_response(response_of(before))
             messages = following["request"]["messages"]
             new = messages[len(before["request"]["messages"]) + 1 :]
@@ -220,4 +172,4 @@ def test_conversations_go_on_as_they_did() -> None:
             sent = session.request_payload(NAME)
             assert refused(sent) == [], following["id"]
             if link["echo"] == "full":
-                assert plain(joined(sent["messages"])) == plain(joined(messages)), following["id"]
+                assert level(joined(sent["messages"])) == level(joined(messages)), following["id"]

@@ -2,61 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.corpus import errors, level, recorded, strings
 from threadkeep.domain.response import Response
 from threadkeep.errors import ProviderError
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot
 
-ROOT = Path(__file__).parents[2]
-CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 # constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"", "assistant", "function"}
 
 
-def recorded(name: str) -> list[dict[str, Any]]:
-    """The interactions of a file, those of other formats left out."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    return [one for one in found if one["format"] in FORMATS]
-
-
-def strings(thing: Any) -> Iterator[str]:
-    """All texts in a JSON value."""
-    if isinstance(thing, str):
-        yield thing
-    elif isinstance(thing, dict | list):
-        for value in thing.values() if isinstance(thing, dict) else thing:
-            yield from strings(value)
-
-
-def level(thing: Any) -> Any:
-    """A JSON value without nulls and without the lists that are the same as none."""
-    if isinstance(thing, dict):
-        empty = {"annotations", "logprobs", "content"}
-        kept = {key: value for key, value in thing.items() if value is not None and not (value == [] and key in empty)}
-        return {key: level(value) for key, value in kept.items()}
-    return [level(value) for value in thing] if isinstance(thing, list) else thing
-
-
 def answers(format_name: FormatName) -> list[tuple[str, dict[str, Any], Response]]:
     """Recorded bodies and how they are read."""
     wire_format = get_format(format_name)
-    bodies = [(one["id"], one["response"]) for one in recorded(format_name) if isinstance(one["response"], dict)]
-    return [(name, body, wire_format.parse_response(body)) for name, body in bodies]
+    bodies = [(name, one["response"]) for name, one in recorded(format_name).items()]
+    return [(name, body, wire_format.parse_response(body)) for name, body in bodies if isinstance(body, dict)]
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -120,7 +87,7 @@ def is_hollow(value: Any) -> bool:
 
 
 def test_errors_of_all_vendors_are_told() -> None:
-    for one in recorded("errors"):
+    for name, one in errors(*FORMATS).items():
         with pytest.raises(ProviderError) as raised:
             get_format(one["format"]).parse_response(one["response"])
-        assert raised.value.message, one["id"]
+        assert raised.value.message, name

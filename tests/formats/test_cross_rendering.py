@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
-from anthropic.types import MessageParam, ToolUnionParam
-from pydantic import TypeAdapter, ValidationError
 
 from tests.conftest import MATRIX
-from tests.formats import validity_converse, validity_gemini, validity_pydantic_ai
-from tests.formats.test_corpus import CORPUS, strings
-from tests.formats.test_sdk_types import TYPES, completed, forced
-from tests.formats.validity import refused
-from tests.formats.validity_messages import MESSAGES
+from tests.corpus import recorded, response_of, strings
+from tests.formats.judges import faults
 from tests.wires import SPOKEN
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import loads
@@ -27,60 +22,21 @@ from threadkeep.errors import CannotRender, ProviderError
 from threadkeep.formats import NAMES, FormatName, get_format
 
 Json = dict[str, Any]
-ANTHROPIC: dict[str, TypeAdapter[Any]] = {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)}
 STEP = 5 if MATRIX == "quick" else 1  # positions, of which one is tried
 PAIRS = [(source, target) for source in SPOKEN for target in NAMES if source != target]
-
-
-@cache
-def recorded(name: str) -> list[Json]:
-    """The interactions of a format."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
 @cache
 def conversations(name: FormatName) -> list[tuple[str, Session]]:
     """Each recorded request with its answer, and a question after it, under the model of the request."""
     wire, found = get_format(name), []
-    for one in recorded(name):
+    for one in recorded(name).values():
         session = wire.parse_request(one["request"], model=None if "model" in one["request"] else "some-model")
-        try:
-            if one["events"] is None:
-                session.add_response(wire.parse_response(one["response"]))
-            else:
-                assembler = wire.assembler()
-                for event in one["events"]:
-                    assembler.feed(event)
-                session.add_response(assembler.response)
-        except ProviderError:
-            pass
+        with contextlib.suppress(ProviderError):
+            session.add_response(response_of(one))
         session.user("And what now?")
         found.append((one["id"], session))
     return found
-
-
-def faults(payload: Json, target: str) -> list[str]:
-    """What the provider, or the types of its SDK, would refuse."""
-    if target == "converse":
-        return validity_converse.refused(payload)
-    if target == "pydantic_ai":
-        return validity_pydantic_ai.refused(payload)
-    if target == "gemini":
-        return validity_gemini.refused(payload)
-    found = [broken for rule in MESSAGES for broken in rule(payload)] if target == "messages" else []
-    return [*(found if target == "messages" else refused(payload, target)), *unfit(payload, target)]
-
-
-def unfit(payload: Json, target: str) -> Iterator[str]:
-    for key, adapter in (ANTHROPIC if target == "messages" else TYPES[target]).items():
-        for element in payload.get(key, []):
-            try:
-                forced(adapter.validate_python(completed(element) if target == "open_responses" else element))
-            except ValidationError as error:
-                yield f"types: {error}"
 
 
 def said(item: Item) -> list[str]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
-import unicodedata
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
 import pytest
 
+from tests.corpus import NO_SIGNATURE, chains, errors, plain, recorded, response_of, strings, words
 from tests.formats.spelling_gemini import leveled
-from tests.formats.test_corpus import CORPUS, strings
 from tests.formats.validity_gemini import refused
 from threadkeep.domain.formats import OpenCall
 from threadkeep.domain.rendering import RenderOptions
@@ -25,25 +22,9 @@ from threadkeep.formats import NAMES, FormatName, get_format
 
 NAME: Final = "gemini"
 FORMAT = get_format(NAME)
-# what clients level when they record: typographic characters
-SIGNS = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
-)
 # constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"model"}
-# what a client sends as the signature of a call that has none
-NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I"
 Json = dict[str, Any]
-
-
-@cache
-def recorded(name: str = NAME) -> dict[str, Json]:
-    """The interactions of a file, by id."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    found = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    return {one["id"]: one for one in found if one["format"] == NAME}
 
 
 def model_of(one: Json) -> str:
@@ -55,18 +36,8 @@ def session_of(one: Json) -> Session:
     return FORMAT.parse_request(one["request"], model=model_of(one), stream=one["stream"])
 
 
-def response_of(one: Json) -> Response:
-    """The response of a recorded answer, streamed or not."""
-    if one["response"] is not None:
-        return FORMAT.parse_response(one["response"])
-    assembler = FORMAT.assembler()
-    for event in one["events"]:
-        assembler.feed(event)
-    return assembler.response
-
-
 def test_requests_go_back_as_they_came() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         before = copy.deepcopy(one["request"])
         for session in (session_of(one), FORMAT.parse_request(one["request"])):
             rendered = session.render(NAME)
@@ -78,8 +49,8 @@ def test_requests_go_back_as_they_came() -> None:
 
 def test_requests_keep_their_spelling() -> None:
     """To the letter, but for neighbouring contents of the model, which become one."""
-    differ = [name for name, one in recorded().items() if session_of(one).request_payload(NAME) != one["request"]]
-    joined = [name for name in differ if roles(recorded()[name]["request"]) == ["user", "model", "model"]]
+    differ = [name for name, one in recorded(NAME).items() if session_of(one).request_payload(NAME) != one["request"]]
+    joined = [name for name in differ if roles(recorded(NAME)[name]["request"]) == ["user", "model", "model"]]
     assert differ == joined
 
 
@@ -88,7 +59,7 @@ def roles(request: Json) -> list[str]:
 
 
 def test_any_cut_of_a_request_is_valid() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         session, model = session_of(one), model_of(one)
         accepted = {broken.partition(":")[0] for broken in refused(leveled(one["request"]), model)}
         for position in range(len(session.items)):
@@ -104,33 +75,16 @@ def test_any_cut_of_a_request_is_valid() -> None:
 
 @pytest.mark.parametrize("other", [name for name in NAMES if name != NAME])
 def test_requests_of_other_formats_become_valid_ones(other: FormatName) -> None:
-    path = CORPUS / f"{other}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    for line in gzip.decompress(path.read_bytes()).splitlines():
-        one = json.loads(line)
+    for name, one in recorded(other).items():
         session = get_format(other).parse_request(one["request"], model="any")
         for model in ("gemini-2.5-flash", "gemini-3-flash-preview"):
             session.update(model=model)
             try:
                 payload = session.request_payload(NAME)
             except CannotRender:
-                assert all(getattr(item, "role", None) not in ("user", "assistant") for item in session.items), one[
-                    "id"
-                ]
+                assert all(getattr(item, "role", None) not in ("user", "assistant") for item in session.items), name
             else:
-                assert refused(payload, model) == [], one["id"]
-
-
-def words(thing: Any) -> Iterator[str]:
-    """All texts in a JSON value, those in the arguments of calls, too."""
-    if isinstance(thing, dict) and isinstance(thing.get("arguments"), str):
-        yield from strings(json.loads(thing["arguments"]))
-    if isinstance(thing, dict | list):
-        for value in thing.values() if isinstance(thing, dict) else thing:
-            yield from words(value)
-    elif isinstance(thing, str):
-        yield thing
+                assert refused(payload, model) == [], name
 
 
 def kept_of(response: Response) -> set[str | None]:
@@ -142,14 +96,14 @@ def kept_of(response: Response) -> set[str | None]:
 
 
 def test_nothing_of_an_answer_is_lost() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         if one["response"] is not None:
             kept = kept_of(response_of(one))
             assert {text for text in strings(one["response"]) if text not in kept} <= SPOKEN_FOR, name
 
 
 def test_nothing_of_a_stream_is_lost() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         if one["events"] is not None:
             response = response_of(one)
             kept = kept_of(response)
@@ -160,7 +114,7 @@ def test_nothing_of_a_stream_is_lost() -> None:
 
 
 def test_input_and_output_are_the_total() -> None:
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         usage = response_of(one).usage
         assert usage is not None, name
         figures = usage.normalized
@@ -173,7 +127,7 @@ def test_input_and_output_are_the_total() -> None:
 
 def test_a_streamed_answer_is_what_the_body_says() -> None:
     """Every recorded body, its first text cut into letters, gives the response of the body."""
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         body = one["response"]
         if body is None or not body.get("candidates"):
             continue
@@ -190,12 +144,7 @@ def test_a_streamed_answer_is_what_the_body_says() -> None:
 
 def test_conversations_go_on_as_they_were_recorded() -> None:
     """Answers and new turns give the next recorded request, but for what the client changed in its echo."""
-    path = CORPUS / "chains.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    chains = [chain for chain in map(json.loads, path.read_text().splitlines()) if chain["format"] == NAME]
-    for chain in chains:
-        interactions = [recorded()[name] for name in chain["ids"]]
+    for interactions, _ in chains(NAME):
         session = session_of(interactions[0])
         for before, after in pairwise(interactions):
             response = session.add_response(response_of(before))
@@ -222,18 +171,18 @@ def echoed(request: Json) -> Iterator[Any]:
                 signatures.append(part["thoughtSignature"])
             yield from (simple(part[key]) for key in ("functionCall", "functionResponse", "inlineData") if key in part)
             yield from (part[key].get("id") for key in ("toolCall", "toolResponse", "executableCode") if key in part)
-        yield (content["role"], unicodedata.normalize("NFKC", text.translate(SIGNS)), signatures)
+        yield (content["role"], plain(text), signatures)
 
 
 def simple(value: Json) -> str:
-    """A call, response or picture as text, without its id, and with typographic characters leveled."""
-    text = json.dumps({key: inner for key, inner in value.items() if key != "id"}, sort_keys=True, ensure_ascii=False)
-    return unicodedata.normalize("NFKC", text.translate(SIGNS))
+    """A call, response or picture as text, without its id and without typographic characters."""
+    kept = {key: inner for key, inner in value.items() if key != "id"}
+    return plain(json.dumps(kept, sort_keys=True, ensure_ascii=False))
 
 
 def test_ids_go_back_where_the_client_sends_them() -> None:
     """A client that makes ids of its own names calls and responses alike."""
-    for name, one in recorded().items():
+    for name, one in recorded(NAME).items():
         payload = leveled(session_of(one).request_payload(NAME))
         parts = [part for content in payload["contents"] for part in content["parts"]]
         calls = [part["functionCall"].get("id") for part in parts if "functionCall" in part]
@@ -242,7 +191,7 @@ def test_ids_go_back_where_the_client_sends_them() -> None:
 
 
 def test_errors_are_told() -> None:
-    for name, one in recorded("errors").items():
+    for name, one in errors(NAME).items():
         with pytest.raises(ProviderError) as raised:
             FORMAT.parse_response(one["response"])
         assert raised.value.message, name

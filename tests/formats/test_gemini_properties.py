@@ -1,86 +1,21 @@
-"""Properties of rendering for Gemini: valid whatever the conversation, pure, and with a stable beginning."""
+"""Properties of reading Gemini: any request goes back as it came, and anything is read or refused."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import json
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
-from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
 from tests.formats.spelling_gemini import camel, leveled
-from tests.formats.validity_gemini import refused
-from threadkeep.domain.rendering import RenderOptions
-from threadkeep.errors import CannotRender, FormatError
+from tests.formats.turns import MODELS
+from threadkeep.errors import FormatError
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 FORMAT = get_format("gemini")
-MODELS = st.sampled_from(["gemini-2.5-flash", "gemini-3-flash-preview", "models/gemini-2.0-flash", "tuned"])
-GO_ON = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on"}]}
-
-
-def rendered_turns(snapshot: Snapshot) -> tuple[list[Any], int]:
-    """The contents and how many of them are stable; nothing where nothing can be sent."""
-    try:
-        rendered = FORMAT.render(snapshot)
-    except CannotRender:
-        return [], 0
-    return rendered.payload["contents"], rendered.stable
-
-
-@given(conversation=CONVERSATIONS, model=MODELS, data=st.data())
-def test_any_cut_of_any_conversation_is_valid(conversation: Conversation, model: str, data: st.DataObject) -> None:
-    last = conversation.entries[-1].position if conversation.entries else 0
-    upto = data.draw(st.one_of(st.none(), st.integers(0, last)))
-    conversation.settings["model"] = model
-    with contextlib.suppress(CannotRender):  # nothing is left to be sent: the one refusal
-        rendered = FORMAT.render(conversation.snapshot(), RenderOptions(upto=upto))
-        assert refused(rendered.payload, model) == []
-        assert {loss.code for loss in rendered.losses} <= LOSSES.keys()
-        assert {repair.code for repair in rendered.repairs} <= REPAIRS.keys()
-
-
-@given(conversation=CONVERSATIONS, model=MODELS)
-def test_the_stable_part_stays_while_the_conversation_grows(conversation: Conversation, model: str) -> None:
-    conversation.settings["model"] = model
-    renders = [rendered_turns(conversation.snapshot(end)) for end in conversation.ends]
-    for (before, stable), (after, _) in pairwise(renders):
-        assert 0 <= stable <= len(before)
-        assert after[:stable] == before[:stable]
-    for before, stable in renders:
-        assert renders[-1][0][:stable] == before[:stable]
-
-
-@given(settings=SETTINGS, tools=TOOLS, appends=APPENDS)
-def test_rendering_changes_nothing_and_repeats_itself(
-    settings: dict[str, Any], tools: list[dict[str, Any]], appends: list[Append]
-) -> None:
-    given_before = copy.deepcopy((settings, tools, appends))
-    conversation = grown(settings, tools, [*appends, Append([GO_ON])])
-    first = FORMAT.render(conversation.snapshot())
-    second = FORMAT.render(conversation.snapshot())
-    assert first.body == second.body
-    assert json.loads(first.body) == first.payload
-    assert list(first.payload)[-1] == "contents"
-    assert (settings, tools, appends) == given_before
-
-
-@given(conversation=CONVERSATIONS, model=MODELS)
-def test_a_request_that_was_rendered_is_read_and_rendered_as_it_was(conversation: Conversation, model: str) -> None:
-    conversation.settings["model"] = model
-    with contextlib.suppress(CannotRender):
-        payload = FORMAT.render(conversation.snapshot()).payload
-        rendered = FORMAT.parse_request(payload, model=model).render("gemini")
-        assert rendered.payload == payload
-        assert (rendered.losses, rendered.repairs) == ([], [])
-
 
 # Requests as clients write them: keys in both cases, odd parts, contents of all shapes.
 
@@ -169,7 +104,7 @@ REQUESTS = st.builds(
 )
 
 
-@given(request=REQUESTS, model=st.one_of(st.none(), MODELS))
+@given(request=REQUESTS, model=st.one_of(st.none(), MODELS["gemini"]))
 def test_any_request_goes_back_as_it_came(request: dict[str, Any], model: str | None) -> None:
     before = copy.deepcopy(request)
     rendered = FORMAT.parse_request(request, model=model).render("gemini")

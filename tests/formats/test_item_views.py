@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import example, given
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from openai.types.conversations import ConversationItem
 from pydantic import TypeAdapter
 
+from tests.corpus import assembled, recorded
 from tests.domain.jsonvalues import JSON, TEXT
 from tests.formats.requests_open_responses import ITEMS
-from tests.formats.test_open_responses_corpus import recorded, streams
 from tests.store.odd_values import BODIES, LISTS, TURNS
 from tests.wires import SPOKEN
 from threadkeep.domain.items import Item, given_item, given_of
@@ -27,7 +27,8 @@ from threadkeep.formats.canonical.views import ItemViews
 
 Json = dict[str, Any]
 OPENAI: TypeAdapter[Any] = TypeAdapter(ConversationItem)
-OWN = get_format("open_responses")
+NAME: Final = "open_responses"
+OWN = get_format(NAME)
 # what threadkeep calls a type that OpenAI's clients do not know
 UNKNOWN = {"provider_item", "item_reference", "compaction_undone"}
 
@@ -142,22 +143,20 @@ def test_odd_requests_are_given_back_as_they_came(name: str) -> None:
 
 
 def test_recorded_requests_are_given_back_as_they_came() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         raw = one["request"].get("input")
         if isinstance(raw, list):
             check_as_given(OWN.parse_request(one["request"]).items, raw)
 
 
 def test_recorded_responses_are_given_back_as_they_came() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         body = one.get("response")
         if isinstance(body, dict) and isinstance(body.get("output"), list):
             check_as_given(OWN.parse_response(body).output, body["output"])
-    for _, events, _ in streams():
-        made = OWN.assembler()
-        for event in events:
-            made.feed(event)
-        check_as_given(made.response.output, made.body["output"])
+        if one["events"]:
+            made = assembled(one["events"], NAME)
+            check_as_given(made.response.output, made.body["output"])
 
 
 def test_what_is_given_as_it_is_stored_needs_nothing_more() -> None:
@@ -263,7 +262,7 @@ def test_items_of_all_formats_become_valid(wire: FormatName) -> None:
 @pytest.mark.parametrize("wire", SPOKEN)
 def test_recorded_items_of_all_formats_become_valid(wire: FormatName) -> None:
     read = get_format(wire)
-    for one in recorded(wire):
+    for one in recorded(wire).values():
         for item in read.parse_request(one["request"], model="m").items:
             check(views_of(item).canonical("x_1"))
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import json
-import unicodedata
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, Final
 
-import pytest
-
+from tests.corpus import assembled, level, links, plain, recorded
 from tests.formats.spelling_open_responses import leveled
-from tests.formats.test_corpus import CORPUS, level
 from tests.formats.validity import refused
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
@@ -23,40 +17,20 @@ from threadkeep.formats import get_format
 NAME: Final = "open_responses"
 FORMAT = get_format(NAME)
 ENDINGS = ("response.completed", "response.incomplete", "response.failed")
-SIGNS = str.maketrans(
-    {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "..."}
-)
 SPOKEN = ("user", "assistant")
 Json = dict[str, Any]
 
 
-@cache
-def recorded(name: str = NAME) -> list[Json]:
-    """The interactions of a file."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
-
-
 def streams() -> Iterator[tuple[str, list[Json], Json]]:
     """Recorded streams: their events, and the response of the last one."""
-    for one in recorded():
+    for one in recorded(NAME).values():
         if one["events"]:
             (ending,) = [event for event in one["events"] if event["type"] in ENDINGS]
             yield one["id"], one["events"], ending["response"]
 
 
-def assembled(events: list[Json]) -> Any:
-    """An assembler that took these events."""
-    made = FORMAT.assembler()
-    for event in events:
-        made.feed(event)
-    return made
-
-
 def test_requests_go_back_as_they_came() -> None:
-    for one in [*recorded(), *recorded("compactions")]:
+    for one in [*recorded(NAME).values(), *recorded("compactions").values()]:
         before = copy.deepcopy(one["request"])
         rendered = FORMAT.render(FORMAT.parse_request(one["request"]))
         assert leveled(rendered.payload) == leveled(one["request"]), one["id"]
@@ -65,19 +39,19 @@ def test_requests_go_back_as_they_came() -> None:
 
 
 def test_requests_keep_their_spelling() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         sent = FORMAT.render(FORMAT.parse_request(one["request"])).payload
         given = {key: value for key, value in one["request"].items() if (key, value) != ("tools", [])}
         assert level(sent) == level(given), one["id"]
 
 
 def test_requests_set_options_that_other_formats_understand() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         assert FORMAT.parse_request(one["request"]).extra == {}, one["id"]
 
 
 def test_any_cut_of_a_request_is_as_valid_as_the_request() -> None:
-    for one in recorded():
+    for one in recorded(NAME).values():
         session = FORMAT.parse_request(one["request"])
         faults = set(refused(leveled(one["request"]), NAME))
         for position, item in enumerate(session.items):
@@ -100,7 +74,7 @@ def readable(thing: Any) -> Any:
 def test_streams_give_the_response_that_they_end_with() -> None:
     for name, events, body in streams():
         before = copy.deepcopy(events)
-        made = assembled(events)
+        made = assembled(events, NAME)
         assert readable(made.response.to_dict()) == readable(FORMAT.parse_response(body).to_dict()), name
         assert events == before, name
 
@@ -108,7 +82,7 @@ def test_streams_give_the_response_that_they_end_with() -> None:
 def test_a_stream_without_its_end_has_the_same_items() -> None:
     """Opaque texts and passing ids differ in the last event of some hosts; the items are the same."""
     for name, events, body in streams():
-        made = assembled([event for event in events if event["type"] not in ENDINGS])
+        made = assembled([event for event in events if event["type"] not in ENDINGS], NAME)
         assert outline(made.body["output"]) == outline(body["output"]), name
         assert made.response.status == "incomplete", name
         assert [item.type for item in made.response.output] == [item["type"] for item in body["output"]], name
@@ -116,7 +90,8 @@ def test_a_stream_without_its_end_has_the_same_items() -> None:
 
 def test_deltas_alone_have_the_same_texts() -> None:
     for name, events, body in streams():
-        made = assembled([event for event in events if not event["type"].endswith((".done", ".completed"))])
+        deltas = [event for event in events if not event["type"].endswith((".done", ".completed"))]
+        made = assembled(deltas, NAME)
         assert texts(made.response) == texts(FORMAT.parse_response(body)), name
 
 
@@ -137,7 +112,7 @@ def texts(response: Response) -> list[Any]:
 
 
 def test_answers_of_the_compaction_endpoint_are_read() -> None:
-    for one in recorded("compactions"):
+    for one in recorded("compactions").values():
         response = FORMAT.parse_response(one["response"])
         assert response.status == "completed", one["id"]
         assert [item.type for item in response.output][-1] == "compaction", one["id"]
@@ -147,22 +122,9 @@ def test_answers_of_the_compaction_endpoint_are_read() -> None:
 # Chains: one request, its recorded answer, and what the client sent next
 
 
-def links() -> Iterator[tuple[Json, Json, Json]]:
-    """Two interactions that follow one another, and how the second continues the first."""
-    path = CORPUS / "chains.jsonl"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}")
-    interactions = {one["id"]: one for one in recorded()}
-    for line in path.read_text().splitlines():
-        chain = json.loads(line)
-        if chain["format"] == NAME:
-            for first, second, link in zip(chain["ids"], chain["ids"][1:], chain["links"], strict=False):
-                yield interactions[first], interactions[second], link
-
-
 def body_of(one: Json) -> Json:
     """The recorded answer as one body."""
-    body: Json = assembled(one["events"]).body if one["events"] else one["response"]
+    body: Json = assembled(one["events"], NAME).body if one["events"] else one["response"]
     return body
 
 
@@ -177,11 +139,6 @@ def said(items: list[Json]) -> list[Any]:
     return found
 
 
-def plain(text: str) -> str:
-    """A text as one of the recorders wrote it: without typographic signs."""
-    return unicodedata.normalize("NFKC", text.translate(SIGNS))
-
-
 def is_renamed(one: Json, follower: Json) -> bool:
     """Whether the client gave the calls other ids, because a host had used them before."""
     ids = {item["call_id"] for item in body_of(one)["output"] if item["type"] == "function_call"}
@@ -190,7 +147,7 @@ def is_renamed(one: Json, follower: Json) -> bool:
 
 def test_a_conversation_goes_on_as_its_client_went_on() -> None:
     """What clients leave out of an answer (ids, opaque reasoning) is sent as it came; the rest is what they sent."""
-    for first, second, link in links():
+    for first, second, link in links(NAME):
         if link != {"by": "prefix", "echo": "full"} or is_renamed(first, second):
             continue
         session = FORMAT.parse_request(first["request"])
@@ -209,7 +166,7 @@ def test_a_conversation_goes_on_as_its_client_went_on() -> None:
 
 
 def test_where_the_provider_holds_the_history_only_news_are_sent() -> None:
-    for first, second, link in links():
+    for first, second, link in links(NAME):
         if link["by"] == "prefix":
             continue
         session = FORMAT.parse_request(first["request"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
-from functools import cache
 from typing import Any
 
 import pytest
@@ -24,19 +21,11 @@ from openai.types.responses import Response as OpenAIResponse
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
 
-from tests.formats.test_corpus import CORPUS
+from tests.corpus import assembled, recorded, response_of
 from threadkeep.domain.response import Response
 from threadkeep.formats import FormatName, get_format
 
 Json = dict[str, Any]
-
-
-@cache
-def recorded(name: str) -> list[Json]:
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
 def with_bytes(thing: Any) -> Any:
@@ -77,7 +66,7 @@ def items(response: Response) -> list[Json]:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_answers_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     make, _ = OBJECTS[name]
-    for one in recorded(name):
+    for one in recorded(name).values():
         if isinstance(one["response"], dict):
             expected, found = Response.parse(one["response"], name), Response.parse(make(one["response"]), name)
             assert items(found) == items(expected), one["id"]
@@ -88,14 +77,11 @@ def test_answers_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_events_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     _, make = OBJECTS[name]
-    for one in recorded(name):
+    for one in recorded(name).values():
         if one["events"] is None:
             continue
-        plain, typed = get_format(name).assembler(), get_format(name).assembler()
-        for event in one["events"]:
-            plain.feed(event)
-            typed.feed(make(event))
-        assert items(typed.response) == items(plain.response), one["id"]
+        typed = assembled(map(make, one["events"]), name)
+        assert items(typed.response) == items(response_of(one)), one["id"]
 
 
 def signatures(thing: Any) -> list[bytes]:
@@ -112,7 +98,7 @@ def signatures(thing: Any) -> list[bytes]:
 
 def test_answers_of_google_keep_their_texts_calls_and_signatures() -> None:
     count = 0
-    for one in recorded("gemini"):
+    for one in recorded("gemini").values():
         try:
             made = google.GenerateContentResponse.model_validate(one["response"])
         except (AttributeError, ValueError):

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from threadkeep import errors
+from tests.reference_cases import FORMATS, cases_in, error_of, with_patterns, without_ours
 from threadkeep.domain.items import items_from
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.formats import get_format
 
-VECTORS = Path(__file__).parents[1] / "vectors"
-FORMATS = ("open_responses", "chat_completion", "messages", "converse", "gemini")
-ERRORS = {
-    "UnsupportedFormatError": errors.CannotRender,
-    "InvalidItemError": errors.InvalidItem,
-    "UnexpectedPayloadError": errors.CannotParse,
-    "ErrorResponseError": errors.ProviderError,
-}
 # quirks of the reference system for which there is a better rule
 DIFFERENT = {
     "chat_completion/req/call-then-user": "an unanswered call gets a placeholder",
@@ -57,25 +46,7 @@ DIFFERENT = {
 
 def cases(name: str) -> list[Any]:
     """The cases of a file that are not listed as different."""
-    with (VECTORS / f"{name}.jsonl").open(encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    return [pytest.param(case, id=case["id"]) for case in found if case["id"] not in DIFFERENT]
-
-
-def error_of(case: dict[str, Any]) -> type[Exception]:
-    """The error that a case expects; some name only what is wrong."""
-    default = errors.CannotRender if "/req/" in case["id"] else errors.CannotParse
-    return ERRORS.get(case["error"].partition(":")[0], default)
-
-
-def without_ours(thing: Any) -> Any:
-    """Items without what the reference does not keep: origin, native keys, blocks of one provider."""
-    if isinstance(thing, dict):
-        return {key: without_ours(value) for key, value in thing.items() if key not in ("origin", "native")}
-    if isinstance(thing, list):
-        kept = [one for one in thing if not (isinstance(one, dict) and one.get("type") == "provider_item")]
-        return [without_ours(one) for one in kept]
-    return thing
+    return [pytest.param(case, id=case["id"]) for case in cases_in(name) if case["id"] not in DIFFERENT]
 
 
 def seen_of(response: Response, key: str) -> Any:
@@ -87,16 +58,6 @@ def seen_of(response: Response, key: str) -> Any:
         "usage": lambda: response.usage and response.usage.to_dict(),
     }
     return readers.get(key, lambda: getattr(response, key))()
-
-
-def with_patterns(found: Any, expected: Any) -> Any:
-    """What was found, with the patterns of a case in place of the texts that match them."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return {key: with_patterns(value, expected.get(key)) for key, value in found.items()}
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        return [with_patterns(one, other) for one, other in zip(found, expected, strict=True)]
-    is_pattern = isinstance(expected, dict) and expected.keys() == {"$pattern"}
-    return expected if is_pattern and isinstance(found, str) and re.search(expected["$pattern"], found) else found
 
 
 @pytest.mark.parametrize("case", [case for name in FORMATS for case in cases(f"{name}_request")])
@@ -133,8 +94,6 @@ def test_a_conversation_of_several_steps_becomes_this_request(case: dict[str, An
 
 
 def test_only_quirks_are_different() -> None:
-    about: dict[str, str] = {}
-    for path in VECTORS.glob("*_re*.jsonl"):
-        with path.open(encoding="utf-8") as lines:
-            about |= {case["id"]: case["about"] for case in map(json.loads, lines)}
+    files = [f"{name}_{kind}" for name in FORMATS for kind in ("request", "response")]
+    about = {case["id"]: case["about"] for file in files for case in cases_in(file)}
     assert all(about[name].startswith("quirk:") for name in DIFFERENT)

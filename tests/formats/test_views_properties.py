@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats import validity_gemini
 from tests.formats.conversations import APPENDS, SETTINGS, TOOLS, Append, Conversation, grown
-from tests.formats.test_cross_rendering import faults
+from tests.formats.judges import faults
 from threadkeep.domain.options import DIALECTS
 from threadkeep.domain.rendering import Rendered, RenderOptions, Turns
 from threadkeep.errors import CannotRender
@@ -102,10 +101,7 @@ def test_every_view_of_every_conversation_is_valid(
     found = rendered(conversation.snapshot(), format_name, options)
     if found is None:
         return
-    if format_name == "gemini":
-        assert validity_gemini.refused(found.payload, model) == []
-    else:
-        assert faults(found.payload, format_name) == []
+    assert faults(found.payload, format_name, model) == []
     assert {loss.code for loss in found.losses} <= LOSSES.keys()
     assert {repair.code for repair in found.repairs} <= REPAIRS.keys()
     assert RenderOptions.recorded(found.view) == options

@@ -1,4 +1,4 @@
-"""A judge of requests of the Messages API: what today's service refuses, rule by rule, as in `validity`.
+"""A judge of requests of the Messages API: what the types of its SDK and today's service refuse, as in `validity`.
 
 Not judged: rules on prefill, on what comes last, and on single models.
 """
@@ -12,12 +12,36 @@ from collections.abc import Iterator
 from itertools import chain, groupby, pairwise
 from typing import Any
 
+from anthropic.types.beta import BetaMessageParam, BetaToolUnionParam
+from pydantic import TypeAdapter, ValidationError
+
+from tests.formats.sdk_types import forced
+
 Json = dict[str, Any]
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 CALL_ID = re.compile(r"[A-Za-z0-9_-]+")
 USERS_ONLY = {"tool_result", "image", "document", "search_result"}
 ANSWERS_ONLY = {"tool_use", "thinking", "redacted_thinking", "server_tool_use"}
+# key of a request -> the type of each of its elements
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "messages": TypeAdapter(BetaMessageParam),
+    "tools": TypeAdapter(BetaToolUnionParam),
+}
+
+
+def refused(payload: Json) -> list[str]:
+    """The rules that a payload breaks."""
+    return [broken for rule in RULES for broken in rule(payload)]
+
+
+def fits_the_types(payload: Json) -> Iterator[str]:
+    for key, adapter in TYPES.items():
+        for element in payload.get(key, []):
+            try:
+                forced(adapter.validate_python(element))
+            except ValidationError as error:
+                yield f"vendor.validator: {key}: {error}"
 
 
 def turns(payload: Json) -> list[tuple[str, list[Json]]]:
@@ -155,7 +179,8 @@ def is_base64(text: str) -> bool:
         return False
 
 
-MESSAGES = [
+RULES = [
+    fits_the_types,
     the_user_begins,
     nothing_is_blank,
     results_follow_calls,

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import is_set, upgraded
+from tests.corpus import recorded
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, a_stream, an_answer, an_output, noise
-from tests.store.test_recorded import answer, begun, recorded
+from tests.store.replaying import answer, begun
 from tests.store.watching import Tables, statements_of
 from tests.wires import SPOKEN
 from threadkeep import CannotParse, Conflict, InvalidOption, NotFound, Store, ThreadkeepError

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import ROUND_UP, Decimal, localcontext
@@ -18,6 +16,7 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.corpus import recorded
 from tests.factories import an_answer
 from tests.store.watching import Tables
 from threadkeep import AsyncStore, InvalidOption, Price, ProviderError, Store
@@ -27,8 +26,6 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats import FormatName, get_format
 from threadkeep.store.prices import UNITS, BillableCall, PriceBook, PriceSheet
 
-ROOT = Path(__file__).parents[2]
-CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BOOK = PriceBook()
 FIGURES = NormalizedUsage(input_tokens=1_000, cached_tokens=400, cache_write_tokens=100, output_tokens=50)
@@ -265,19 +262,14 @@ FLAVOURS = {"open_responses": "responses", "chat_completion": "chat"}
 
 def answers(name: FormatName) -> Iterator[tuple[dict[str, Any], Response]]:
     """Recorded bodies with a usage, and how they are read."""
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            one = json.loads(line)
-            if one["vendor"] in VENDORS and isinstance(one["response"], dict):
-                try:
-                    response = get_format(name).parse_response(one["response"])
-                except (CannotParse, ProviderError):
-                    continue
-                if response.usage is not None:
-                    yield one, response
+    for one in recorded(name).values():
+        if one["vendor"] in VENDORS and isinstance(one["response"], dict):
+            try:
+                response = get_format(name).parse_response(one["response"])
+            except (CannotParse, ProviderError):
+                continue
+            if response.usage is not None:
+                yield one, response
 
 
 def independent(one: dict[str, Any], provider_id: str, model: str) -> tuple[str, int] | None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-import re
 from collections.abc import Iterator
-from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import MATRIX
+from tests.corpus import NO_SIGNATURE, chains, recorded
+from tests.store.replaying import answer, begun
 from tests.wires import SPOKEN
 from threadkeep import Store
 from threadkeep.formats import NAMES, FormatName, get_format
@@ -22,7 +19,6 @@ from threadkeep.store.history_sync.matching import TEXT, normalize_text, utteran
 
 Json = dict[str, Any]
 
-CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", Path(__file__).parents[3] / "shared" / "corpus"))
 LISTS = {"open_responses": "input", "gemini": "contents"}
 ENOUGH = 0.99
 STEP = 2 if MATRIX == "quick" else 1  # chains, of which one is taken
@@ -36,46 +32,6 @@ LEFT_OUT = {
 }
 IDS = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId"})
 SIGNATURES = frozenset({"signature", "thoughtSignature", "thought_signature", "encrypted_content", "redactedContent"})
-# Put in by a client where an answer had no signature
-NO_SIGNATURE = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I"
-
-
-@cache
-def recorded(wire: FormatName) -> dict[str, Json]:
-    path = CORPUS / f"{wire}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return {one["id"]: one for one in map(json.loads, lines)}
-
-
-def chains(wire: FormatName) -> Iterator[tuple[list[Json], list[Json]]]:
-    """The interactions of each chain, and how they follow one another."""
-    found = recorded(wire)
-    for line in (CORPUS / "chains.jsonl").read_text().splitlines():
-        chain = json.loads(line)
-        if chain["format"] == wire:
-            yield [found[name] for name in chain["ids"]], chain["links"]
-
-
-def begun(store: Store, one: Json) -> Any:
-    """A conversation of a recorded request; the model stands in the address where it does not stand in the body."""
-    model = re.search(r"/models?/([^/:]+)", one["path"])
-    is_apart = model is not None and one["format"] in ("gemini", "converse")
-    return store.import_request(
-        one["request"], one["format"], model=model[1] if model and is_apart else None, stream=one["stream"]
-    )
-
-
-def answer(conversation: Any, one: Json) -> None:
-    """Store a recorded answer, or record its events."""
-    if one["events"] is None:
-        conversation.add_response(one["response"], one["format"])
-        return
-    with conversation.stream_response(one["format"]) as recorder:
-        for event in one["events"]:
-            recorder.feed(event)
-    assert recorder.response.is_final
 
 
 def turns_of(one: Json) -> list[Any]:

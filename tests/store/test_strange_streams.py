@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from tests.conftest import MATRIX, is_set
+from tests.corpus import recorded
 from tests.databases import Database
 from tests.factories import a_message, a_picture, a_stream, an_output, noise, texts_of
-from tests.store.test_recorded import recorded
 from tests.store.test_streams import expire, left, streamed
 from tests.store.watching import Tables
 from tests.wires import SPOKEN

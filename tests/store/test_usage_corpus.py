@@ -2,50 +2,32 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.corpus import recorded, response_of
 from tests.wires import SPOKEN
 from threadkeep import ProviderError
-from threadkeep.domain.formats import get_format
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
+from threadkeep.formats import FormatName
 
-ROOT = Path(__file__).parents[2]
-CORPUS = Path(os.environ.get("THREADKEEP_CORPUS", ROOT.parent / "shared" / "corpus"))
 TOTALS = ("total_tokens", "totalTokens", "totalTokenCount")
 
 
-def usages(name: str) -> Iterator[tuple[str, Usage]]:
-    path = CORPUS / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
-    wire = get_format(name)
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            one = json.loads(line)
-            try:
-                if one["events"] is None:
-                    response = wire.parse_response(one["response"])
-                else:
-                    assembler: Any = wire.assembler()
-                    for event in one["events"]:
-                        assembler.feed(event)
-                    response = assembler.response
-            except (CannotParse, ProviderError):
-                continue
-            if response.usage is not None:
-                yield one["id"], response.usage
+def usages(name: FormatName) -> Iterator[tuple[str, Usage]]:
+    for found, one in recorded(name).items():
+        try:
+            response = response_of(one)
+        except (CannotParse, ProviderError):
+            continue
+        if response.usage is not None:
+            yield found, response.usage
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_figures_add_up(name: str) -> None:
+def test_figures_add_up(name: FormatName) -> None:
     compared = 0
     for found, usage in usages(name):
         figures, raw = usage.normalized, usage.raw or {}

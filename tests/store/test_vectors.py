@@ -3,53 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.formats.test_vectors import with_patterns
-from threadkeep import CannotParse, CannotRender, InvalidItem, ProviderError, Session
+from tests.reference_cases import FORMATS, cases_in, error_of, with_patterns, without_ours
+from threadkeep import Session
 
 pytestmark = pytest.mark.one_face
-
-FOLDER = Path(__file__).parents[1] / "vectors"
-ERRORS = {
-    # the reference's class -> ours
-    "UnsupportedFormatError": CannotRender,
-    "InvalidItemError": InvalidItem,
-    "UnexpectedPayloadError": CannotParse,
-    "ErrorResponseError": ProviderError,
-}
 
 
 def cases(*names: str) -> pytest.MarkDecorator:
     """The cases of these files, without the quirks of the reference."""
-    lines = [line for name in names for line in FOLDER.joinpath(f"{name}.jsonl").read_text().splitlines()]
-    found = [case for case in map(json.loads, lines) if not case["about"].startswith("quirk")]
+    found = [case for name in names for case in cases_in(name) if not case["about"].startswith("quirk")]
     return pytest.mark.parametrize("case", found, ids=[case["id"] for case in found])
 
 
-def error_of(case: dict[str, Any]) -> type[Exception]:
-    """The error that a case expects; some name only what is wrong."""
-    default = CannotRender if "/req/" in case["id"] else CannotParse
-    return ERRORS.get(case["error"].partition(":")[0], default)
-
-
-def without_origin(value: Any) -> Any:
-    """Items without what says where they came from."""
-    if isinstance(value, list):
-        return [without_origin(found) for found in value if not is_native(found)]
-    if isinstance(value, dict):
-        return {name: without_origin(found) for name, found in value.items() if name not in {"origin", "native"}}
-    return value
-
-
-def is_native(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") == "provider_item"
-
-
-@cases("open_responses_request", "chat_completion_request", "messages_request", "converse_request", "gemini_request")
+@cases(*(f"{name}_request" for name in FORMATS))
 def test_a_stored_session_is_rendered(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
     wire = case["id"].partition("/")[0]
     kept = store.save(Session.from_dict(case["session"]))
@@ -63,9 +33,7 @@ def test_a_stored_session_is_rendered(store: Any, elsewhere: Any, case: dict[str
         assert json.loads(rendered.body) == case["payload"]
 
 
-@cases(
-    "open_responses_response", "chat_completion_response", "messages_response", "converse_response", "gemini_response"
-)
+@cases(*(f"{name}_response" for name in FORMATS))
 def test_an_answer_is_stored(store: Any, elsewhere: Any, case: dict[str, Any]) -> None:
     wire = case["id"].partition("/")[0]
     conversation = store.create_conversation(model="any")
@@ -77,7 +45,7 @@ def test_an_answer_is_stored(store: Any, elsewhere: Any, case: dict[str, Any]) -
     response = conversation.add_response(case["body"], wire, headers=case.get("headers"))
     items = [stored.item.to_dict() for stored in elsewhere.get_conversation(conversation.id).transcript()]
     if "items" in expected:
-        assert with_patterns(without_origin(items), expected["items"]) == expected["items"]
+        assert with_patterns(without_ours(items), expected["items"]) == expected["items"]
     shown = {"text": response.text, "status": response.status, "model": response.model}
     assert shown == {name: expected.get(name, value) for name, value in shown.items()}
     assert [(row.format, row.status) for row in conversation.responses()] == [(wire, response.status)]

@@ -1,0 +1,66 @@
+"""The types of the vendors' own SDKs, where these say what the service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from anthropic.types import MessageParam, ToolUnionParam
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from openai.types.responses import ResponseInputItemParam, ToolParam
+from pydantic import TypeAdapter, ValidationError
+
+Json = dict[str, Any]
+
+# key of a request -> the type of each of its elements
+TYPES: dict[str, dict[str, TypeAdapter[Any]]] = {
+    "open_responses": {"input": TypeAdapter(ResponseInputItemParam), "tools": TypeAdapter(ToolParam)},
+    "chat_completion": {
+        "messages": TypeAdapter(ChatCompletionMessageParam),
+        "tools": TypeAdapter(ChatCompletionToolUnionParam),
+    },
+    "messages": {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)},
+}
+# keys that the types require, and the service does not
+TOLERATED: dict[str, Json] = {
+    "output_text": {"annotations": []},
+    "reasoning": {"id": "rs_0"},
+    "web_search_call": {"id": "ws_0", "action": {"type": "search", "query": "q"}},
+    "function": {"strict": None, "parameters": {}},
+    "input_image": {"detail": "auto"},
+}
+
+
+def unfit(payload: Json, format_name: str) -> Iterator[str]:
+    """What the types of a format refuse."""
+    for key, adapter in TYPES[format_name].items():
+        for element in payload.get(key, []):
+            try:
+                forced(adapter.validate_python(completed(element) if format_name == "open_responses" else element))
+            except ValidationError as error:
+                yield f"types: {error}"
+
+
+def completed(thing: Any) -> Any:
+    """A value with the keys that only the types ask for."""
+    if isinstance(thing, list):
+        return [completed(one) for one in thing]
+    if not isinstance(thing, dict):
+        return thing
+    found = {key: completed(value) for key, value in thing.items()}
+    is_answer = found.get("type") == "message" and found.get("role") == "assistant"
+    return (
+        TOLERATED.get(str(found.get("type")), {})
+        | ({"id": "msg_0", "status": "completed"} if is_answer else {})
+        | found
+    )
+
+
+def forced(thing: Any) -> None:
+    """Look at everything: Pydantic checks the elements of an Iterable only when they are taken."""
+    if isinstance(thing, dict):
+        for value in thing.values():
+            forced(value)
+    elif isinstance(thing, Iterable) and not isinstance(thing, str | bytes):
+        for value in thing:
+            forced(value)
