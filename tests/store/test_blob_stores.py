@@ -474,6 +474,28 @@ def test_a_lost_commit_keeps_the_object(
     assert tables.counts()["items"] == 0
 
 
+def test_an_interrupted_import_keeps_the_objects(
+    opened: Any, folder: Watched, stores: Any, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its COMMIT may be on its way."""
+    source = stores.get("sync", "elsewhere").create_tenant(f"{tenant} source")
+    source.create_conversation(model="m", input=[MESSAGE])
+    lines, target = list(source.export()), opened(folder)
+
+    def interrupt(_: Connection) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "commit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            target.import_export(lines)
+    [orphan] = names_in(folder)
+    assert target.import_export(lines).conversations == 1
+    [conversation] = target.list_conversations()
+    assert shown(conversation.get_item(0)) == PICTURE["image_url"]
+    assert len({*names_in(folder), orphan}) == 2, "one of them goes after a day"
+
+
 def test_the_event_loop_waits_for_no_blob_store(database: Database, opened: Any, face: str, folder: Watched) -> None:
     conversation = opened(folder).create_conversation(model="m")
     conversation.user([PICTURE, a_picture(noise(9_000))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,15 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no conversation": (lambda lines: without(lines, "conversations"), "no row of the conversation"),
     "a counter": (lambda lines: changed_number(lines, "next_position"), "next_position is not above"),
     "deleted": (lambda lines: changed(lines, '"status":"active"', '"status":"deleted"'), "not the one row"),
+    "labels": (lambda lines: changed(lines, r'{\"a\":\"b\"}', r'{\"a\":1}'), "labels is not what"),
+    "properties": (lambda lines: changed(lines, r'{\"p\":\"q\"}', "[]"), "properties is not what"),
+    "a lineage": (lambda lines: replaced(lines, '"lineage":"[^"]*"', '"lineage":"nope"'), "lineage is not JSON"),
+    "no parts": (lambda lines: replaced(lines, '"lineage":"[^"]*"', '"lineage":"[[0]]"'), "lineage is not what"),
+    "no options": (lambda lines: configured(lines, "nope"), "config is not JSON"),
+    "other options": (lambda lines: configured(lines, "[1]"), "config is not what"),
+    "an origin": (lambda lines: configured(lines, '{"imported":1}'), "config is not what"),
+    "no lease": (lambda lines: replaced(lines, '"lease_until":"[^"]*"', '"lease_until":null'), "without a lease"),
+    "no stream": (lambda lines: without(lines, "stream_parts"), "its first part is missing"),
 }  # fmt: skip
 
 
@@ -284,7 +294,19 @@ def without(lines: list[str], table: str) -> list[str]:
 
 
 def changed_number(lines: list[str], name: str) -> list[str]:
-    return changed([re.sub(rf'"{name}":\d+', f'"{name}":1', line) for line in lines], "\x00", "\x00")
+    return replaced(lines, rf'"{name}":\d+', f'"{name}":1')
+
+
+def replaced(lines: list[str], pattern: str, new: str) -> list[str]:
+    return changed([re.sub(pattern, lambda _: new, line) for line in lines], "\x00", "\x00")
+
+
+def configured(lines: list[str], config: str) -> list[str]:
+    """With other options, under their own hash."""
+    for row in [line["row"] for line in map(json.loads, lines) if line.get("table") == "configs"]:
+        lines = changed(lines, json.dumps(row["config"])[1:-1], json.dumps(config)[1:-1])
+        lines = changed(lines, row["hash"], sha256(config.encode()).hexdigest())
+    return lines
 
 
 def test_damage_is_refused_and_leaves_nothing(stores: Any, store: Any, face: str, tenant: str, tables: Tables) -> None:

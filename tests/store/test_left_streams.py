@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, delete, update
 
 from tests.conftest import is_set
 from tests.databases import Database
@@ -17,7 +19,8 @@ from tests.processes import forked, pipe
 from tests.store.test_killed_writers import last_started
 from tests.store.watching import Tables
 from tests.store.writers import say_when_free, stream_for_ever
-from threadkeep import ResponseInProgress
+from threadkeep import NotFound, ResponseInProgress
+from threadkeep.db.tables import responses, stream_parts
 from threadkeep.formats import NAMES
 
 FORMAT = "open_responses"
@@ -60,6 +63,43 @@ def test_a_killed_recorder_leaves_a_lease_that_can_be_taken(database: Database, 
     assert longest
     with database.engine().connect() as connection:
         assert Tables(connection, store._scope.tenant).counts()["stream_parts"] == 0
+
+
+def damage_format(connection: Connection, tenant: int) -> None:
+    table = responses.c
+    connection.execute(update(responses).where(table.tenant_id == tenant).values(format="newer"))
+
+
+def damage_notes(connection: Connection, tenant: int) -> None:
+    table = stream_parts.c
+    first = table.tenant_id == tenant, table.part == 0
+    connection.execute(update(stream_parts).where(*first).values(content="nope", first_token_ms=-5))
+
+
+def damage_parts(connection: Connection, tenant: int) -> None:
+    connection.execute(delete(stream_parts).where(stream_parts.c.tenant_id == tenant))
+
+
+@pytest.mark.parametrize("damage", [damage_format, damage_notes, damage_parts])
+def test_one_that_cannot_be_read_keeps_nobody_from_deleting(
+    store: Any, tables: Tables, damage: Callable[[Connection, int], None]
+) -> None:
+    """A newer release has recorded it, or its rows were damaged."""
+    conversation = store.create_conversation(model="m", input="Count", user_id="ann")
+
+    def erase_while_it_streams() -> None:
+        with conversation.stream_response(FORMAT) as recorder:
+            recorder.feed(a_stream(WORDS)[0])
+            with tables._connection.begin():
+                damage(tables._connection, tables._tenant)
+            store.erase_user("ann")
+
+    with pytest.raises(NotFound):  # at its end
+        erase_while_it_streams()
+    assert list(store.list_conversations()) == []
+    assert tables.counts()["conversations"] == 0
+    [row] = tables.rows("usage_records")
+    assert (row["status"], row["user_id"]) == ("incomplete", None)
 
 
 async def consume(conversation: Any, events: list[Any], pause: float = 0.0) -> Any:

@@ -125,9 +125,9 @@ def test_a_request_names_the_options_that_it_has(stores: tuple[Store, Store]) ->
     file = base64.b64encode(noise(20_000)).decode()
     part = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{file}"}
     conversation = store.create_conversation(model="before", input=[{"role": "user", "content": [part]}])
-    shared, view = store.get_conversation(conversation.id), {"media_url": "https://media.example/{hash}"}
+    shared, url = store.get_conversation(conversation.id), "https://media.example/{hash}"
     with slow(store) as threads:
-        request = threads.begin("request", lambda: shared.render("chat_completion", **view), until="media")
+        request = threads.begin("request", lambda: shared.render("chat_completion", media_url=url), until="media")
         shared.update(model="after")
         threads.go_on("request")
         rendered = request.result(20)

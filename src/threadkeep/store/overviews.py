@@ -27,6 +27,7 @@ from threadkeep.domain.stored import Branch, ConversationSummary, StoredItem, St
 from threadkeep.errors import NotFound
 from threadkeep.store import lists
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import ItemWindow, read_window
 from threadkeep.store.lineage import ConversationState, get_lineage, lineage_from
 from threadkeep.store.media.cutting import MediaForm
@@ -339,6 +340,11 @@ def response_with_previous(conversation: Conversation, number: int) -> Answer:
     limits = {part.branch: part.last for part in opened.lineage.parts} | {response.branch: response.input_to}
     before = (one for one in earlier if -1 <= one.input_to < min(response.input_to, limits.get(one.branch, -2) + 1))
     return Answer(Conversation(handle.on(opened)), response, next(before, None))
+
+
+def handle_of(conversation: Conversation) -> Handle:
+    """Return what a conversation is read through."""
+    return conversation._handle
 
 
 def is_answering(conversation: Conversation) -> bool:

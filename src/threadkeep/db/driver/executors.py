@@ -227,10 +227,11 @@ def _call(connection: Connection, text: str, arguments: Any, call: Callable[[], 
 
 def _refuse(connection: Connection, text: str, arguments: Any, error: BaseException) -> None:
     """Raise an error of the driver as SQLAlchemy's; invalidate a connection that is lost, or in an unknown state."""
-    if not isinstance(error, Exception):  # interrupted or cancelled
-        connection.invalidate(error)
-        return
     dialect = connection.dialect
+    if not isinstance(error, Exception):  # interrupted or cancelled
+        if dialect.is_async or dialect.name != "sqlite":  # its statements have ended; with it, a database in memory ends
+            connection.invalidate(error)
+        return
     driver_error: Any = dialect.loaded_dbapi.Error
     if not isinstance(error, driver_error):
         return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
@@ -46,35 +47,51 @@ def write_placed(
             piece.is_used = False
         return work(connection)
 
-    try:
-        _place(transactions, scope, store, pieces)
+    places: dict[bytes, str] = {}
+    with removed_unused(transactions, scope, store, places):
+        _place(transactions, scope, store, pieces, places)
         result = transactions.write(attempt, is_repeatable=is_repeatable)
-    except Exception as error:
-        if not (isinstance(error, DBAPIError) and error.connection_invalidated):  # else COMMIT may still arrive
-            _remove_unused(transactions, scope, store, pieces)
-        raise
     if not all(piece.is_used or piece.location is None for piece in pieces):
-        _remove_unused(transactions, scope, store, pieces)
+        remove_unused(transactions, scope, store, places)
     return result
 
 
-def _remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece]) -> None:
-    """Remove what was put, and is named by no row: the write failed, had been done before, or lost a race."""
-    placed = {piece.location: piece.hash for piece in pieces if piece.location is not None}
+@contextmanager
+def removed_unused(
+    transactions: Transactions, scope: Scope, store: BlobStore, places: Mapping[bytes, str]
+) -> Iterator[None]:
+    """Remove what was put, by its hashes, if no row names it after an error.
+
+    What was interrupted, or has lost its connection, leaves it for `Store.purge_deleted`: its COMMIT may still arrive.
+    """
     try:
-        named = {row.location for row in _places(transactions, scope, placed.values())}
+        yield
+    except Exception as error:
+        if not (isinstance(error, DBAPIError) and error.connection_invalidated):
+            remove_unused(transactions, scope, store, places)
+        raise
+
+
+def remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, places: Mapping[bytes, str]) -> None:
+    """Remove what was put, and is named by no row: the write failed, had been done before, or lost a race."""
+    if not places:
+        return
+    try:
+        named = {row.location for row in _places(transactions, scope, places)}
     except Exception as error:  # noqa: BLE001 - the error of the write counts
         LOG.warning("Objects that may be unused stay in the blob store for now: %r", error)
     else:
-        remove_objects(store, placed.keys() - named)
+        remove_objects(store, set(places.values()) - named)
 
 
-def _place(transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece]) -> None:
+def _place(
+    transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece], places: dict[bytes, str]
+) -> None:
     known = {bytes(row.hash) for row in _places(transactions, scope, (piece.hash for piece in pieces))}
     for piece in pieces:
         piece.is_known = piece.hash in known
         if not piece.is_known:
-            piece.location = new_name(scope.tenant, piece.hash)
+            piece.location = places[piece.hash] = new_name(scope.tenant, piece.hash)
             run_blocking(store.put, piece.location, piece.content, piece.media_type)
 
 

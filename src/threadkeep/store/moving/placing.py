@@ -10,7 +10,7 @@ from threadkeep.db import tables
 from threadkeep.db.queries.items import places_of
 from threadkeep.domain.jsontext import loads
 from threadkeep.store.connections import run_blocking
-from threadkeep.store.media.placing import new_name, remove_objects
+from threadkeep.store.media.placing import new_name, remove_unused, removed_unused
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.reading import decode_line
 from threadkeep.store.refs import Scope
@@ -23,17 +23,17 @@ _MEDIA: bytes = b'"blobs"'  # in the lines with media, and hardly any other
 def placed_media(transactions: Transactions, scope: Scope, file: IO[bytes]) -> Iterator[Mapping[bytes, str]]:
     """Put the media of these lines into the blob store, if there is one; gives their names by their hashes.
 
-    Whatever no row names afterwards is removed again: the database had it already, or the write failed.
+    Whatever no row names afterwards is removed again, as by `write_placed`: the database had it already, or the write
+    failed.
     """
     places: dict[bytes, str] = {}
-    try:
-        if scope.blobs is not None:
-            _put(transactions, scope, scope.blobs, file, places)
+    if scope.blobs is None:
         yield places
-    finally:
-        if scope.blobs is not None and places:
-            used = _locations(transactions, scope, list(places)).values()
-            remove_objects(scope.blobs, set(places.values()) - set(used))
+        return
+    with removed_unused(transactions, scope, scope.blobs, places):
+        _put(transactions, scope, scope.blobs, file, places)
+        yield places
+    remove_unused(transactions, scope, scope.blobs, places)
 
 
 def _put(transactions: Transactions, scope: Scope, store: BlobStore, file: IO[bytes], places: dict[bytes, str]) -> None:

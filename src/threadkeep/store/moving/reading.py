@@ -16,6 +16,7 @@ from threadkeep.errors import CannotParse, InvalidOption, shown
 from threadkeep.store.moving import contents
 from threadkeep.store.moving.contents import BY_NAME, SHARED, definitions_in, hash_references, short_name
 from threadkeep.store.moving.records import Digest, Row, decode_row
+from threadkeep.store.moving.values import problem_in
 from threadkeep.store.refs import Scope
 
 # The counters of a conversation, and the table and column whose values are below them
@@ -108,6 +109,8 @@ class Checks:
         self._there: dict[Table, set[bytes]] = {table: set() for table in SHARED}
         self._named: dict[Table, set[bytes]] = {table: set() for table in SHARED}
         self._highest: dict[Table, int] = {}
+        self._open: set[int] = set()  # the numbers of responses in progress …
+        self._begun: set[int] = set()  # … and of those whose first part is there
 
     def row(self, value: JsonObject) -> tuple[Table, Row]:
         """The row of a line."""
@@ -119,6 +122,12 @@ class Checks:
             self._check_hash(table, row)
         elif table is tables.conversations:
             self._check_own(row)
+        elif table is tables.responses:
+            self._check_open(row)
+        elif table is tables.stream_parts and row["part"] == 0:
+            self._begun.add(row["number"])
+        if (problem := problem_in(table, row)) is not None:
+            raise self._lines.error(problem)
         for name, shared in hash_references(table):
             if row[name] is not None:
                 self._named[shared].add(row[name])
@@ -140,6 +149,8 @@ class Checks:
         for counter, table, column in _COUNTERS:
             if own[counter] <= self._highest.get(table, -1):
                 raise self._lines.error(f"{counter} is not above each {column} of {short_name(table)}")
+        if missing_parts := self._open - self._begun:
+            raise self._lines.error(f"response {min(missing_parts)} is in progress, and its first part is missing")
         return own
 
     def _check_hash(self, table: Table, row: Row) -> None:
@@ -153,6 +164,13 @@ class Checks:
                 self._named[tables.tool_definitions].update(definitions_in(row))
             except (ValueError, TypeError) as error:
                 raise self._lines.error("the tool set is not a list of hashes") from error
+
+    def _check_open(self, row: Row) -> None:
+        if row["open_branch"] is None:
+            return
+        if row["lease_until"] is None:
+            raise self._lines.error("a response is in progress without a lease")
+        self._open.add(row["number"])
 
     def _check_own(self, row: Row) -> None:
         if self._own is not None or row["public_id"] != self._public_id or row["status"] not in {ACTIVE, ARCHIVED}:

@@ -11,14 +11,17 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import loads
-from threadkeep.store.ledger import CallInfo, insert_attempt
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.errors import ThreadkeepError
+from threadkeep.store.connections import error_name
+from threadkeep.store.item_rows import fitting
+from threadkeep.store.ledger import Attempt, CallInfo, insert_attempt
 from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
 from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import Ending, StreamCall
+from threadkeep.store.streaming.endings import LOG, Ending, StreamCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class StreamRecovery:
         row = connection.execute(stream_of(is_locked=True), key).one_or_none()
         if row is None or row.open_branch is None:
             return
-        if blocked.status == INCOMPLETE and row.lease_until > row.now:
+        if blocked.status == INCOMPLETE and row.lease_until is not None and row.lease_until > row.now:
             return
         is_cancelled = blocked.status == CANCELLED or row.cancel_requested_at is not None
         ending = self.read(connection, key, row.format, is_cancelled=is_cancelled)
@@ -48,31 +51,53 @@ class StreamRecovery:
     def read(
         self, connection: Connection, key: Mapping[str, int], format: str, *, is_cancelled: bool = False
     ) -> Ending:
-        """Return what was stored of a response in progress, combined."""
-        first, *parts = connection.execute(parts_of(), key).all()
-        lines, notes = "".join(part.content for part in parts).split("\n")[:-1], loads(first.content)
-        times = (part.first_token_ms for part in (first, *parts))
-        first_token_ms = next((time for time in times if time is not None), None)
+        """Return what was stored of a response in progress, combined.
+
+        Raises:
+            UnknownFormat: a newer release has recorded it, or a format that is not registered here.
+        """
+        rows = connection.execute(parts_of(), key).all()
+        lines = "".join(part.content for part in rows[1:]).split("\n")[:-1]
+        notes = _notes(rows[0].content) if rows else {}
+        first_token_ms = next((row.first_token_ms for row in rows if row.first_token_ms is not None), None)
         assembler = get_format(format).assembler()
         with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
-        info: CallInfo = {"provider": notes.get("provider"), "first_token_ms": first_token_ms}
+        info: CallInfo = {"provider": fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms}
         call = StreamCall(info, notes.get("model"), self.prices)
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
+
+
+def _notes(text: str) -> JsonObject:
+    """What the recorder knew of the call; nothing where that cannot be read."""
+    try:
+        notes = loads(text)
+    except ValueError:
+        return {}
+    return notes if isinstance(notes, dict) else {}
 
 
 def account_unfinished(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> None:
     """Write ledger rows for the responses in progress of a deleted conversation whose rows are about to be removed."""
     now, ref = datetime.now(UTC), ConversationRef(Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
-        response_key = {"tenant": tenant, "key": key, "number": row.number}
-        ending = recovery.read(connection, response_key, row.format)
-        ending.fit(connection)
+        attempt = _attempt(connection, {"tenant": tenant, "key": key, "number": row.number}, row.format, recovery)
         insert_attempt(
-            connection, ref, ending.new.attempt, now,
+            connection, ref, attempt, now,
             user_id=lifecycle.find_owner(connection, ref), response=row.number, tool_set_hash=row.tool_set_hash,
         )  # fmt: skip
         values = {"open_branch": None, "lease_token": None, "lease_until": None}
         parameters = {"tenant": tenant, "key": key, "response": row.number, "token": row.lease_token}
         connection.execute(ended().values(**values), parameters)
+
+
+def _attempt(connection: Connection, key: Mapping[str, int], format: str, recovery: StreamRecovery) -> Attempt:
+    """The ledger row of a response in progress; one that cannot be read keeps nobody from removing it."""
+    try:
+        ending = recovery.read(connection, key, format)
+        ending.fit(connection)
+    except (ThreadkeepError, ValueError, TypeError) as error:
+        LOG.warning("The usage of a response in progress that was deleted is not known: %s", error_name(error))
+        return Attempt(format, INCOMPLETE)
+    return ending.new.attempt
