@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Event, current_thread
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import Engine, event
@@ -17,7 +17,7 @@ from tests.factories import a_completion, noise
 from tests.store.watching import engine_of
 from threadkeep import Conversation, Store
 
-FORMAT = "open_responses"
+FORMAT: Final = "open_responses"
 
 
 class Slow:
