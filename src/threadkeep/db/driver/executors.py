@@ -229,7 +229,8 @@ def _refuse(connection: Connection, text: str, arguments: Any, error: BaseExcept
     """Raise an error of the driver as SQLAlchemy's; invalidate a connection that is lost, or in an unknown state."""
     dialect = connection.dialect
     if not isinstance(error, Exception):  # interrupted or cancelled
-        if dialect.is_async or dialect.name != "sqlite":  # its statements have ended; with it, a database in memory ends
+        # Statements of SQLite have ended; a database in memory would end with its connection.
+        if dialect.is_async or dialect.name != "sqlite":
             connection.invalidate(error)
         return
     driver_error: Any = dialect.loaded_dbapi.Error
