@@ -56,7 +56,7 @@ class Batches:
     ) -> None:
         self._transactions, self._tenant, self._blobs = transactions, tenant, resources.blobs
         # else objects wait for another store, or until the caller's transaction has ended
-        self._can_remove_objects = self._blobs is not None and transactions.keeps_history
+        self._can_remove_objects = self._blobs is not None and transactions.commits_itself
         self._has_failed = False  # to remove one: the others wait, for each attempt may take long
         if not (progress is None or callable(progress)):
             raise mismatch(InvalidOption, "a function", progress, "progress")
@@ -64,10 +64,10 @@ class Batches:
         self._recovery = StreamRecovery(resources.prices)
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # of each kind of rows
         is_sqlite = (
-            transactions.keeps_history and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
+            transactions.commits_itself and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
         )
         self._breaks = Breaks() if is_sqlite else None
-        self._has_rivals = transactions.keeps_history and not is_sqlite  # who write at the same time
+        self._has_rivals = transactions.commits_itself and not is_sqlite  # who write at the same time
         self.conversations = 0  # that are purged
 
     def find(self, find: Callable[..., T], **which: Any) -> T:
@@ -182,7 +182,7 @@ class Batches:
     def _collect_tools(self) -> None:
         """Remove tools that no set names; see `options_removal`, which says why they are marked."""
         # Reads of this library see what was committed before them; those of a caller's transaction may not.
-        is_locking = False if self._transactions.keeps_history else self.find(options_removal.way_to_read)
+        is_locking = False if self._transactions.commits_itself else self.find(options_removal.way_to_read)
         if is_locking is None:
             return
         tools = {hash_ for page in self._pages(options_removal.find_definitions) for hash_ in page}

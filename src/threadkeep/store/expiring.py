@@ -42,7 +42,7 @@ class _NotNow(Exception):
 
 def make_months(transactions: Transactions) -> None:
     """Make the partitions of this month and the next ones; those that cannot be made are made by a later call."""
-    if not transactions.keeps_history:
+    if not transactions.commits_itself:
         return
     for month, obstacle in transactions.read(_missing):
         if obstacle is not None:
@@ -53,7 +53,7 @@ def make_months(transactions: Transactions) -> None:
 
 def remove_months(transactions: Transactions, tenant: int, before: datetime, progress: Progress | None) -> int:
     """Remove raw bodies whose months are over before a time and have none of another tenant; return how many."""
-    if not transactions.keeps_history:  # in a transaction of the caller, nothing is locked that others need
+    if not transactions.commits_itself:  # in a transaction of the caller, nothing is locked that others need
         return 0
     found = transactions.read(lambda connection: _may(connection) and months.find_months(connection)) or ()
     removed = 0

@@ -94,7 +94,7 @@ class Handle:
 
     @property
     def _is_kept(self) -> bool:
-        return self.transactions.keeps_history
+        return self.transactions.commits_itself
 
     def go_on(self, transactions: Transactions) -> None:
         """Work in other transactions from now on: the one that it was in is committed, with all that was written."""
@@ -133,7 +133,7 @@ class Handle:
     def after_write(self) -> None:
         """Bring the search index up to date from time to time; called after each write to the conversation."""
         trigger = self.resources.index_trigger
-        if trigger is not None and self.transactions.keeps_history:
+        if trigger is not None and self.transactions.commits_itself:
             tenant = self.ref.scope.tenant
             trigger.writes[tenant] += 1
             if trigger.writes[tenant] % trigger.every == 0:
@@ -149,7 +149,7 @@ class Handle:
         if is_new and self.resources.observers:
             observing.tell(self, attempt, columns, is_stream=is_stream)
         self.after_write()
-        if self.transactions.keeps_history:
+        if self.transactions.commits_itself:
             self.resources.day_trigger.after_response(self.transactions, self.ref.scope.tenant)
 
 

@@ -203,7 +203,7 @@ def append_to_history(
     """
     check = positions.head_check(options)
     is_planned = is_planned or handle.resources.blobs is not None  # media are put there before the lock is taken
-    for _ in range(TRIES if is_planned and handle.transactions.keeps_history else 0):
+    for _ in range(TRIES if is_planned and handle.transactions.commits_itself else 0):
         with suppress(PlanOutdated):
             return _append(handle, check, key, continue_, _plan(handle, continue_))
     return _append(handle, check, key, continue_)

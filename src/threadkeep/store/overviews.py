@@ -17,6 +17,7 @@ from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries import overviews as statements
 from threadkeep.db.queries.conversations import branches_of
 from threadkeep.db.queries.overviews import CallWindow
+from threadkeep.db.tables import usage_records
 from threadkeep.db.types import name_from
 from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.ids import public_id_bytes, public_id_text
@@ -356,14 +357,15 @@ def is_answering(conversation: Conversation) -> bool:
 
 
 def latencies(
-    store: Store, first: date, last: date, limit: int
+    store: Store, first: date, last: date, filters: Mapping[str, str], limit: int
 ) -> list[tuple[date, str | None, int | None, int | None]]:
     """Return the day, the model, the latency and the time to the first token of the newest calls of some days.
 
-    Both times are in milliseconds.
+    Both times are in milliseconds; `filters` as for `top_users`.
     """
     scope = store._scope
     statement = statements.latencies(scope.tenant, scope.user, first, last, limit)
+    statement = statement.where(*(usage_records.c[name] == value for name, value in filters.items()))
     rows = store._transactions.read_any(lambda connection: connection.execute(statement).all())
     return [tuple(row) for row in rows]
 

@@ -55,7 +55,7 @@ def _known(
     resources: StoreResources, transactions: Transactions, scope: Scope, public_id: bytes
 ) -> CachedHistory | None:
     """What the store has of the items already."""
-    if not transactions.keeps_history:
+    if not transactions.commits_itself:
         return None
     return resources.histories.look_up((scope.tenant, public_id, 0, False))
 

@@ -112,7 +112,7 @@ def _finish_deletions(transactions: Transactions, scope: Scope, resources: Store
     """Remove what interrupted deletions have left, and objects that killed writers have left."""
     removal.purge_hidden()
     removal.collect_media()
-    if resources.blobs is not None and transactions.keeps_history:
+    if resources.blobs is not None and transactions.commits_itself:
         remove_orphans(transactions, scope.tenant, resources.blobs, datetime.now(UTC) - ORPHAN_AGE)
 
 
@@ -138,7 +138,7 @@ def erase_user(
         removal.change_these(anonymizing.delete_keys, unused, "idempotency keys")
     removal.forget_uploads(user, is_strict=True)
     removal.collect(is_strict=True)
-    is_scrubbed = transactions.read(partial(scrub, vacuum=vacuum)) if transactions.keeps_history else None
+    is_scrubbed = transactions.read(partial(scrub, vacuum=vacuum)) if transactions.commits_itself else None
     resources.configs.clear()
     resources.histories.clear()
     return ErasureReport(removal.conversations, attempts, items, is_scrubbed)

@@ -35,6 +35,6 @@ class StoreRoot:
         tenant = self._default_tenant or tenants.find_default_tenant(transactions)
         if create and tenant == tenants.NO_TENANT:
             tenant = tenants.create_default_tenant(transactions)
-        if transactions.keeps_history:
+        if transactions.commits_itself:
             self._default_tenant = tenant
         return tenant

@@ -55,7 +55,7 @@ class Endable(Protocol):
 class EngineTransactions(Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
-    keeps_history = True  # what was read cannot be taken back by the caller
+    commits_itself = True  # instead of the caller, until whose commit nobody else sees what was written
     uses_history = True  # what the store has read before is true here, too
 
     def __init__(
@@ -195,7 +195,7 @@ class HostTransactions:
     `is_own`: the caller is the store itself, so that the transaction sees no older data than the store has read.
     """
 
-    keeps_history = False
+    commits_itself = False
     notifier = None  # the commit is the caller's
 
     def __init__(
@@ -275,7 +275,7 @@ class ThreadTransactions:
     After a cancellation, the thread finishes its transaction, and nothing begins another one.
     """
 
-    keeps_history = True
+    commits_itself = True
     uses_history = True
     notifier = None
 

@@ -25,6 +25,6 @@ class Upkeep:
     def add(self, rows: int) -> None:
         """Note that so many rows were written, and committed."""
         self._rows += rows
-        if self._rows >= self._next and self._transactions.keeps_history:
+        if self._rows >= self._next and self._transactions.commits_itself:
             self._next = 2 * self._rows
             self._transactions.write(analyze_grown, is_repeatable=True)

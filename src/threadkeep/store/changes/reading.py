@@ -46,7 +46,7 @@ def read_changes(
 ) -> ChangePage:
     """A page of the change feed; see `Store.changes`."""
     scope.check_all_users("The change feed is that of all users", "changes()")
-    if not transactions.keeps_history:
+    if not transactions.commits_itself:
         raise not_committed()
     size, keys = page_size(limit), int(_checked_lag(lag) * _SECOND)
 

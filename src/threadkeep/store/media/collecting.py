@@ -170,7 +170,7 @@ def remove_lost(transactions: Transactions, scope: Scope, lost: LostMedia) -> No
     Neither of the transactions saw what the other one had not committed yet. Whoever commits last finds them.
     """
     remove_set_aside(transactions, scope, lost.aside)
-    if lost.shared and transactions.keeps_history:
+    if lost.shared and transactions.commits_itself:
         left = transactions.read(partial(find_unused_of, tenant=scope.tenant, hashes=list(lost.shared)))
         if left:
             work = partial(collect_these_media, tenant=scope.tenant, hashes=left)
@@ -186,7 +186,7 @@ def remove_set_aside(
     """
     if not aside:
         return True
-    if scope.blobs is None or not transactions.keeps_history:
+    if scope.blobs is None or not transactions.commits_itself:
         return False
     if not remove_objects(scope.blobs, aside.values(), is_strict=is_strict):
         return False

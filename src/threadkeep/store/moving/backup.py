@@ -29,7 +29,7 @@ def backup(transactions: Transactions, scope: Scope | None, file: object, progre
         raise mismatch(InvalidOption, "the name of a new file", file, "file")
     if not (progress is None or callable(progress)):
         raise mismatch(InvalidOption, "a function", progress, "progress")
-    if not transactions.keeps_history:
+    if not transactions.commits_itself:
         raise InvalidOption("A backup cannot be made within a transaction.", hint="Call backup() on the store itself.")
     path = Path(name)
     return transactions.read(lambda connection: _copy(connection, transactions, path, progress))

@@ -64,7 +64,7 @@ def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
 
     transactions.write(prepare, is_repeatable=True)
     count = index_new(transactions, scope.tenant)
-    if transactions.keeps_history:  # a host's transaction would keep others from it until it ends
+    if transactions.commits_itself:  # a host's transaction would keep others from it until it ends
         transactions.write(_update_statistics, is_repeatable=True)
     return count
 

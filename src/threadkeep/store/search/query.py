@@ -55,7 +55,7 @@ def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statemen
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
     """
-    if transactions.keeps_history:
+    if transactions.commits_itself:
         try:
             news = any_unindexed()
             if transactions.read(lambda connection: connection.execute(news, {"tenant": scope.tenant}).first()):

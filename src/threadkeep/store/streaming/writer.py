@@ -182,7 +182,7 @@ class StreamWriter:
     @property
     def is_renewable(self) -> bool:
         """Whether the lease needs to be renewed; inside the caller's transaction, nobody else can see it."""
-        return self.response is None and not self.is_inherited and self.handle.transactions.keeps_history
+        return self.response is None and not self.is_inherited and self.handle.transactions.commits_itself
 
     def renew(self) -> float | None:
         """Renew the lease if it is due; return the seconds until it is due again, or None for never.
