@@ -216,3 +216,29 @@ def test_one_transaction_writes_rows_of_both_under_asyncio(shared: Database, *, 
         return inside.id
 
     check_outcome(shared, asyncio.run(write()), is_committed=is_committed)
+
+
+@pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
+def test_what_a_host_does_about_its_own_keys_is_the_hosts(empty_database: Database) -> None:
+    """SQLite looks at foreign keys only where it is told to: rows may refer to none, keys to what is no key."""
+    engine = create_engine(empty_database.engine().url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE authors (id INTEGER PRIMARY KEY, name TEXT)")
+        connection.exec_driver_sql(
+            "CREATE TABLE books (id INTEGER PRIMARY KEY, author INTEGER REFERENCES authors (id))"
+        )
+        connection.exec_driver_sql(
+            "CREATE TABLE covers (id INTEGER PRIMARY KEY, author TEXT REFERENCES authors (name))"
+        )
+        connection.exec_driver_sql("INSERT INTO books VALUES (1, 99)")
+        connection.exec_driver_sql("INSERT INTO covers VALUES (1, 'Nobody')")
+    for _ in range(2):
+        schema.upgrade(engine)
+        with engine.begin() as connection:
+            assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 0
+            connection.exec_driver_sql("INSERT INTO books (author) VALUES (98)")
+    schema.downgrade(engine)
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT author FROM books ORDER BY id").scalars().all() == [99, 98, 98]
+        assert connection.exec_driver_sql("SELECT author FROM covers").scalars().all() == ["Nobody"]
+    engine.dispose()

@@ -65,6 +65,9 @@ _POSTGRESQL_OBJECTS: Final = """
     UNION ALL SELECT 'function', proname FROM pg_proc JOIN here ON here.oid = pronamespace
 """
 
+# What an upgrade of SQLite changes of its connection, and sets again at its end
+_SQLITE_SETTINGS: Final = ("foreign_keys", "legacy_alter_table")
+
 _LOCK_NAME: Final = f"{PREFIX}schema"
 _LOCK_NUMBER: Final = 7_236_001_954_283  # PostgreSQL's advisory locks have numbers
 _LOCK_SECONDS: Final = 300
@@ -249,25 +252,42 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
     """
     driver: Any = connection.connection.driver_connection
     isolation, driver.isolation_level = driver.isolation_level, None
-    legacy = connection.exec_driver_sql("PRAGMA legacy_alter_table").scalar_one()
+    settings = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in _SQLITE_SETTINGS}
     connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     connection.exec_driver_sql("PRAGMA legacy_alter_table=ON")
     try:
         with connection.begin() if not connection.in_transaction() else connection.get_transaction() as transaction:  # type: ignore[union-attr]
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            attached = _attached_by_others(connection)
+            attached, before = _attached_by_others(connection), _orphans(connection)
             yield
             _restore(connection, attached)
-            orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-            if orphans:
+            if orphans := _orphans(connection) - before:
                 transaction.rollback()
+                some = ", ".join(
+                    f"{table} (row {row}) to {parent}" for table, row, parent in sorted(orphans, key=str)[:5]
+                )
                 raise SchemaError(
-                    f"The upgrade was rolled back: it would leave rows without the rows they refer to: {orphans[:5]}."
+                    f"The upgrade was rolled back: it would leave rows without the rows they refer to: {', '.join(some)}."
                 )
     finally:
-        connection.exec_driver_sql("PRAGMA foreign_keys=ON")
-        connection.exec_driver_sql(f"PRAGMA legacy_alter_table={legacy}")
+        for name, value in settings.items():
+            connection.exec_driver_sql(f"PRAGMA {name}={value}")
         driver.isolation_level = isolation
+
+
+def _orphans(connection: Connection) -> set[tuple[str, int | None, str]]:
+    """Return table, row and parent of rows that refer to no row, in our tables or to them.
+
+    What else the application has in its tables is its own, also where SQLite cannot check it.
+    """
+    found = set[tuple[str, int | None, str]]()
+    for table in inspect(connection).get_table_names():
+        name = '"' + table.replace('"', '""') + '"'
+        parents = {row.table for row in connection.exec_driver_sql(f"PRAGMA foreign_key_list({name})")}
+        if table in TABLES or not TABLES.isdisjoint(parents):
+            orphans = connection.exec_driver_sql(f"PRAGMA foreign_key_check({name})").all()
+            found |= {(child, row, parent) for child, row, parent, _ in orphans}
+    return found
 
 
 def _attached_by_others(connection: Connection) -> dict[str, tuple[str, str]]:
