@@ -266,9 +266,8 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
                 some = ", ".join(
                     f"{table} (row {row}) to {parent}" for table, row, parent in sorted(orphans, key=str)[:5]
                 )
-                raise SchemaError(
-                    f"The upgrade was rolled back: it would leave rows without the rows they refer to: {', '.join(some)}."
-                )
+                problem = "The upgrade was rolled back: it would leave rows without the rows they refer to"
+                raise SchemaError(f"{problem}: {', '.join(some)}.")
     finally:
         for name, value in settings.items():
             connection.exec_driver_sql(f"PRAGMA {name}={value}")
