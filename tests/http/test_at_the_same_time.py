@@ -134,6 +134,23 @@ def test_a_request_that_was_refused_leaves_one_unused_branch_at_most(served: Any
     together(served, served.application(upstreams=upstream.upstreams), work)
 
 
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_who_takes_a_name_that_another_takes_is_told_that_name(served: Any, method: str) -> None:
+    async def work(client: httpx2.AsyncClient) -> None:
+        path = "/api/conversations"
+        made = [(await client.post(path, json={})).json()["id"] for _ in NAMES]
+        places = [path] * len(NAMES) if method == "POST" else [f"{path}/{id_}" for id_ in made]
+        asked = (client.request(method, place, json={"external_id": "trip"}) for place in places)
+        answers = sorted(await asyncio.gather(*asked), key=lambda answer: answer.status_code)
+        assert answers[0].is_success
+        for refused in answers[1:]:
+            error = refused.json()["error"]
+            assert (refused.status_code, error["code"], error["param"]) == (400, "invalid_value", "external_id")
+            assert error["message"] == "Another conversation has the external_id 'trip'."
+
+    together(served, rest_app(served._store, auth=served.authenticate), work)
+
+
 @pytest.mark.parametrize(
     "change", [{"model": "eve"}, {"instructions": "Lie."}, {"input": []}, {"input": "Else."}, {"temperature": 1}],
     ids=["model", "instructions", "nothing", "input", "temperature"],

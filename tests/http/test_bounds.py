@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -11,6 +14,9 @@ import pytest
 from tests.http.conftest import Bridge
 from tests.http.scripts import Scripted
 from threadkeep.http import rest_app
+from threadkeep.http.bounds import check_values
+from threadkeep.http.problems import Problem
+from threadkeep.store.state_writes import MAX_STATE_BYTES
 
 PART = {"type": "input_text", "text": "a"}
 HELLO = {"role": "user", "content": "Hello"}
@@ -102,6 +108,7 @@ def test_a_body_with_too_many_values_is_refused(openai_api: httpx2.Client, rest:
     for answer in (
         openai_api.post("/responses", json={"model": "m", "input": "Hello", "text": schema}),
         openai_api.post("/conversations", json={"metadata": {}, "more": value}),
+        openai_api.post(path, json={"metadata": {}, "more": value}),
         openai_api.post(f"{path}/items", json={"items": [{**HELLO, "more": {"value": value}}]}),
         rest.post("/conversations", json={"labels": value}),
         rest.post(f"{path}/messages", json={"content": [{**PART, "more": value}]}),
@@ -115,6 +122,58 @@ def test_a_state_may_have_many_values(rest: httpx2.Client) -> None:
     """They are kept as one text, which has a limit of its own."""
     path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/states/grid"
     assert rest.put(path, json={"value": [0] * 60_000}).status_code == 200
+    russian = "\u0416" * (MAX_STATE_BYTES // 2 - 1)  # escaped in the request, to three times the size
+    assert rest.put(path, content=json.dumps({"value": russian})).status_code == 200
+    assert refusal(rest.put(path, content=json.dumps({"value": russian + "xx"})))[:2] == (413, "request_too_large")
+
+
+def test_more_than_a_state_can_have_is_refused_before_it_is_read(rest: httpx2.Client) -> None:
+    path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/states/grid"
+    answer = rest.put(path, json={"value": [[]] * 600_000})
+    assert answer.json()["error"]["message"].startswith("The body has more than 524,288 values")
+    answer = rest.put(path, json={"value": "x" * 4_000_000})
+    assert answer.json()["error"]["message"] == "The body exceeds 3,146,752 bytes."
+    assert rest.get(path.rpartition("/")[0]).json()["data"] == []
+
+
+def test_a_body_with_metadata_alone_is_small(openai_api: httpx2.Client) -> None:
+    path = f"/conversations/{openai_api.post('/conversations', json={}).json()['id']}"
+    metadata = {f"{number:02}".ljust(64, "\U0001f600"): "\U0001f600" * 512 for number in range(16)}
+    answer = openai_api.post(path, content=json.dumps({"metadata": metadata}))  # with everything escaped
+    assert answer.json()["metadata"] == metadata
+    large = openai_api.post(path, json={"metadata": {}, "more": "x" * 300_000})
+    assert refusal(large)[:2] == (413, "request_too_large")
+    assert openai_api.get(path).json()["metadata"] == metadata
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ({}, 0), ({"a": 1}, 1), ({"a": []}, 1), ({"a": [[]]}, 2), ({"a": [{}, {}]}, 3), ({"a": [1, [2, {"b": 3}]]}, 6),
+        ({"a": '[,{"\\'}, 1), ({'",[': '\\",{[', "b": "\\\\"}, 2), ({"a": ["[ ]", "{}"], "b": {"c": {"d": {}}}}, 6),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("indent", [None, 2])
+def test_values_are_counted_where_they_are(value: Any, count: int, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent).replace("[]", "[ \n]").encode()
+    check_values(text, count)
+    if count:
+        with pytest.raises(Problem, match="more than"):
+            check_values(text, count - 1)
+
+
+def test_a_text_with_many_commas_is_one_value(rest: httpx2.Client) -> None:
+    path = f"/conversations/{rest.post('/conversations', json={}).json()['id']}/messages"
+    text = ', "[{\\' * 60_000
+    assert rest.post(path, json={"content": text, "answer": False}).status_code == 201
+
+
+@pytest.mark.parametrize("text", [b'""' * 6_000_000 + b"," * 60_000, b'{"a":"' + b'\\",' * 4_000_000, b"[ " * 60_000])
+def test_what_is_no_json_is_not_counted_for_long(text: bytes) -> None:
+    began = time.process_time()
+    with suppress(Problem):
+        check_values(text)
+    assert time.process_time() - began < 1
 
 
 def test_a_conversation_and_an_item_have_at_most_64_labels(rest: httpx2.Client) -> None:

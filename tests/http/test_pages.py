@@ -107,16 +107,36 @@ def test_small_objects_fill_a_page(faces: dict[str, httpx2.Client], served: Any)
     ]  # fmt: skip
 
 
-def test_few_items_are_read_for_a_page_that_ends_early(
-    faces: dict[str, httpx2.Client], conversation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, items = [], AsyncConversation.items
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many items are read at once, from now on."""
+    counts, items = list[int](), AsyncConversation.items
 
     async def noting(self: AsyncConversation, **options: Any) -> Any:
         found = await items(self, **options)
-        read.append(len(found))
+        counts.append(len(found))
         return found
 
     monkeypatch.setattr(AsyncConversation, "items", noting)
-    assert len(faces["openai"].get(f"/conversations/{conversation.id}/items?limit=100").json()["data"]) == 3
-    assert read == [10, 3]
+    return counts
+
+
+@pytest.mark.parametrize(("face", "path"), [("openai", "items"), ("rest", "messages")])
+def test_large_items_are_read_singly(
+    faces: dict[str, httpx2.Client], conversation: Any, read: list[int], face: str, path: str
+) -> None:
+    page = faces[face].get(f"/conversations/{conversation.id}/{path}?limit=100").json()
+    assert (len(page["data"]), read) == (3, [2, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("large", "counts"), [([], [2, 10, 8]), ([0], [2, 1, 5, 10, 2]), ([5, 16], [2, 10, 1, 5, 1, 1])]
+)
+def test_small_items_are_read_in_few_steps(
+    faces: dict[str, httpx2.Client], served: Any, read: list[int], large: list[int], counts: list[int]
+) -> None:
+    conversation = served.call(served.store.for_user("ann").create_conversation)
+    for number in range(20):
+        served.call(conversation.user, f"{number} ".ljust(MOST // 10 if number in large else 0, "x"))
+    page = faces["openai"].get(f"/conversations/{conversation.id}/items?limit=20&order=asc").json()
+    assert (len(page["data"]), read) == (20, counts)

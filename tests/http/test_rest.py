@@ -17,7 +17,7 @@ from tests.http.conftest import Bridge
 from tests.http.servers import running
 from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.http import Owner, Upstream, UpstreamError, rest_app
-from threadkeep.http.rest import answering
+from threadkeep.http.rest import answering, reports
 from threadkeep.http.rest.operations import OPERATIONS
 
 WORDS = ["At ", "ten ", "o'clock."]
@@ -106,6 +106,27 @@ def test_a_conversation_is_made_changed_listed_and_deleted(api: httpx2.Client) -
     assert refusal(api.get(path))[0] == 404
 
 
+@pytest.mark.parametrize("more", [{}, {"title": "x"}], ids=["status alone", "more"])
+def test_a_repeated_change_changes_nothing_again(api: httpx2.Client, more: dict[str, str]) -> None:
+    path, headers = f"/conversations/{post(api, '/conversations')['id']}", {"Idempotency-Key": "k1"}
+    body = {**more, "status": "archived"}
+    assert api.patch(path, json=body, headers=headers).json()["status"] == "archived"
+    for other in ({**body, "status": "active"}, more, {**body, "model": "m"}):
+        assert refusal(api.patch(path, json=other, headers=headers))[:2] == (409, "idempotency_conflict")
+    assert api.get(path).json()["status"] == "archived"
+    assert api.patch(path, json={"title": "y", "status": "active"}).status_code == 200
+    again = api.patch(path, json=body, headers=headers)
+    assert (again.status_code, again.json()["title"], again.json()["status"]) == (200, "y", "active")
+
+
+def test_a_change_that_is_refused_changes_nothing(api: httpx2.Client) -> None:
+    path, headers = f"/conversations/{post(api, '/conversations')['id']}", {"Idempotency-Key": "k1"}
+    refused = api.patch(path, json={"status": "archived", "metadata": {"k": "x" * 600}}, headers=headers)
+    assert refused.status_code == 400
+    assert api.get(path).json()["status"] == "active"
+    assert api.patch(path, json={"status": "archived"}, headers=headers).json()["status"] == "archived"
+
+
 def test_lists_come_in_pages(api: httpx2.Client) -> None:
     ids = [post(api, "/conversations")["id"] for _ in range(5)]
     found, after = [], None
@@ -143,9 +164,13 @@ def test_a_repeated_message_is_stored_and_answered_once(api: httpx2.Client) -> N
     ]
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[0].json()["response"]["output"] == answers[1].json()["response"]["output"]
+    assert answers[0].json()["message"] == answers[1].json()["message"]
     assert len(texts(api, path)) == 2
     other = api.post(f"{path}/messages", json={"content": "Where?"}, headers={"Idempotency-Key": "k1"})
     assert refusal(other)[:2] == (409, "idempotency_conflict")
+    api.delete(f"{path}/messages/{answers[0].json()['message']['id']}")
+    again = api.post(f"{path}/messages", json={"content": "When?"}, headers={"Idempotency-Key": "k1"})
+    assert refusal(again)[0] == 404
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
@@ -188,8 +213,7 @@ def test_a_repeated_message_is_on_its_branch_whichever_is_active(
     post(api, f"{chat}/messages", content="Private.", answer=False)
     before = texts(api, chat)
     again = say()
-    assert (again["branch"], again["message"]["id"]) == (0, first["message"]["id"])
-    assert again["message"]["item"] == first["message"]["item"]
+    assert (again["branch"], again["message"]) == (0, first["message"])
     assert (again["response"] or {}).get("id") == (first["response"] or {}).get("id")
     assert texts(api, chat) == before
 
@@ -227,8 +251,31 @@ def test_what_a_provider_refuses_leaves_nothing(api: httpx2.Client, chat: str) -
     missing = api.post(f"{chat}/messages", json={"content": "More", "model": "other"})
     assert refusal(missing) == (404, "model_not_found", "model")
     item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
-    assert api.post(f"{chat}/messages/{item}/edit", json={"content": "No", "model": "busy"}).status_code == 429
+    edit: tuple[str, dict[str, str]] = (f"{chat}/messages/{item}/edit", {"content": "Zebra"})
+    again: tuple[str, dict[str, str]] = (f"{chat}/regenerate", {})
+    for path, body in [edit, again] * 3:
+        assert api.post(path, json={**body, "model": "busy"}).status_code == 429
     assert texts(api, chat) == before
+    assert api.get(f"{chat}/messages/{item}/siblings").json()["count"] == 1
+    assert api.get("/search", params={"q": "zebra"}).json()["data"] == []
+    branches = [(one["id"], one["head"], one["is_active"]) for one in api.get(f"{chat}/branches").json()["data"]]
+    assert branches == [(0, 1, True), (1, -1, False), (2, 0, False)], "one for each place, which are used again"
+    for number, (path, body) in enumerate((edit, again, again), 1):
+        answer = api.post(path, json=body, params={"branch": 0})
+        assert (answer.status_code, answer.json()["branch"]) == (201, number)
+    assert texts(api, chat, branch=1) == ["Zebra", "".join(WORDS)]
+    assert [one["id"] for one in api.get(f"{chat}/branches").json()["data"] if one["is_active"]] == [3]
+
+
+def test_a_refused_edit_with_a_key_stays_for_its_repetition(api: httpx2.Client, chat: str) -> None:
+    item = api.get(f"{chat}/messages", params={"order": "asc"}).json()["data"][0]["id"]
+    for _ in range(2):
+        refused = api.post(
+            f"{chat}/messages/{item}/edit", json={"content": "No", "model": "busy"}, headers={"Idempotency-Key": "k1"}
+        )
+        assert refused.status_code == 429
+    assert texts(api, chat) == ["No"]
+    assert len(api.get(f"{chat}/branches").json()["data"]) == 2
 
 
 @pytest.mark.parametrize("path", ["messages/{}/edit", "regenerate"])
@@ -347,6 +394,19 @@ def test_search_and_usage(api: httpx2.Client, chat: str) -> None:
     assert refusal(api.get("/usage", params={"by": "colour"}))[0] == 400
 
 
+def test_a_report_has_only_so_many_rows(api: httpx2.Client, chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        post(api, f"{chat}/messages", content="And then?")
+    monkeypatch.setattr(reports, "MAX_ROWS", 2)
+    many = api.get("/usage", params={"by": "response"})
+    assert refusal(many) == (400, "too_many_rows", "by")
+    assert "ask for a shorter period, or fewer columns" in many.json()["error"]["message"]
+    [row] = api.get("/usage", params={"by": "model"}).json()["data"]
+    assert row["attempts"] == 3
+    monkeypatch.setattr(reports, "MAX_ROWS", 3)
+    assert len(api.get("/usage", params={"by": "response"}).json()["data"]) == 3
+
+
 def test_media_are_downloaded_by_their_reference(api: httpx2.Client) -> None:
     path, content = f"/conversations/{post(api, '/conversations')['id']}", b"\x89PNG\r\n\x1a\n" + noise(20_000, seed=3)
     url = f"data:image/png;base64,{base64.b64encode(content).decode()}"
@@ -357,6 +417,8 @@ def test_media_are_downloaded_by_their_reference(api: httpx2.Client) -> None:
     found = api.get(f"/media/{reference}")
     assert (found.content, found.headers["content-type"]) == (content, "image/png")
     assert found.headers["x-content-type-options"] == "nosniff"
+    assert found.headers["cache-control"] == "private, max-age=86400, immutable"
+    assert found.headers["vary"] == "Authorization, Cookie, X-Threadkeep-Key", "one browser may have several users"
     assert refusal(api.get("/media/unknown"))[0] == 400
     assert refusal(api.get(f"/media/{'0' * 64}"))[0] == 404
 

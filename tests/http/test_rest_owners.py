@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from hashlib import sha256
 from typing import Any
 
 import httpx2
@@ -239,6 +240,31 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
         assert answer.status_code == status, (path, answer.text)
         assert SECRET not in answer.text, path
     assert stored.status == "completed"
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_who_may_only_write_refers_to_own_uploads_alone(served: Any, user: str | None) -> None:
+    """Otherwise a model could tell what is on a picture that the key cannot download."""
+    contents = [noise(20_000, seed=seed) for seed in (13, 14, 15)]
+    stored = f"data:image/png;base64,{base64.b64encode(contents[0]).decode()}"
+    made = served.call(served.store.for_user("ann").create_conversation)
+    served.call(made.user, [{"type": "input_image", "image_url": stored}])
+    names = [f"threadkeep-media:{sha256(one).hexdigest()}" for one in contents]
+    served.call(served.store.for_user("ben").upload_media, contents[2])
+    owner = Owner(user_id=user, tenant=served.tenant, scopes=frozenset({"write"}))
+    rest = httpx2.Client(
+        transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
+        base_url="http://localhost/api",
+    )
+    assert rest.post("/media", content=contents[1]).json()["id"] == names[1]
+
+    def said(name: str) -> int:
+        body = {"content": [{"type": "input_image", "image_url": name}], "answer": False}
+        return rest.post(f"/conversations/{made.id}/messages", json=body).status_code
+
+    assert [said(name) for name in names] == [400, 201, 400]
+    assert [rest.get(f"/media/{name}").status_code for name in names] == [403] * 3
+    assert len(served.call(made.transcript)) == 2
 
 
 def test_who_may_only_write_is_not_told_what_others_have_set_since(served: Any) -> None:

@@ -12,7 +12,10 @@ from threadkeep.http.requests import PageQuery
 T = TypeVar("T")
 
 MAX_BYTES: Final = 16 * 1024 * 1024  # of a page with more than one object
-AT_ONCE: Final = 10  # objects that are read at once: what is read is bounded, too
+FIRST: Final = 2  # objects that are read at first …
+AT_ONCE: Final = 10  # … and then at once, until one of them is large: what is read has no bound otherwise
+_LARGE: Final = 16  # so many such objects fill a page
+_GROWTH: Final = 5  # how many times more are read after those of which none was large
 
 
 class Listed(NamedTuple):
@@ -24,16 +27,17 @@ class Listed(NamedTuple):
 
 async def listed(
     page: PageQuery, read: Callable[[str | None, int], Awaitable[Page[T]]], shown: Callable[[T], JsonObject],
-    *, at_once: int = AT_ONCE,
+    *, first: int = FIRST, at_once: int = AT_ONCE,
 ) -> Listed:  # fmt: skip
     """Return a page of objects as they are shown; `read` returns so many after a cursor.
 
-    It ends before the object with which it would have too many bytes, unless that is its first one.
+    It ends before the object with which it would have too many bytes, unless that is its first one. The `first` objects
+    are read together, later ones `at_once`, and singly after a large one.
     """
     data: list[JsonObject] = []
-    left, after = MAX_BYTES, page.after
+    left, after, count = MAX_BYTES, page.after, first
     while True:
-        found = await read(after, min(at_once, page.limit - len(data)))
+        found = await read(after, min(count, page.limit - len(data)))
         made = [shown(one) for one in found]
         sizes = [len(dumps(one)) for one in made]
         fitting = _fitting(sizes, left, is_first=not data)
@@ -46,6 +50,7 @@ async def listed(
         data += made
         left -= sum(sizes)
         after = found.next
+        count = 1 if max(sizes, default=0) > MAX_BYTES // _LARGE else min(count * _GROWTH, at_once)
         if after is None or len(data) >= page.limit:
             return Listed(data, after)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from starlette.requests import Request
 
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.http.bounds import MAX_VALUES, check_values
 from threadkeep.http.problems import Problem
 from threadkeep.web.limits import exceeds
 
@@ -20,9 +21,13 @@ _LIMIT: Final = re.compile(r"[0-9]{1,9}")
 _HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
 
 
-async def body_object(request: Request, most: int) -> JsonObject:
-    """Return the JSON object that a request has as its body; an empty one for an empty body."""
+async def body_object(request: Request, most: int, values: int = MAX_VALUES) -> JsonObject:
+    """Return the JSON object that a request has as its body, of so many bytes and values at most.
+
+    It is an empty one for an empty body.
+    """
     text = await body_bytes(request, most)
+    check_values(text, values)
     try:
         body = loads(text) if text.strip() else {}
     except ValueError as error:

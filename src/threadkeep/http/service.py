@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from threadkeep.errors import LeaseLost, NotFound
+from threadkeep.domain.objects import mismatch
+from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.http.problems import Problem
 from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
@@ -150,6 +151,14 @@ async def open_conversation(call: Call, id: str) -> AsyncConversation:
         if found is None:
             raise Problem(404, f"Conversation with id '{id}' not found.", code="not_found") from error
         return found
+
+
+def check_settings(store: object, prefix: str = "") -> None:
+    """Raise InvalidOption for what is no store of a server, or no beginning of its paths."""
+    if not isinstance(store, AsyncStore):
+        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
 
 
 def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -25,6 +25,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
 from threadkeep.db import schema
+from threadkeep.domain.media import Media
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
@@ -42,6 +43,7 @@ from threadkeep.store.engines import async_engine_for, async_host_connection, en
 from threadkeep.store.handle import ConversationAttributes, Handle
 from threadkeep.store.history_cache import DEFAULT_BYTES
 from threadkeep.store.idempotency import IdempotencyKey, check_repeated
+from threadkeep.store.media.by_hash import get_media
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.replicas import replica_reads
@@ -365,6 +367,11 @@ async def check_ready(store: AsyncStore) -> None:
         DBAPIError, PoolExhausted: it cannot be reached.
     """
     await store._call(lambda: store._sync._transactions.read(schema.check))
+
+
+async def own_upload(store: AsyncStore, name: str) -> Media:
+    """Return media as `Store.media` does, if the user of this store has uploaded them: not what only an item has."""
+    return await on_store(store, lambda inner: get_media(inner._transactions, inner._scope, name, is_own=True))
 
 
 def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[Response | None]]:

@@ -294,10 +294,11 @@ def places_of(dialect: str) -> Select[Any]:
 
 
 @cache
-def media_of(*, scoped: bool) -> Select[Any]:
+def media_of(*, scoped: bool, own: bool = False) -> Select[Any]:
     """The media of a hash, if an item has them that a branch of a visible conversation has, or as somebody's upload.
 
     `uploaded_type` is what was said with the upload. Uploads count until they expire, in a scoped store its user's.
+    With `own`, nothing else than uploads of the user `uploader` counts.
     """
     link, item, owner = item_blobs.c, items.c, conversations.c
     is_item = and_(
@@ -306,14 +307,13 @@ def media_of(*, scoped: bool) -> Select[Any]:
     is_owner = and_(owner.tenant_id == link.tenant_id, owner.id == link.conversation_id)
     used = item_blobs.join(items, is_item).join(conversations, is_owner)
     is_used = select(link.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"), item.branch >= 0)
-    of_user = {"user_id": "user"} if scoped else {}
+    of_user = {"user_id": "uploader"} if own else {"user_id": "user"} if scoped else {}
     are_uploads = [*of_tenant(uploads, hash="hash", **of_user), uploads.c.expires_at > bindparam("now")]
     uploaded_type = select(uploads.c.media_type).where(*are_uploads).order_by(uploads.c.user_id).limit(1)
     is_uploaded = select(uploads.c.hash).where(*are_uploads).exists()
     columns = (blobs.c.hash, blobs.c.media_type, uploaded_type.scalar_subquery().label("uploaded_type"), blobs.c.size)
-    return select(*columns, *_CONTENT).where(
-        *of_tenant(blobs, hash="hash"), or_(is_uploaded, is_used.where(*visible(scoped=scoped)).exists())
-    )
+    counts = is_uploaded if own else or_(is_uploaded, is_used.where(*visible(scoped=scoped)).exists())
+    return select(*columns, *_CONTENT).where(*of_tenant(blobs, hash="hash"), counts)
 
 
 def _of_hashes() -> list[ColumnElement[bool]]:

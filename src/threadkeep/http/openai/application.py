@@ -9,12 +9,11 @@ from typing import Final
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.http.openai import conversations, creation, items, responses
 from threadkeep.http.openai.objects import INCLUDED
 from threadkeep.http.problems import HANDLERS
-from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, endpoint
+from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.owners import Authenticate, Scope
@@ -76,13 +75,10 @@ def app(
     Raises:
         InvalidOption: an argument cannot be used.
     """
-    if not isinstance(store, AsyncStore):
-        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    check_settings(store, prefix)
     if unknown := set(masked) - INCLUDED.keys():
         known = ", ".join(INCLUDED)
         raise InvalidOption(f"cannot be {', '.join(sorted(unknown))}.", argument="masked", hint=f"Known are {known}.")
-    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
     routes = [
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
     ]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import ConversationSummary, Page
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.bounds import bounded
+from threadkeep.http.bounds import MAX_METADATA_BODY
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.objects import conversation_object, list_object, summary_object
 from threadkeep.http.pages import listed
@@ -38,7 +38,7 @@ def _metadata(value: Any) -> dict[str, str]:
 
 async def create(call: Call) -> Response:
     """POST /conversations."""
-    body = bounded(await body_object(call.request, call.service.max_body_bytes))
+    body = await body_object(call.request, call.service.max_body_bytes)
     items = await given_items(call, body.get("items") or [])
     key = own_key(idempotency_key(call.request), call.user_id)
     conversation = await call.store.create_conversation(
@@ -54,7 +54,7 @@ async def retrieve(call: Call) -> Response:
 
 async def update(call: Call) -> Response:
     """POST /conversations/{id}: the metadata it has from now on."""
-    body = await body_object(call.request, call.service.max_body_bytes)
+    body = await body_object(call.request, min(MAX_METADATA_BODY, call.service.max_body_bytes))
     metadata = _metadata(required(body, "metadata"))
     conversation = await call.conversation()
     await conversation.update(properties=metadata, idempotency_key=idempotency_key(call.request))
@@ -86,7 +86,7 @@ async def list_all(call: Call) -> Response:
             order=page.order,
         )
 
-    found = await listed(page, read, summary_object, at_once=MAX_LIMIT)
+    found = await listed(page, read, summary_object, first=MAX_LIMIT, at_once=MAX_LIMIT)
     answer = list_object(found.data, has_more=found.next is not None)
     # what clients pass as `after`: not the id, for a conversation that is used meanwhile moves to the first page
     return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})

@@ -20,7 +20,7 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
 from threadkeep.http.answers import EventStream, JsonAnswer
-from threadkeep.http.bounds import MAX_INPUT, bounded_question
+from threadkeep.http.bounds import MAX_INPUT, check_tools
 from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.responses import find, find_previous, replay
@@ -44,7 +44,8 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
-    body = bounded_question(await body_object(call.request, call.service.max_body_bytes))
+    body = await body_object(call.request, call.service.max_body_bytes)
+    check_tools(body)
     wanted = Wanted.of(body)
     upstream = upstream_for(wanted.model, call.service.upstreams)
     if upstream is None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.bounds import bounded, check_length, check_parts
+from threadkeep.http.bounds import check_length, check_parts
 from threadkeep.http.openai.objects import conversation_object, item_object, list_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
@@ -22,7 +22,7 @@ from threadkeep.http.service import Call
 
 async def create(call: Call) -> Response:
     """POST /conversations/{id}/items: appends items, all or none."""
-    body = bounded(await body_object(call.request, call.service.max_body_bytes))
+    body = await body_object(call.request, call.service.max_body_bytes)
     items = await given_items(call, required(body, "items"))
     conversation = await call.conversation()
     head = expected_head(call.request)

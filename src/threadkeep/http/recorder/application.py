@@ -9,11 +9,11 @@ import httpx2
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.http.recorder.passing import LIMITS, TIMEOUT, Passing
 from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
+from threadkeep.http.service import check_settings
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.owners import Authenticate
 
@@ -43,8 +43,7 @@ def recorder_app(
     Raises:
         InvalidOption: an argument cannot be used.
     """
-    if not isinstance(store, AsyncStore):
-        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
+    check_settings(store)
     table = {upstream.name: upstream for upstream in upstreams}
     if not table:
         raise InvalidOption("must name a provider.", argument="upstreams")

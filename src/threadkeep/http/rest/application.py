@@ -11,14 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import threadkeep
-from threadkeep.domain.objects import mismatch
-from threadkeep.errors import InvalidOption
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.application import closing_at_end
 from threadkeep.http.problems import HANDLERS
 from threadkeep.http.rest.openapi import openapi_document
 from threadkeep.http.rest.operations import OPERATIONS
-from threadkeep.http.service import MAX_BODY_BYTES, Service, endpoint
+from threadkeep.http.service import MAX_BODY_BYTES, Service, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.owners import Authenticate
@@ -48,10 +46,7 @@ def rest_app(
     Raises:
         InvalidOption: an argument cannot be used.
     """
-    if not isinstance(store, AsyncStore):
-        raise mismatch(InvalidOption, "an AsyncStore", store, "store")
-    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
-        raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+    check_settings(store, prefix)
     service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}))
     document: dict[str, Any] = openapi_document(OPERATIONS, threadkeep.__version__)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from threadkeep.http.bounds import bounded
+from threadkeep.http.bounds import MAX_VALUES
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import body_object
 from threadkeep.http.service import Call
@@ -15,12 +15,13 @@ from threadkeep.http.service import Call
 B = TypeVar("B", bound=BaseModel)
 
 
-async def read_body(call: Call, model: type[B], *, apart: str | None = None) -> B:
+async def read_body(call: Call, model: type[B], *, most: int | None = None, values: int = MAX_VALUES) -> B:
     """Return the body of a request; Problem says where it is not as the model describes it.
 
-    How many values it may have is limited, except for those in the key `apart`.
+    It has `most` bytes at most, and never more than the service allows, and so many values.
     """
-    body = bounded(await body_object(call.request, call.service.max_body_bytes), apart=apart)
+    largest = call.service.max_body_bytes
+    body = await body_object(call.request, largest if most is None else min(most, largest), values)
     try:
         return model.model_validate(body)
     except ValidationError as error:

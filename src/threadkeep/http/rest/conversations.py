@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.responses import Response
 
+from threadkeep.errors import InvalidOption
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.bounds import MAX_STATE_BODY, MAX_STATE_VALUES
 from threadkeep.http.openai import conversations
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key
@@ -14,7 +18,8 @@ from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
 from threadkeep.http.rest.objects import conversation_view, plain_list
 from threadkeep.http.service import Call
-from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.aio import AsyncConversation, check_request, in_transaction
+from threadkeep.store.store import Store
 from threadkeep.web.names import own_key, own_name
 
 
@@ -26,7 +31,8 @@ async def create(call: Call) -> Response:
     if "external_id" in given:
         given["external_id"] = await _free_name(call, given["external_id"])
     key = own_key(idempotency_key(call.request), call.user_id)
-    made = await call.store.create_conversation(properties=properties, idempotency_key=key, **given)
+    with _known_names(body.external_id, given):
+        made = await call.store.create_conversation(properties=properties, idempotency_key=key, **given)
     return JsonAnswer(conversation_view(made, is_whole=call.may_read), 201)
 
 
@@ -34,9 +40,24 @@ async def _free_name(call: Call, name: str, own: AsyncConversation | None = None
     """An `external_id` as it is stored; Problem if another conversation of this user has it from its application."""
     found = None if call.user_id is None or not name else await call.store.find_conversation(external_id=name)
     if found is not None and (own is None or found.id != own.id):
-        problem = f"Another conversation has the external_id {name!r}."
-        raise Problem(400, problem, param="external_id", code="invalid_value")
+        raise _taken(name)
     return name if found is not None else own_name(name, call.user_id)
+
+
+def _taken(name: str) -> Problem:
+    problem = f"Another conversation has the external_id {name!r}."
+    return Problem(400, problem, param="external_id", code="invalid_value")
+
+
+@contextmanager
+def _known_names(name: str | None, given: Mapping[str, Any]) -> Iterator[None]:
+    """While what is given is stored: a request at the same time may take its `external_id`, which has another name."""
+    try:
+        yield
+    except InvalidOption as error:
+        if name and error.argument is None and repr(given["external_id"]) in error.message:
+            raise _taken(name) from error
+        raise
 
 
 async def list_all(call: Call) -> Response:
@@ -52,8 +73,9 @@ async def retrieve(call: Call) -> Response:
 async def update(call: Call) -> Response:
     """Change a conversation."""
     body = await read_body(call, ConversationChange)
-    conversation = await call.conversation()
-    given: dict[str, Any] = body.model_dump(exclude_unset=True)
+    conversation, key = await call.conversation(), idempotency_key(call.request)
+    content: dict[str, Any] = body.model_dump(exclude_unset=True)
+    given = dict(content)
     status = given.pop("status", None)
     if "metadata" in given:
         given["properties"] = given.pop("metadata") or {}
@@ -61,10 +83,19 @@ async def update(call: Call) -> Response:
         given["external_id"] = await _free_name(call, given["external_id"], conversation)
     if given.get("labels", "absent") is None:
         given["labels"] = {}
-    if given:
-        await conversation.update(idempotency_key=idempotency_key(call.request), **given)
-    if status is not None:
-        await (conversation.archive() if status == "archived" else conversation.unarchive())
+
+    def change(store: Store) -> None:
+        face = store.get_conversation(conversation.id)
+        if key is not None:
+            check_request(face, f"{key}:request", content)
+        if given:
+            face.update(idempotency_key=key, **given)
+        if status is not None:
+            set_status = face.archive if status == "archived" else face.unarchive
+            set_status(idempotency_key=None if key is None else f"{key}:status")
+
+    with _known_names(body.external_id, given):
+        await in_transaction(call.store, change)
     return JsonAnswer(conversation_view(await call.store.get_conversation(conversation.id), is_whole=call.may_read))
 
 
@@ -90,7 +121,7 @@ async def list_states(call: Call) -> Response:
 
 async def set_state(call: Call) -> Response:
     """Write a state."""
-    body = await read_body(call, StateValue, apart="value")
+    body = await read_body(call, StateValue, most=MAX_STATE_BODY, values=MAX_STATE_VALUES)
     state = await (await call.conversation()).set_state(
         call.request.path_params["name"], body.value, expected_version=body.expected_version,
         idempotency_key=idempotency_key(call.request),

@@ -16,9 +16,13 @@ from threadkeep.http.requests import body_bytes
 from threadkeep.http.rest.bodies import seconds
 from threadkeep.http.rest.models import Content
 from threadkeep.http.service import Call
+from threadkeep.store.aio import own_upload
+from threadkeep.web.keys import HEADER
+from threadkeep.web.pictures import PICTURES
 
-_INLINE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # what browsers may show as it is
 _KEYS: Final = ("image_url", "file_data", "video_url")  # of parts, which have data URLs
+_KEPT_SECONDS: Final = 24 * 60 * 60  # in the caches of browsers, also after it was deleted
+_KEYS_OF_REQUESTS: Final = f"Authorization, Cookie, {HEADER.title()}"  # headers that may say who calls
 _FORM: Final = "application/x-www-form-urlencoded"  # what curl and others say when they are not told
 
 
@@ -44,11 +48,11 @@ async def download(call: Call) -> Response:
     """Download an image or file by the reference that an item has in its place, or by the id of an upload."""
     found = await call.store.media(call.request.path_params["hash"])
     headers = {
-        "x-content-type-options": "nosniff", "cache-control": "private, max-age=31536000, immutable",
-        "content-security-policy": "default-src 'none'; sandbox",
+        "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'; sandbox",
+        "cache-control": f"private, max-age={_KEPT_SECONDS}, immutable", "vary": _KEYS_OF_REQUESTS,
     }  # fmt: skip
-    kind = found.media_type if found.media_type in _INLINE else DEFAULT_MEDIA_TYPE
-    if kind not in _INLINE:
+    kind = found.media_type if found.media_type in PICTURES else DEFAULT_MEDIA_TYPE
+    if kind not in PICTURES:
         headers["content-disposition"] = "attachment"
     return Response(found.content, headers=headers, media_type=kind)
 
@@ -63,7 +67,8 @@ def has_media(content: Content) -> bool:
 async def with_media(call: Call, content: Content) -> Content:
     """Return the content of a message with media in the place of their references.
 
-    The caller must be able to download them. All of them together are limited as the body of a request is.
+    The caller must be able to download them, or have uploaded them. All of them together are limited as the body of a
+    request is.
     """
     if isinstance(content, str):
         return content
@@ -87,7 +92,7 @@ async def with_media(call: Call, content: Content) -> Content:
 
 async def _data_url(call: Call, name: str, place: str) -> tuple[str, int]:
     try:
-        found = await call.store.media(name)
+        found = await (call.store.media(name) if call.may_read else own_upload(call.store, name))
     except (NotFound, InvalidOption) as error:
         raise Problem(400, f"{place}: there are no such media.", param=place, code="invalid_value") from error
     return data_url(found.content, found.media_type or DEFAULT_MEDIA_TYPE), found.size

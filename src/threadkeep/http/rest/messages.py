@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from starlette.responses import Response
 
@@ -21,6 +21,7 @@ from threadkeep.http.rest.media import has_media, with_media
 from threadkeep.http.rest.models import (
     ActiveBranch,
     Asking,
+    Content,
     EditedMessage,
     FeedbackValue,
     Labels,
@@ -30,7 +31,8 @@ from threadkeep.http.rest.models import (
 )
 from threadkeep.http.rest.objects import conversation_view, message_view
 from threadkeep.http.service import Call
-from threadkeep.store.aio import AsyncConversation, active_branch, conversation_on, on_conversation
+from threadkeep.http.upstreams import Upstream
+from threadkeep.store.aio import AsyncConversation, active_branch, conversation_on, on_conversation, unused_branch
 from threadkeep.store.conversation import Conversation
 
 _BRANCH: Final = re.compile(r"[0-9]{1,9}")
@@ -83,7 +85,8 @@ async def create(call: Call) -> Response:
         said[:] = [item.position]
         if item.branch != face.branch:  # where an earlier request with this key said it
             face = face.on_branch(item.branch)
-        return face, face.get_item(item.position, media="reference") if has_media(body.content) else item
+        is_read = item.replayed or has_media(body.content)  # for its time, and with media by reference
+        return face, face.get_item(item.position, media="reference") if is_read else item
 
     def take_back(face: Conversation) -> None:
         if key is None:
@@ -106,30 +109,28 @@ async def edit(call: Call) -> Response:
     if upstream is None:
         edited = await conversation.edit(item_id, content, idempotency_key=key)
         return JsonAnswer(stored_turn(edited, await edited.get_item(edited.head, media="reference")), 201)
-    former = _Former(key)
-
-    def say(face: Conversation) -> tuple[Conversation, StoredItem]:
-        former.remember(face)
-        edited = face.edit(item_id, content, idempotency_key=key)
-        return edited, edited.get_item(edited.head, media="reference")
-
-    asked, model = upstream
-    return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, former.put_back))
+    return await _answered(call, conversation, upstream, body, _Version(key, item_id, content))
 
 
 async def regenerate(call: Call) -> Response:
     """Have the model answer again, on a branch of its own, which becomes the active one."""
     body = await read_body(call, Regeneration)
     conversation = await conversation_on_branch(call)
-    upstream, model = upstream_of(call, conversation, body)
-    key = _key_of_input(call)
-    former = _Former(key)
+    upstream = upstream_of(call, conversation, body)
+    return await _answered(call, conversation, upstream, body, _Version(_key_of_input(call), body.item_id))
 
-    def say(face: Conversation) -> tuple[Conversation, None]:
-        former.remember(face)
-        return face.regenerate(body.item_id, idempotency_key=key), None
 
-    return await answer(call, conversation, upstream, body, Turn(_content(call, body), model, say, former.put_back))
+async def _answered(
+    call: Call, conversation: AsyncConversation, asked: tuple[Upstream, str], body: Asking, version: _Version
+) -> Response:
+    """The answer to another version; where a refused request has left a branch for it, on that one."""
+    upstream, model = asked
+    turn = Turn(_content(call, body), model, version.say, version.take_back)
+    try:
+        return await answer(call, conversation, upstream, body, turn)
+    except _UnusedBranch as found:
+        version.place = found.place
+        return await answer(call, conversation, upstream, body, turn)
 
 
 def _key_of_input(call: Call) -> str | None:
@@ -144,21 +145,77 @@ def _content(call: Call, body: Asking) -> JsonObject:
     return {"path": request.url.path, "body": body.model_dump(exclude={"stream", "background"})}
 
 
+class _UnusedBranch(Exception):
+    """There is a branch at this place on which nothing is: the one that was made is taken back."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 @dataclass(slots=True)
-class _Former:
-    """The branch on which a conversation went on before a request made another one; with a key, it stays so."""
+class _Version:
+    """Another version of a message or an answer, on a branch which becomes the active one.
+
+    Attributes:
+        key: under which a repeated request finds the branch, which stays then; without one, nothing is left on it, and
+            the next version at its place is made there.
+        item_id: what it is a version of; None for the newest answer.
+        content: what the user says instead; None for another answer.
+        place: the position after which an unused branch was found; None if none was.
+        former: the branch on which the conversation went on before.
+        said: the position of the message.
+    """
 
     key: str | None
-    branch: int | None = None
+    item_id: str | None
+    content: Content | None = None
+    place: int | None = None
+    former: int | None = None
+    said: int | None = None
 
-    def remember(self, conversation: Conversation) -> None:
-        """Note the branch (blocking)."""
-        self.branch = active_branch(conversation)
+    def say(self, face: Conversation) -> tuple[Conversation, StoredItem | None]:
+        """Say it (blocking); return the conversation, on its branch, and the message.
 
-    def put_back(self, made: Conversation) -> None:
-        """Let it go on there, unless somebody has chosen another branch since (blocking)."""
-        if self.key is None and self.branch is not None and active_branch(made) == made.branch:
-            made.set_active_branch(self.branch)
+        Raises:
+            _UnusedBranch: it could be on a branch that is there, and is to be said again with its place.
+        """
+        self.former = active_branch(face)
+        made = self._on_unused(face) or self._on_new(face)
+        if self.content is None:
+            return made, None
+        self.said = made.head
+        return made, made.get_item(self.said, media="reference")
+
+    def _on_unused(self, face: Conversation) -> Conversation | None:
+        found = None if self.place is None else unused_branch(face, self.place)
+        if found is not None:
+            found.set_active_branch(found.branch)
+            if self.content is not None:
+                found.user(self.content)
+        return found
+
+    def _on_new(self, face: Conversation) -> Conversation:
+        if self.content is None:
+            made = face.regenerate(self.item_id, idempotency_key=self.key)
+        else:
+            made = face.edit(cast("str", self.item_id), self.content, idempotency_key=self.key)
+        if self.key is None and self.place is None:
+            [branch] = face.branches(after=made.branch - 1, limit=1)
+            place = cast("int", branch.fork_position)
+            found = unused_branch(face, place)
+            if found is not None and found.branch != made.branch:
+                raise _UnusedBranch(place)
+        return made
+
+    def take_back(self, made: Conversation) -> None:
+        """Let the conversation go on where it did, unless somebody has chosen another branch since (blocking)."""
+        if self.key is not None:
+            return
+        if self.said is not None:
+            made.remove_item(self.said, purge=True)
+        if self.former is not None and active_branch(made) == made.branch:
+            made.set_active_branch(self.former)
 
 
 async def delete(call: Call) -> Response:

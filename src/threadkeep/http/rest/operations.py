@@ -137,7 +137,8 @@ OPERATIONS: Final = (
                           _AFTER, _LIMIT, _STATUS, _USER, *_PERIOD)),
     Operation("GET", "/usage", "usage", reports.usage, 200, models.Usage,
               parameters=(Parameter("by", _TEXT, "Columns with commas: hour, day, week, month, model, provider, "
-                                    "format, user_id, conversation_id, status, tool_set, response."),
+                                    "format, user_id, conversation_id, status, tool_set, response; they make at most "
+                                    "10,000 rows."),
                           *_PERIOD, Parameter("tz", {"type": "string", "default": "UTC"}, "Time zone of days."))),
     Operation("POST", "/media", "write", media.upload, 201, models.UploadedMedia, takes_bytes=True),
     Operation("GET", "/media/{hash}", "read", media.download, 200, None, media_type="application/octet-stream"),

@@ -17,6 +17,7 @@ from threadkeep.http.rest.bodies import seconds
 from threadkeep.http.rest.objects import plain_list
 from threadkeep.http.service import Call
 
+MAX_ROWS: Final = 10_000  # of a report
 _SUMS: Final = (
     "attempts", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
 )  # fmt: skip
@@ -48,8 +49,12 @@ async def usage(call: Call) -> Response:
     query = call.request.query_params
     by: Any = tuple(name for text in query.getlist("by") for name in text.split(",") if name)
     rows = await call.store.usage(
-        by=by, since=_moment(call, "since"), until=_moment(call, "until"), tz=query.get("tz", "UTC")
+        by=by, since=_moment(call, "since"), until=_moment(call, "until"), tz=query.get("tz", "UTC"),
+        limit=MAX_ROWS + 1,
     )  # fmt: skip
+    if len(rows) > MAX_ROWS:
+        problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."
+        raise Problem(400, problem, param="by", code="too_many_rows")
     return JsonAnswer(plain_list([_row(row) for row in rows]))
 
 

@@ -25,14 +25,20 @@ UPLOAD_AGE: Final = timedelta(days=1)  # for which an upload that no item has is
 NOBODY: Final = ""  # the user of uploads of a store for all users
 
 
-def get_media(transactions: Transactions, scope: Scope, name: str) -> Media:
-    """The media with that hash, if an item or an upload of this scope has them; see `Store.media`."""
+def get_media(transactions: Transactions, scope: Scope, name: str, *, is_own: bool = False) -> Media:
+    """The media with that hash, if an item or an upload of this scope has them; see `Store.media`.
+
+    `is_own`: only if its user has uploaded them.
+    """
     hash_ = media_hash(name)
-    return whole(lambda: _read_media(transactions, scope, hash_))
+    return whole(lambda: _read_media(transactions, scope, hash_, is_own=is_own))
 
 
-def _read_media(transactions: Transactions, scope: Scope, hash_: bytes) -> Media:
-    statement, parameters = media_of(scoped=scope.user is not None), scope.parameters(hash=hash_, now=datetime.now(UTC))
+def _read_media(transactions: Transactions, scope: Scope, hash_: bytes, *, is_own: bool) -> Media:
+    parameters = scope.parameters(hash=hash_, now=datetime.now(UTC))
+    if is_own:
+        parameters["uploader"] = scope.user or NOBODY
+    statement = media_of(scoped=scope.user is not None, own=is_own)
     row = transactions.read_any(lambda connection: connection.execute(statement, parameters).one_or_none())
     if row is None:
         hint = "Check the hash, and that the store has the right database, tenant and user."
