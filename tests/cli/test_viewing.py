@@ -47,6 +47,15 @@ def test_the_address_opens_the_pages(cli: Cli, stored: str, command: tuple[str, 
 
 
 @pytest.mark.usefixtures("with_interrupts")
+def test_only_one_browser_opens_the_address(cli: Cli, stored: str) -> None:
+    browser, other = (httpx2.Client(follow_redirects=True) for _ in range(2))
+    with opened(cli, "view", "--no-browser") as address, browser, other:
+        assert stored in browser.get(address).text
+        assert other.get(address).status_code == 401
+        assert stored in browser.get(address).text
+
+
+@pytest.mark.usefixtures("with_interrupts")
 @pytest.mark.slow
 def test_only_a_user_or_tenant_is_shown(cli: Cli) -> None:
     with cli.store() as store:

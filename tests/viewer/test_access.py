@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.viewer.conftest import Pages
@@ -40,6 +41,35 @@ def test_a_token_becomes_a_cookie_and_leaves_the_address(pages: Pages) -> None:
     assert client.get("/").status_code == 200
 
 
+def test_the_cookie_has_another_secret_than_the_address(pages: Pages) -> None:
+    client = local(pages, token="secret")
+    client.get("/?token=secret")
+    [(name, value)] = client.cookies.items()
+    assert value != "secret"
+    assert client.get("/", headers={"Cookie": f"{name}={value}"}).status_code == 200
+    client.cookies.clear()
+    assert client.get("/", headers={"Cookie": f"{name}=secret"}).status_code == 401
+    assert client.get("/?token=secret").status_code == 303  # from any browser of this machine
+
+
+def test_a_token_can_be_for_the_first_browser_only(pages: Pages) -> None:
+    first = local(pages, token="secret", token_once=True)
+    second = httpx2.Client(transport=first._transport, base_url="http://localhost")
+    for wrong in ("/", "/?token=wrong"):
+        assert "ends with a token" in second.get(wrong).text
+    assert second.head("/?token=secret").status_code == 401  # nobody has seen the page
+    assert first.get("/?token=secret").status_code == 303
+    response = second.get("/?token=secret")
+    assert response.status_code == 401
+    assert "Another browser has opened these pages" in response.text
+    assert "set-cookie" not in response.headers
+    for address in ("/", "/", "/?user=ann"):
+        assert first.get(address).status_code == 200
+    again = first.get("/?user=ann&token=secret")  # in another tab
+    assert (again.status_code, again.headers["location"]) == (303, "/?user=ann")
+    assert first.get("/").status_code == 200
+
+
 def test_a_key_is_kept_in_a_cookie(pages: Pages) -> None:
     with_tools(pages.store)
     client = pages.client("", sign_in=True)
@@ -57,9 +87,91 @@ def test_a_key_is_kept_in_a_cookie(pages: Pages) -> None:
     assert (response.status_code, response.headers["location"]) == (303, "/")
     assert all(word in response.headers["set-cookie"] for word in ("HttpOnly", "SameSite=strict"))
     assert "Trains" in client.get("/").text
-    assert client.post("/sign-out").status_code == 403
-    assert client.post("/sign-out", headers=ORIGIN).status_code == 303
+
+
+def signed_in(pages: Pages, key: str = "ann", **options: Any) -> Any:
+    client = pages.client("", sign_in=True, **options)
+    response = client.post("/sign-in", data={"form": secret_of(client.get("/").text), "key": key}, headers=ORIGIN)
+    assert response.status_code == 303
+    return client
+
+
+def secret_of(html: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', html)
+    assert found
+    return found[1]
+
+
+def test_whoever_is_signed_in_can_sign_out(pages: Pages) -> None:
+    client = signed_in(pages)
+    conversation = with_tools(pages.store)
+    for path in ("/", f"/c/{conversation.id}", f"/c/{conversation.id}/responses/0", "/search", "/usage"):
+        html = client.get(path).text
+        assert html.count('<form class="sign-out" method="post" action="/sign-out">') == 1
+    fields = {"form": secret_of(html)}
+    assert client.post("/sign-out", data=fields).status_code == 403
+    assert client.post("/sign-out", data={"form": "other"}, headers=ORIGIN).status_code == 403
+    assert client.post("/sign-out", headers=ORIGIN).status_code == 403
+    assert client.get("/").status_code == 200
+    assert client.post("/sign-out", data=fields, headers=ORIGIN).status_code == 303
     assert client.get("/").status_code == 401
+
+
+def test_whoever_may_not_see_a_page_can_sign_out(pages: Pages) -> None:
+    def only_usage(request: Any) -> Owner | None:
+        owner = pages.authenticate(request)
+        return None if owner is None else Owner(tenant=pages.tenant, scopes=frozenset({"usage"}))
+
+    client = signed_in(pages, auth=only_usage)
+    response = client.get("/")
+    assert response.status_code == 403
+    assert client.post("/sign-out", data={"form": secret_of(response.text)}, headers=ORIGIN).status_code == 303
+    assert client.get("/usage").status_code == 401
+
+
+def test_a_secret_of_forms_that_the_browser_has_lost_is_given_again(pages: Pages) -> None:
+    client = signed_in(pages)
+    client.cookies.delete("threadkeep_form")
+    fields = {"form": secret_of(client.get("/").text)}
+    assert client.post("/sign-out", data=fields, headers=ORIGIN).status_code == 303
+
+
+def test_programs_and_those_without_keys_have_nothing_to_sign_out_of(pages: Pages) -> None:
+    for client in (pages.client("ann", sign_in=True), pages.client("ann"), local(pages)):
+        assert "sign-out" not in client.get("/").text
+        assert "threadkeep_form" not in client.cookies
+
+
+@pytest.mark.parametrize("key", ["nobody", "", " "])
+def test_a_key_that_is_not_known_is_not_kept(pages: Pages, key: str) -> None:
+    client = pages.client("", sign_in=True)
+    fields = {"form": secret_of(client.get("/").text), "key": key}
+    response = client.post("/sign-in", data=fields, headers=ORIGIN)
+    assert response.status_code == 401
+    assert '<p role="alert">This key is unknown, or not valid any more.</p>' in response.text
+    assert "threadkeep_key" not in client.cookies
+    assert client.post("/sign-in", data={**fields, "key": "ann"}, headers=ORIGIN).status_code == 303
+
+
+def test_a_key_of_no_tenant_is_not_known(pages: Pages) -> None:
+    client = pages.client("", auth=lambda _: Owner(tenant="gone"), sign_in=True)
+    fields = {"form": secret_of(client.get("/").text), "key": "ann"}
+    assert "This key is unknown" in client.post("/sign-in", data=fields, headers=ORIGIN).text
+
+
+def test_a_key_that_cannot_be_looked_for_is_not_kept(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(request: Any) -> Owner | None:
+        if "authorization" in request.headers:
+            raise RuntimeError("secret detail")
+        return None
+
+    client = pages.client("", auth=fail, sign_in=True)
+    fields = {"form": secret_of(client.get("/").text), "key": "ann"}
+    response = client.post("/sign-in", data=fields, headers=ORIGIN)
+    assert response.status_code == 500
+    assert "secret detail" not in response.text
+    assert "secret detail" in caplog.text
+    assert "threadkeep_key" not in client.cookies
 
 
 def sent_slowly(pages: Pages, **headers: str) -> tuple[int, int]:
@@ -131,7 +243,7 @@ def test_every_answer_has_the_headers(pages: Pages, path: str) -> None:
     headers = pages.client().get(path).headers
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
 
 
 def test_an_error_of_the_server_shows_no_details(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,3 +277,5 @@ def test_arguments_that_contradict_each_other_are_refused(pages: Pages) -> None:
         app(pages.shared, auth=pages.authenticate, token="secret")
     with pytest.raises(InvalidOption, match="sign_in needs `auth`"):
         app(pages.shared, sign_in=True)
+    with pytest.raises(InvalidOption, match="token_once needs `token`"):
+        app(pages.shared, token_once=True)

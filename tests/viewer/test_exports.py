@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from tests.cli.runs import Cli
 from tests.viewer.conftest import Pages
 from tests.viewer.samples import PNG, with_tools
 from threadkeep import Conversation, Store
-from threadkeep.viewer import html_of
+from threadkeep.domain.media import REFERENCE
+from threadkeep.viewer import exporting, html_of, tailing
 from threadkeep.viewer.tailing import look
+from threadkeep.web.following import OpenStreams
 
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
@@ -36,6 +40,52 @@ def test_one_file_has_everything(pages: Pages) -> None:
         assert text in html
     assert html.count('<article class="item') == conversation.head  # an output is within its call
     assert 'src="data:image/png;base64,' in html
+
+
+def a_picture(number: int) -> dict[str, Any]:
+    content = PNG + bytes([number]) * 9_000
+    return {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
+
+
+def test_pictures_of_a_file_have_a_limit(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = a_picture(1), a_picture(2)
+    monkeypatch.setattr(exporting, "MAX_PICTURES", 3 * len(one["image_url"]) + 1)
+    conversation = pages.store.create_conversation(user_id="ann")
+    for part in (one, other, one, other, one):
+        conversation.user([part])
+    downloaded = pages.client().get(f"/c/{conversation.id}/export/html").text
+    for html in (html_of(pages.store, conversation.id), downloaded):
+        assert re.findall(r'src="(data:[^"]*)"', html) == [one["image_url"], other["image_url"], one["image_url"]]
+        names = re.findall(r"image \(not in this file: threadkeep-media:(\w{64})\)", html)
+        assert [pages.store.media(name).content[-1] for name in names] == [2, 1]
+
+
+def test_files_and_pictures_that_no_browser_shows_are_named(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    data = base64.b64encode(b"<svg onload=alert(1)>" * 1_000).decode()
+    svg = {"type": "input_image", "image_url": f"data:image/svg+xml;base64,{data}"}
+    conversation.user([svg, {"type": "input_file", "filename": "a.txt", "file_data": f"data:text/plain;base64,{data}"}])
+    html = html_of(pages.store, conversation.id)
+    assert "image (not in this file: threadkeep-media:" in html
+    assert "a.txt (not in this file: threadkeep-media:" in html
+    assert data[:100] not in html
+
+
+def test_a_reference_to_what_others_have_is_only_named(pages: Pages) -> None:
+    pages.store.create_conversation(user_id="ben").user([a_picture(1)])
+    name = sha256(PNG + bytes([1]) * 9_000).hexdigest()
+    conversation = pages.store.create_conversation(user_id="ann")
+    conversation.add_items([{"role": "user", "content": [{"type": "input_image", "image_url": f"{REFERENCE}{name}"}]}])
+    assert f"image (not in this file: {REFERENCE}{name})" in html_of(pages.store, conversation.id)
+
+
+def test_markdown_has_references_to_media(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    path = f"/c/{conversation.id}/export/markdown"
+    assert pages.client().get(path).text == conversation.to_markdown()
+    conversation.user([a_picture(1)])
+    name = sha256(PNG + bytes([1]) * 9_000).hexdigest()
+    assert f"[image: {REFERENCE}{name}\\]" in pages.client().get(path).text
 
 
 def test_one_file_needs_no_other_and_can_run_nothing(pages: Pages) -> None:
@@ -75,18 +125,21 @@ def test_a_state_changes_with_an_answer(pages: Pages) -> None:
     assert look(pages.store, conversation.id, None) == {"head": 5, "open": False}
 
 
+def following(conversation: Conversation) -> dict[str, Any]:
+    """The request of a browser of ann that follows a conversation."""
+    return {
+        "type": "http", "method": "GET", "path": f"/c/{conversation.id}/tail", "root_path": "", "headers":
+        [(b"authorization", b"Bearer ann")], "query_string": b"", "scheme": "http", "server": ("localhost", 80),
+        "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
+    }  # fmt: skip
+
+
 def test_whoever_follows_is_told(pages: Pages) -> None:
     conversation = with_tools(pages.store)
     application = pages.application()
     events: list[Any] = []
 
     async def follow() -> None:
-        scope = {
-            "type": "http", "method": "GET", "path": f"/c/{conversation.id}/tail", "root_path": "", "headers":
-            [(b"authorization", b"Bearer ann")], "query_string": b"", "scheme": "http", "server": ("localhost", 80),
-            "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0", "spec_version": "2.3"},
-        }  # fmt: skip
-
         async def receive() -> dict[str, Any]:
             await anyio.sleep_forever()
             raise AssertionError
@@ -101,10 +154,41 @@ def test_whoever_follows_is_told(pages: Pages) -> None:
 
         with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
-                group.start_soon(application, scope, receive, send)
+                group.start_soon(application, following(conversation), receive, send)
 
     pages.runner.run(follow())
     assert [event["head"] for event in events] == [3, 4]
+
+
+def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailing, "_streams", OpenStreams(5))
+    conversation = with_tools(pages.store)
+    application = pages.application()
+
+    async def follow() -> int:
+        statuses: list[int] = []
+
+        async def receive() -> dict[str, Any]:
+            await all_begun.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                begun.append(message["status"])
+                if len(begun) == 12:
+                    all_begun.set()
+
+        await application(following(conversation), receive, send)
+        return statuses[0]
+
+    async def follow_all() -> list[int]:
+        return await asyncio.wait_for(asyncio.gather(*(follow() for _ in range(12))), 30)
+
+    begun: list[int] = []
+    all_begun = asyncio.Event()
+    assert sorted(pages.runner.run(follow_all())) == [200] * 5 + [204] * 7
+    assert not tailing._streams._open
 
 
 def test_new_items_come_as_a_fragment(pages: Pages) -> None:

@@ -56,7 +56,14 @@ def test_conversations_with_calls_on_a_day(pages: Pages) -> None:
     with_tools(pages.store)
     today = datetime.now(UTC).date()
     assert titles(pages.get(f"/?on={today}")) == ["Trains"]
-    assert titles(pages.get(f"/?on={today - timedelta(days=3)}")) == []
+    earlier = today - timedelta(days=3)
+    assert titles(pages.get(f"/?on={earlier}")) == []
+    assert titles(pages.get(f"/?on={earlier}&through={today}&provider=openai&model=gpt-5.4")) == ["Trains"]
+    assert titles(pages.get(f"/?on={earlier}&through={today - timedelta(days=1)}")) == []
+    assert titles(pages.get(f"/?on={today}&provider=other")) == []
+    html = pages.get(f"/?on={earlier}&through={today}&provider=openai")
+    for name, value in (("on", earlier), ("through", today), ("provider", "openai")):
+        assert f'name="{name}" value="{value}"' in html
 
 
 @pytest.mark.parametrize("query", ["since=yesterday", "label=team", "status=gone", "after=nothing"])

@@ -13,7 +13,7 @@ import pytest
 from tests.factories import a_message
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import PNG, answer, ask, with_tools
-from threadkeep.viewer import blocks, exporting, html_of
+from threadkeep.viewer import exporting, html_of, thread
 from threadkeep.viewer.texts import Budget, markdown
 
 ITEM = re.compile(r'<article class="item ([\w-]+)" id="p(\d+)"')
@@ -137,7 +137,7 @@ def test_tables_of_few_characters_and_many_cells_are_text(pages: Pages) -> None:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Markdown may take any time: how much it takes depends on the garbage of other tests, too."""
-    monkeypatch.setattr(blocks, "Budget", partial(Budget, seconds=math.inf))
+    monkeypatch.setattr(thread, "Budget", partial(Budget, seconds=math.inf))
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -218,3 +218,72 @@ def test_all_of_an_export_has_one_budget(pages: Pages, monkeypatch: pytest.Monke
     assert [f"<strong>{number}</strong>" in html for number in range(5)] == [True, True, False, False, False]
     exported = pages.client("all").get(f"/c/{conversation.id}/export/html").text
     assert exported.count("<strong>") == html.count("<strong>")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of at most 20,000 characters of texts."""
+    monkeypatch.setattr(thread, "Budget", partial(Budget, shown=20_000))
+
+
+def parts_of_every_kind() -> list[Any]:
+    """Items with 8,000 characters each, at every place that is shown."""
+    text = "x" * 8_000
+    return [
+        a_message(text),
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}] * 3},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": text}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": text},
+        {"type": "function_call_output", "call_id": "c", "output": text},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]},
+        {"type": "x_other", "data": text},
+        {"type": "message", "role": "user", "content": [
+            {"type": "input_file", "filename": text, "file_url": f"https://example.com/{text}"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{text}"},
+        ]},
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("small")
+def test_texts_of_a_page_have_a_limit(pages: Pages) -> None:
+    for one in parts_of_every_kind():
+        for items_before in (0, 3):
+            conversation = pages.store.create_conversation(input=[a_message("x" * 8_000)] * items_before)
+            conversation.add_items([one] * 3)
+            html = pages.get(f"/c/{conversation.id}")
+            assert html.count("x") < 27_000, one["type"]
+            assert len(items(html)) >= items_before + 1
+            if items_before:
+                assert re.search(r"… \([\d,]+ (characters|more parts)\)|image/png, [\d,]+ characters|xxx…\)", html)
+
+
+@pytest.mark.usefixtures("small")
+def test_parts_and_errors_of_a_page_have_a_limit(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.user([{"type": "input_text", "text": "x"}] * 5_000)
+    html = pages.get(f"/c/{conversation.id}")
+    assert html.count('<div class="md">') <= 100
+    assert re.search(r"… \(4,9\d\d more parts\)", html)
+    conversation = pages.store.create_conversation()
+    conversation.user("Hello")
+    for _ in range(5):
+        error = {"error": {"message": "y" * 8_000, "type": "server_error"}}
+        conversation.record_attempt("chat_completion", error=error, provider="openai")
+    assert pages.get(f"/c/{conversation.id}").count("y") < 27_000
+
+
+def test_a_page_of_long_messages_is_not_longer_than_a_few_megabytes(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    conversation.user([{"type": "input_text", "text": "<&" * 50_000}] * 40)
+    for path in (f"/c/{conversation.id}", f"/c/{conversation.id}/items"):
+        assert len(pages.get(path)) < 10_000_000
+
+
+def test_what_is_said_of_a_conversation_has_a_limit(pages: Pages) -> None:
+    tools = [{"type": "function", "name": f"f{number}", "description": "z" * 5_000} for number in range(250)]
+    conversation = pages.store.create_conversation(instructions="w" * 300_000, tools=tools)
+    html = pages.get(f"/c/{conversation.id}")
+    assert html.count("w" * 1_000) <= 100
+    assert "… (300,000 characters)" in html
+    assert "… (50 more)" in html
+    assert html.count("z") < 2_000 * 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
-from tests.viewer.samples import with_tools
+from tests.viewer.samples import answer, with_tools
 from threadkeep.viewer import Owner
 from threadkeep.viewer.charts import Day, columns, lines, percentile
 
@@ -20,11 +21,47 @@ def test_sums_and_what_they_lead_to(pages: Pages) -> None:
     conversation = with_tools(pages.store)
     html = pages.get("/usage")
     today = datetime.now(UTC).date()
-    for text in ("240", "60.0 %", "33.3 %", 'href="/?model=gpt-5.4', "gpt-5.4", f"on={today}", "1.2 s", "Trains",
+    for text in ("240", "60.0 %", "33.3 %", 'href="/?model=gpt-5.4&', "gpt-5.4", f"on={today}", "1.2 s", "Trains",
                  f"/c/{conversation.id}", "user=ann"):  # fmt: skip
         assert text in html, text
     for address in set(re.findall(r'href="(/[^"#]*)"', html)):
         assert pages.client().get(address.replace("&amp;", "&")).status_code == 200, address
+
+
+def called(pages: Pages, user: str, *, provider: str = "openai", latency_ms: int = 100) -> None:
+    """A conversation of a user that called the model of the same name."""
+    conversation = pages.store.create_conversation(user_id=user, title=f"of {user}", model=f"model-{user}")
+    conversation.user("Hello")
+    body = {**answer("Hi"), "model": f"model-{user}"}
+    conversation.add_response(body, "chat_completion", provider=provider, latency_ms=latency_ms)
+
+
+def listed(pages: Pages, path: str, pattern: str) -> set[tuple[str, ...]]:
+    """The titles behind each link of a page whose address fits."""
+    links = {html.unescape(link) for link in re.findall(r'href="(/\?[^"#]*)"', pages.get(path))}
+    found = [link for link in links if re.search(pattern, link)]
+    return {tuple(re.findall(r'class="title" href="[^"]+">([^<]+)<', pages.get(link))) for link in found}
+
+
+@pytest.mark.parametrize("filters", ["user=ann", "model=model-ann", "provider=ours", "user=ann&model=model-ann"])
+def test_figures_lead_to_what_fits_the_filters(pages: Pages, filters: str) -> None:
+    called(pages, "ann", provider="ours", latency_ms=100)
+    called(pages, "ben", latency_ms=90_000)
+    for pattern in (r"on=[\d-]+&status", "model=", "user="):
+        assert listed(pages, f"/usage?{filters}", pattern) == {("of ann",)}, pattern
+    page = pages.get(f"/usage?{filters}")
+    assert "model-ben" not in page
+    assert "min 30 s" not in page
+
+
+def test_models_and_users_lead_to_the_days_that_are_shown(pages: Pages) -> None:
+    called(pages, "ann")
+    today = datetime.now(UTC).date()
+    for name in ("model=model-ann", "user=ann"):
+        address = html.unescape(pages.get("/usage?days=7"))
+        assert re.search(rf'href="/\?[^"]*{name}[^"]*"', address)
+        assert f"on={today - timedelta(6)}&through={today}" in address
+        assert listed(pages, "/usage?days=7", name) == {("of ann",)}
 
 
 def test_only_what_an_owner_has_is_counted(pages: Pages) -> None:

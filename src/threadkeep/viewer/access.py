@@ -25,23 +25,59 @@ SEE_OTHER: Final = 303
 FORBIDDEN: Final = 403
 
 
+@dataclass(slots=True)
+class Token:
+    """What an address has to contain, to be exchanged for a cookie with another secret.
+
+    Attributes:
+        text: the token in the address, which others may read: in the command line of the browser, or in its history.
+        is_for_one: whether only one browser may exchange it.
+        is_used: whether one has.
+        secret: what the cookie contains.
+    """
+
+    text: str
+    is_for_one: bool = False
+    is_used: bool = False
+    secret: str = field(default_factory=lambda: token_urlsafe(24))
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: cookies are not told apart by ports, and several viewers may run."""
+        return f"threadkeep_{sha256(self.text.encode()).hexdigest()[:12]}"
+
+    def is_kept_by(self, request: Request) -> bool:
+        """Return whether a request has the cookie."""
+        return _is_same(request.cookies.get(self.cookie), self.secret)
+
+    def is_accepted(self, request: Request) -> bool:
+        """Return whether the address of a request has the token, and the browser may exchange it."""
+        if request.method != "GET" or not _is_same(request.query_params.get("token"), self.text):
+            return False
+        return self.is_kept_by(request) or not (self.is_for_one and self.is_used)
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """How the owner of a request is found.
 
     Attributes:
         authenticate: tells the owner of a request; None for whoever is on this machine.
-        token: what the address that was printed at the start contains, and from then on a cookie; None for none.
+        token: what the address that was printed at the start contains; None for none.
         owner: what whoever has the token, or is on this machine, may see.
         has_form: whether somebody without a key is asked for one.
         keys: what is asked instead, once the database has keys; None for nothing.
     """
 
     authenticate: Authenticate | None = None
-    token: str | None = None
+    token: Token | None = None
     owner: Owner = field(default_factory=Owner)
     has_form: bool = False
     keys: KeysOnceMade | None = None
+
+    def can_forget(self, request: Request) -> bool:
+        """Return whether somebody may sign out: the browser keeps a key."""
+        return (self.has_form or self.keys is not None) and KEY_COOKIE in request.cookies
 
     async def now(self) -> Access:
         """Return how the owner of a request is found now that there may be keys."""
@@ -57,26 +93,20 @@ class Access:
             return None
         if self.token is None:
             return self.owner
-        return self.owner if _is_same(request.cookies.get(self.token_cookie), self.token) else None
+        return self.owner if self.token.is_kept_by(request) else None
 
     async def asked(self, connection: HTTPConnection) -> Owner | None:
         """Return the owner of a request as it is found now; None for nobody: an `Authenticate`."""
         return await (await self.now()).owner_of(Request(connection.scope))
 
-    @property
-    def token_cookie(self) -> str:
-        """The name of the cookie: cookies are not told apart by ports, and several viewers may run."""
-        return f"threadkeep_{sha256((self.token or '').encode()).hexdigest()[:12]}"
-
     def exchange(self, request: Request) -> Response | None:
         """Return the redirect to the address without the token, which sets the cookie; None without a valid token."""
-        if self.token is None or not is_local(request):
+        if self.token is None or not is_local(request) or not self.token.is_accepted(request):
             return None
-        if not _is_same(request.query_params.get("token"), self.token):
-            return None
+        self.token.is_used = True
         rest = urlencode([pair for pair in parse_qsl(request.url.query, keep_blank_values=True) if pair[0] != "token"])
         response = RedirectResponse(request.url.path + (f"?{rest}" if rest else ""), SEE_OTHER)
-        _set_cookie(response, request, self.token_cookie, self.token)
+        _set_cookie(response, request, self.token.cookie, self.token.secret)
         return response
 
 
@@ -92,20 +122,24 @@ def _set_cookie(response: Response, request: Request, name: str, value: str, sec
 # Signing in with a key
 
 
-def present_key(request: Request) -> None:
-    """Let a request with the cookie of a key carry it as `Authorization`, as programs send it."""
-    key = request.cookies.get(KEY_COOKIE)
-    if key is not None and "authorization" not in request.headers:
-        header = (b"authorization", b"Bearer " + key.encode("latin-1", "replace"))
-        request.scope["headers"] = [*request.scope["headers"], header]
-        vars(request).pop("_headers", None)
+def present_key(request: Request, key: str | None = None) -> Request:
+    """Return a request that carries a key as `Authorization`, as programs send it: by default, that of its cookie."""
+    key = request.cookies.get(KEY_COOKIE) if key is None else key
+    if key is None or "authorization" in request.headers:
+        return request
+    header = (b"authorization", b"Bearer " + key.encode("latin-1", "replace"))
+    return Request({**request.scope, "headers": [*request.scope["headers"], header]}, request.receive)
 
 
-def offer_form(request: Request, response: Response) -> str:
-    """Give whoever gets a form a secret that it has to bring back; return it. Forms of one browser share it."""
-    secret = request.cookies.get(FORM_COOKIE) or token_urlsafe(24)
-    _set_cookie(response, request, FORM_COOKIE, secret)
-    return secret
+def secret_of_forms(request: Request) -> str:
+    """Return the secret that forms have to bring back: that of the browser's cookie, or a new one."""
+    return request.cookies.get(FORM_COOKIE) or token_urlsafe(24)
+
+
+def keep_secret(request: Request, response: Response, secret: str) -> None:
+    """Set the cookie of the secret of forms."""
+    if request.cookies.get(FORM_COOKIE) != secret:
+        _set_cookie(response, request, FORM_COOKIE, secret)
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
-from threadkeep.viewer.access import Access
+from threadkeep.viewer.access import Access, Token
 from threadkeep.viewer.dashboard import tools_page, usage_csv, usage_page
 from threadkeep.viewer.exporting import export_file
 from threadkeep.viewer.finding import search_page
@@ -45,6 +45,7 @@ def app(
     *,
     auth: Authenticate | None = None,
     token: str | None = None,
+    token_once: bool = False,
     owner: Owner | None = None,
     sign_in: bool = False,
     keys: KeysOnceMade | None = None,
@@ -58,7 +59,8 @@ def app(
         auth: tells whose request it is, from a request of Starlette: an Owner, or None for nobody. What does not belong
             to that owner does not exist. The scope "read" is for conversations, "usage" for what they used.
         token: instead of `auth`: the address has to end with ``?token=`` and this text, or the browser to have opened
-            such an address before.
+            such an address before, which gave it a cookie with another secret.
+        token_once: accept the token only from the first browser that brings it.
         owner: what those without `auth` may see; by default everything.
         sign_in: show a form for a key to those whom `auth` does not know. The browser keeps the key in a cookie, and
             `auth` gets it as the header ``Authorization: Bearer …``.
@@ -72,7 +74,7 @@ def app(
         raise InvalidOption("cannot be combined with `token`, `owner` or `keys`.", argument="auth")
     if sign_in and auth is None:
         raise InvalidOption("needs `auth`, which is asked about the key.", argument="sign_in")
-    access = Access(auth, token, owner or Owner(), has_form=sign_in, keys=keys)
+    access = Access(auth, _token(token, is_for_one=token_once), owner or Owner(), has_form=sign_in, keys=keys)
     routes = [
         Route("/", endpoint("read", list_page)),
         Route("/c/{id}", endpoint("read", thread_page)),
@@ -102,6 +104,15 @@ def app(
     return made
 
 
+def _token(text: str | None, *, is_for_one: bool) -> Token | None:
+    """The token of an address; None for none, of which nothing more can be asked."""
+    if text is not None:
+        return Token(text, is_for_one)
+    if is_for_one:
+        raise InvalidOption("needs `token`, which is accepted once.", argument="token_once")
+    return None
+
+
 async def _static(request: Request) -> Response:
     """A file that pages use. Its address has the hash of its content, so browsers may keep it."""
     name = request.path_params["name"]
@@ -113,28 +124,46 @@ async def _static(request: Request) -> Response:
 
 async def _sign_in(request: Request) -> Response:
     """The form for a key, and what it sends."""
-    access: Access = await request.app.state.viewer.access.now()
-    if not access.has_form:
-        return error_page(request, HTTPException(404, "There are no keys"))
-    home = request.scope.get("root_path", "").rstrip("/") + "/"
-    if request.method == "GET":
-        return nobody(request, access)
     try:
-        fields = await accesses.read_form(request)
-    except HTTPException as error:
+        access: Access = await request.app.state.viewer.access.now()
+        if not access.has_form:
+            return error_page(request, HTTPException(404, "There are no keys"))
+        if request.method == "GET":
+            return nobody(request, access)
+        key = (await accesses.read_form(request)).get("key", "").strip()
+        if not (key.isascii() and key.isprintable()):
+            return nobody(request, access, "A key has only letters, digits and signs of ASCII.")
+        if not await _is_known(request, access, key):
+            return nobody(request, access, "This key is unknown, or not valid any more.")
+    except Exception as error:  # noqa: BLE001 - logged, and shown without details
         return error_page(request, error)
-    key = fields.get("key", "").strip()
-    if not (key.isascii() and key.isprintable()):
-        return nobody(request, access, "A key has only letters, digits and signs of ASCII.")
-    response = RedirectResponse(home, SEE_OTHER)
+    response = _to_the_list(request)
     accesses.keep_key(request, response, key)
     return response
 
 
+async def _is_known(request: Request, access: Access, key: str) -> bool:
+    """Whether a key is somebody's."""
+    owner = await access.owner_of(accesses.present_key(request, key))
+    if owner is None:
+        return False
+    try:
+        await owner.store(request.app.state.viewer.store)
+    except NotFound:
+        return False
+    return True
+
+
 async def _sign_out(request: Request) -> Response:
     """Forget the key."""
-    if request.headers.get("origin") != f"{request.url.scheme}://{request.headers.get('host', '')}":
-        return error_page(request, HTTPException(accesses.FORBIDDEN, "The form was not sent by a page of this site"))
-    response = RedirectResponse(request.scope.get("root_path", "").rstrip("/") + "/", SEE_OTHER)
+    try:
+        await accesses.read_form(request)
+    except HTTPException as error:
+        return error_page(request, error)
+    response = _to_the_list(request)
     accesses.forget_key(request, response)
     return response
+
+
+def _to_the_list(request: Request) -> Response:
+    return RedirectResponse(request.scope.get("root_path", "").rstrip("/") + "/", SEE_OTHER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -13,15 +13,15 @@ from threadkeep.domain.media import REFERENCE, media_hash
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.transcripts import lines_of
 from threadkeep.errors import InvalidOption
-from threadkeep.viewer.texts import Budget, cut, first_line, is_safe_link, json_text, markdown
+from threadkeep.viewer.texts import Budget, first_line, is_safe_link, json_text, markdown
+from threadkeep.web.pictures import PICTURES
 
-# Media types that a browser shows as pictures, and nothing else
-PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 _MEDIA: Final = frozenset({"input_image", "input_file", "input_video"})
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 FOLDED_CHARACTERS: Final = 6_000  # a longer message is folded
 FOLDED_LINES: Final = 60
+LINK_CHARACTERS: Final = 1_000  # of an address, as text
 
 
 @dataclass(slots=True)
@@ -89,12 +89,11 @@ class Block:
         return self.position if self.output is None else self.output.position
 
 
-def blocks_of(items: Iterable[StoredItem], budget: Budget | None = None) -> list[Block]:
+def blocks_of(items: Iterable[StoredItem], budget: Budget) -> list[Block]:
     """Return the blocks of items: an output is in the block of its call if that is among them.
 
-    Their Markdown is read as far as `budget` allows; by default, that of a page.
+    Their texts are shown, and their Markdown is read, as far as `budget` allows.
     """
-    budget = budget or Budget()
     blocks: list[Block] = []
     calls: dict[str, Block] = {}
     for stored in items:
@@ -127,36 +126,32 @@ def _block(stored: StoredItem, budget: Budget) -> Block:
     kind = str(item["type"])
     status = item.get("status") if item.get("status") not in ("completed", None) else None
     if kind == "message":
-        role = str(item.get("role"))
-        block = Block(
-            stored, role if role in _ROLES else "other-role", role, list(_pieces(item.get("content"), budget))
-        )
+        role, pieces = str(item.get("role")), _pieces(item.get("content"), budget)
+        block = Block(stored, role if role in _ROLES else "other-role", first_line(role), pieces)
     elif kind.endswith("_call"):
-        block = _call(stored, item)
+        block = _call(stored, item, budget)
     elif kind.endswith("_call_output"):
-        pieces = list(_pieces(item.get("output"), None))
+        pieces = _pieces(item.get("output"), budget, is_data=True)
         block = Block(stored, "output", "output", pieces, _summary(pieces))
     elif kind == "reasoning":
         pieces = [*_pieces(item.get("summary"), budget), *_pieces(item.get("content"), budget)]
         if not pieces:
-            pieces = [Piece("note", line) for line in lines_of(item)]
+            pieces = [Piece("note", budget.take(line)) for line in lines_of(item)]
         block = Block(stored, "reasoning", "reasoning", pieces, _summary(pieces))
     else:
-        pieces = [Piece("text", cut(json_text(_without_type(item))))]
-        block = Block(stored, "other", kind, pieces, _summary(pieces))
-    block.status = None if status is None else str(status)
+        pieces = [Piece("text", budget.take(json_text(_without_type(item))))]
+        block = Block(stored, "other", first_line(kind), pieces, _summary(pieces))
+    block.status = None if status is None else first_line(str(status))
     return block
 
 
-def _call(stored: StoredItem, item: Mapping[str, Any]) -> Block:
-    kind = str(item["type"])
+def _call(stored: StoredItem, item: Mapping[str, Any], budget: Budget) -> Block:
     given = item.get("arguments", item.get("input"))
     if given is None:
         given = _without_type(item)
-    arguments = cut(json_text(given))
-    return Block(
-        stored, "call", str(item.get("name") or kind), summary=first_line(_one_line(given)), arguments=arguments
-    )
+    title = first_line(str(item.get("name") or item["type"]))
+    summary, arguments = first_line(_one_line(given)), budget.take(json_text(given))
+    return Block(stored, "call", title, summary=summary, arguments=arguments)
 
 
 def _one_line(value: Any) -> str:
@@ -171,47 +166,55 @@ def _summary(pieces: Sequence[Piece]) -> str:
     return first_line(next((piece.text for piece in pieces if piece.text), ""))
 
 
-def _pieces(content: Any, budget: Budget | None) -> Iterator[Piece]:
-    """The parts of a content: as Markdown where there is a budget for it."""
-    if content is None:
-        return
-    for part in content if isinstance(content, list) else [content]:
-        if isinstance(part, str):
-            yield _text(part, budget)
-        elif isinstance(part, Mapping) and part.get("type") in _TEXTS:
-            yield _text(str(part.get("text", "")), budget)
-        elif isinstance(part, Mapping) and part.get("type") in _MEDIA:
-            yield media_piece(part)
-        elif isinstance(part, Mapping) and part.get("type") == "refusal":
-            yield Piece("note", f"Refused: {part.get('refusal', '')}")
-        else:
-            yield Piece("text", cut(json_text(part)))
+def _pieces(content: Any, budget: Budget, *, is_data: bool = False) -> list[Piece]:
+    """The parts of a content, as far as the budget allows: their texts as Markdown, or as the data that they are."""
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    pieces: list[Piece] = []
+    for part in parts:
+        if budget.shown <= 0 and len(parts) > 1:
+            return [*pieces, Piece("note", f"… ({len(parts) - len(pieces):,} more parts)")]
+        pieces.append(_piece(part, budget, is_data=is_data))
+    return pieces
 
 
-def _text(text: str, budget: Budget | None) -> Piece:
-    if budget is not None:
-        return Piece("markdown", text, markdown(text, budget))
-    return Piece("text", cut(json_text(text)))
+def _piece(part: Any, budget: Budget, *, is_data: bool) -> Piece:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if isinstance(part, str) or kind in _TEXTS:
+        text = part if isinstance(part, str) else str(part.get("text", ""))
+        return Piece("text", budget.take(json_text(text))) if is_data else _said(text, budget)
+    if kind in _MEDIA:
+        return media_piece(part, budget)
+    if kind == "refusal":
+        return Piece("note", budget.take(f"Refused: {part.get('refusal', '')}"))
+    return Piece("text", budget.take(json_text(part)))
 
 
-def media_piece(part: Mapping[str, Any]) -> Piece:
+def _said(text: str, budget: Budget) -> Piece:
+    return Piece("markdown", text, markdown(text, budget))
+
+
+def media_piece(part: Mapping[str, Any], budget: Budget) -> Piece:
     """Return an image or file: shown if it is a stored picture of a harmless type, else a link or a note."""
     url = next((str(part[key]) for key in ("url", "file_url", "file_data") if part.get(key)), "")
     kind = str(part.get("type")).removeprefix("input_")
-    name = str(part.get("filename") or kind)
-    scheme, _, rest = url.partition(":")
-    if scheme == "data":
-        media_type, _, data = rest.partition(",")
-        stated = media_type.partition(";")[0].lower()
-        if stated in PICTURES and media_type.endswith(";base64"):
-            return Piece("image", name, url=url)
-        return Piece("note", f"{name} ({stated or 'unknown type'}, {len(data):,} characters)")
+    name = budget.take(first_line(str(part.get("filename") or kind)))
+    if url.startswith("data:"):
+        return _data_piece(name, url, budget)
     if (digest := _hash_of(url)) is not None:
         return Piece("image" if kind == "image" else "file", name, url=digest, is_stored=True)
-    if is_safe_link(url):
-        return Piece("link", f"{name}: {url}", url=url)
+    if is_safe_link(url) and budget.fits(url):
+        return Piece("link", f"{name}: {first_line(url, LINK_CHARACTERS)}", url=url)
     facts = url or part.get("file_id") or "without a source"
     return Piece("note", f"{name} ({first_line(str(facts))})")
+
+
+def _data_piece(name: str, url: str, budget: Budget) -> Piece:
+    head, _, data = url.partition(",")
+    media_type = head.removeprefix("data:")
+    stated = media_type.partition(";")[0].lower()
+    if stated in PICTURES and media_type.endswith(";base64") and budget.fits(url):
+        return Piece("image", name, url=url)
+    return Piece("note", f"{name} ({first_line(stated) or 'unknown type'}, {len(data):,} characters)")
 
 
 def _hash_of(url: str) -> str | None:

@@ -123,7 +123,7 @@ def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> Usag
     rows = store.usage(by=("day", "model", "status"), **bounds)
     users = overviews.top_users(store, period.first, period.last, filters, TOP)
     conversations = overviews.top_conversations(store, period.first, period.last, filters, TOP)
-    sample = overviews.latencies(store, period.first, period.last, SAMPLE)
+    sample = overviews.latencies(store, period.first, period.last, filters, SAMPLE)
     return Usage(period, rows, users, conversations, sample)
 
 
@@ -152,17 +152,37 @@ def filters_of(view: View) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None}
 
 
+class Links(NamedTuple):
+    """Links to the conversations that figures count: the address of the list, and what restricts all figures."""
+
+    base: str | None
+    shared: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, view: View, period: Period) -> Links:
+        """Return those of a page; none for those who may not see conversations."""
+        base = view.request.scope.get("root_path", "").rstrip("/") if "read" in view.scopes else None
+        filters = {name: view.query(name) for name in ("model", "user", "provider")}
+        return cls(base, {**filters, "on": period.first, "through": period.last, "status": "any"})
+
+    def to(self, **query: Any) -> str | None:
+        """Return the link of a figure, with what restricts it besides; None for those who may not see them."""
+        known = {name: value for name, value in {**self.shared, **query}.items() if value is not None}
+        return None if self.base is None else f"{self.base}/?{urlencode(known)}"
+
+
 async def usage_page(view: View) -> Response:
     """Show what was used in some days."""
     period, filters = period_of(view), filters_of(view)
     usage = await view.read(read_usage, period, filters)
-    base = view.request.scope.get("root_path", "").rstrip("/") if "read" in view.scopes else None
-    days = [(day, sums, _link(base, on=day, status="any")) for day, sums in usage.days.items()]
-    models = [(name, sums, _link(base, model=name, status="any")) for name, sums in _ranked(usage.models)]
+    links = Links.of(view, period)
+    days = [(day, sums, links.to(on=day, through=None)) for day, sums in usage.days.items()]
+    models = [(name, sums, links.to(model=name)) for name, sums in _ranked(usage.models)]
+    users = [(row, links.to(user=row.user_id)) for row in usage.users]
     latencies = _latencies(usage)
     return view.page(
-        "usage.html", usage=usage, days=days, models=models, kinds=KINDS, period=period, filters=filters,
-        tokens=_token_chart(days), calls=_call_chart(days, base), cache=_cache_chart(days),
+        "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
+        tokens=_token_chart(days), calls=_call_chart(days, links), cache=_cache_chart(days),
         latency=_latency_chart(latencies), latencies=latencies, model_latencies=_by_model(usage), sample=SAMPLE,
         most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0), last=len(days) > 0,
     )  # fmt: skip
@@ -170,12 +190,6 @@ async def usage_page(view: View) -> Response:
 
 def _ranked(models: Mapping[str | None, Sums]) -> list[tuple[str | None, Sums]]:
     return sorted(models.items(), key=lambda pair: (-(pair[1].cost_nano or 0), -pair[1].tokens, str(pair[0])))
-
-
-def _link(base: str | None, **query: Any) -> str | None:
-    """The conversations that a figure counts; None for those who may not see them."""
-    known = {name: value for name, value in query.items() if value is not None}
-    return None if base is None else f"{base}/?{urlencode(known)}"
 
 
 def _short(day: date) -> str:
@@ -195,11 +209,11 @@ def _token_chart(days: Iterable[DayRow]) -> Chart:
     return charts.columns(drawn, lambda value: short_count(int(value)))
 
 
-def _call_chart(days: Iterable[DayRow], base: str | None) -> Chart:
+def _call_chart(days: Iterable[DayRow], links: Links) -> Chart:
     drawn = []
     for day, sums, link in days:
         words = f"{day}: {count(sums.calls)} calls, {count(sums.failed)} failed"
-        href = _link(base, on=day, errors=1, status="any") if sums.failed else link
+        href = links.to(on=day, through=None, errors=1) if sums.failed else link
         drawn.append(Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
     return charts.columns(drawn, lambda value: short_count(int(value)))
 

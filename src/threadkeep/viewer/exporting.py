@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
 from markupsafe import Markup
 from starlette.responses import Response
 
+from threadkeep.domain.markdown import markdown_of
+from threadkeep.domain.media import REFERENCE
+from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound
 from threadkeep.store import overviews
+from threadkeep.store.conversation import Conversation
 from threadkeep.store.store import Store
+from threadkeep.viewer.blocks import Block, Piece
 from threadkeep.viewer.pages import View, asset, environment
 from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
+from threadkeep.web.pictures import PICTURES
 
 PAGE: Final = 500  # items that are read at once
 MAX_MARKDOWN: Final = 5_000_000  # characters that are read as Markdown
 MAX_CELLS: Final = 50_000  # of tables
 MAX_SECONDS: Final = 30.0  # of the processor's time, for Markdown
+MAX_TEXTS: Final = 50_000_000  # characters of all texts
+MAX_PICTURES: Final = 50_000_000  # characters of all pictures, each counted as often as it is shown
+# what is exported -> the ending of its file, and its media type
+ENDINGS: Final = {
+    "html": ("html", "text/html"), "markdown": ("md", "text/markdown"), "jsonl": ("jsonl", "application/x-ndjson"),
+}  # fmt: skip
 
 
 def html_of(store: Store, id: str, *, branch: int | None = None) -> str:
     """Return a branch of a conversation as an HTML document that needs no other file, and can run nothing.
 
-    It has the items, the answers with what they cost, and pictures. Its content security policy allows nothing but its
-    own style and pictures.
+    It has the items, the answers with what they cost, and pictures of up to 50 MB in all; of others their references.
+    Its content security policy allows nothing but its own style and pictures.
 
     Args:
         store: the database.
@@ -37,7 +50,10 @@ def html_of(store: Store, id: str, *, branch: int | None = None) -> str:
     Raises:
         NotFound: there is no such conversation or branch.
     """
-    return _document(_read(store, id, branch))
+    pages = _read(store, id, branch)
+    groups = _groups(pages)
+    _take_in_pictures(store, pages[-1][1].conversation, groups)
+    return _document(pages[-1][1], groups)
 
 
 def _read(store: Store, id: str, branch: int | None) -> list[tuple[int, Thread]]:
@@ -46,19 +62,21 @@ def _read(store: Store, id: str, branch: int | None) -> list[tuple[int, Thread]]
     pages: list[tuple[int, Thread]] = []
     start: int | None = 0
     while start is not None:
-        page = overviews.read_thread(conversation, branch, start, PAGE, media="inline")
+        page = overviews.read_thread(conversation, branch, start, PAGE)
         pages.append((start, Thread(conversation, page)))
         start = page.next
     return pages
 
 
-def _document(pages: list[tuple[int, Thread]]) -> str:
-    """The document of what was read."""
-    groups: list[Group] = []
-    budget = Budget(MAX_MARKDOWN, MAX_CELLS, MAX_SECONDS)
-    for start, thread in pages:
-        groups += groups_of(thread, start, budget)
-    conversation, page = pages[-1][1]
+def _groups(pages: Iterable[tuple[int, Thread]]) -> list[Group]:
+    """What the document shows, with references to stored media."""
+    budget = Budget(MAX_MARKDOWN, MAX_CELLS, MAX_SECONDS, MAX_TEXTS)
+    return [group for start, thread in pages for group in groups_of(thread, start, budget)]
+
+
+def _document(thread: Thread, groups: Sequence[Group]) -> str:
+    """The document of a branch, of which this is the last page."""
+    conversation, page = thread
     style = asset("viewer.css")[0].decode()
     values = {
         "conversation": conversation, "branch": page.branch, "totals": page.totals, "groups": groups, "base": None,
@@ -73,24 +91,97 @@ def policy_for(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
+# Pictures
+
+
+def _stored_in(groups: Iterable[Group]) -> list[Piece]:
+    """The stored media that are shown, each as often as it is."""
+    return [piece for group in groups for block in group.blocks for piece in _pieces_of(block) if piece.is_stored]
+
+
+def _pieces_of(block: Block) -> Iterator[Piece]:
+    yield from block.pieces
+    if block.output is not None:
+        yield from block.output.pieces
+
+
+def _take_in_pictures(store: Store, conversation: Conversation, groups: Iterable[Group]) -> None:
+    """Replace references to stored pictures by these, until they are too many; others, and files, become notes.
+
+    They are looked for among what the user of the conversation has.
+    """
+    if conversation.user_id is not None:
+        store = store.for_user(conversation.user_id)
+    known: dict[str, str | None] = {}
+    left = MAX_PICTURES
+    for piece in _stored_in(groups):
+        url = None
+        if piece.kind == "image" and left > 0:
+            url = known[piece.url] if piece.url in known else known.setdefault(piece.url, _data_url(store, piece.url))
+        if url is not None:
+            left = left - len(url) if len(url) <= left else 0
+        if url is None or left <= 0:
+            piece.kind, piece.text = "note", f"{piece.text} (not in this file: {REFERENCE}{piece.url})"
+        else:
+            piece.url = url
+        piece.is_stored = False
+
+
+def _data_url(store: Store, name: str) -> str | None:
+    """A stored picture as a data URL; None for what no browser shows, or what is not there."""
+    try:
+        found = store.media(name)
+    except NotFound:
+        return None
+    media_type = (found.media_type or "").lower()
+    return f"data:{media_type};base64,{base64.b64encode(found.content).decode()}" if media_type in PICTURES else None
+
+
+# Downloads
+
+
 async def export_file(view: View) -> Response:
     """Answer with a conversation as a file: HTML or Markdown of a branch, or everything as JSON Lines."""
     kind, name = view.request.path_params["kind"], view.request.path_params["id"]
-    branch = number_of_branch(view)
-
-    def read(store: Store) -> tuple[str, str, str]:
-        if kind == "markdown":
-            return store.get_conversation(name, branch=branch).to_markdown(), "text/markdown", "md"
-        if kind == "jsonl":
-            return "".join(store.export(conversation_ids=[name])), "application/x-ndjson", "jsonl"
+    if kind not in ENDINGS:
         raise NotFound(f"There is no export as {kind[:40]!r}.")
-
+    ending, media_type = ENDINGS[kind]
     if kind == "html":
-        pages = await view.read(_read, name, branch)
-        text = await asyncio.to_thread(_document, pages)  # which may take a while: with no connection, nor the loop
-        media_type, ending = "text/html", "html"
+        text = await _html(view, name)
+    elif kind == "markdown":
+        conversation, items = await view.read(_read_items, name, number_of_branch(view))
+        text = await asyncio.to_thread(_markdown, conversation, items)
     else:
-        text, media_type, ending = await view.read(read)
+        text = await view.read(lambda store: "".join(store.export(conversation_ids=[name])))
     headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
-    content = text.encode("utf-8", "backslashreplace")
+    content = await asyncio.to_thread(text.encode, "utf-8", "backslashreplace")
     return Response(content, media_type=media_type, headers=headers)
+
+
+async def _html(view: View, id: str) -> str:
+    """The document: made in a thread of its own, with no connection, because that may take a while."""
+    pages = await view.read(_read, id, number_of_branch(view))
+    groups = await asyncio.to_thread(_groups, pages)
+    last = pages[-1][1]
+    await view.read(_take_in_pictures, last.conversation, groups)
+    return await asyncio.to_thread(_document, last, groups)
+
+
+def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation, list[StoredItem]]:
+    """A conversation on a branch, and all its items, with references to stored media."""
+    conversation = store.get_conversation(id, branch=branch)
+    return conversation, conversation.transcript(media="reference")
+
+
+def _markdown(conversation: Conversation, items: Iterable[StoredItem]) -> str:
+    """The same as `Conversation.to_markdown`, with references to stored media instead of their sizes."""
+    facts = {
+        "conversation": conversation.id,
+        "user": conversation.user_id,
+        "model": conversation.settings.get("model"),
+        "created": conversation.created_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "branch": str(conversation.branch) if conversation.branch else None,
+        "instructions": conversation.settings.get("instructions"),
+    }
+    shown = [(name, str(value)) for name, value in facts.items() if value is not None]
+    return markdown_of(conversation.title or "Conversation", shown, items)

@@ -16,7 +16,7 @@ from threadkeep.store.store import Store
 from threadkeep.viewer.pages import View
 
 PAGE: Final = 50
-FILTERS: Final = ("user", "label", "model", "status", "since", "until", "on", "errors")
+FILTERS: Final = ("user", "label", "model", "status", "since", "until", "on", "through", "provider", "errors")
 STATUSES: Final = {"active": "active", "archived": "archived", "any": None}
 _NEW: Final = CallSums()
 
@@ -62,14 +62,17 @@ def wanted_of(view: View) -> dict[str, Any]:
     wanted["since"] = start_of(day_of(view, "since"))
     until = day_of(view, "until")
     wanted["until"] = None if until is None else start_of(min(until, date.max - timedelta(1)) + timedelta(1))
-    calls: dict[str, Any] = {}
-    if (model := view.query("model")) is not None:
-        calls["model"] = model
+    return {**wanted, "calls": _calls(view)}
+
+
+def _calls(view: View) -> dict[str, Any]:
+    """What is asked of calls: all of it of the same one."""
+    calls: dict[str, Any] = {name: value for name in ("model", "provider") if (value := view.query(name)) is not None}
     if view.query("errors") is not None:
         calls["status"] = "failed"
     if (day := day_of(view, "on")) is not None:
-        calls["day"] = (day, day)
-    return {**wanted, "calls": calls}
+        calls["day"] = (day, day_of(view, "through") or day)
+    return calls
 
 
 def _labels(view: View) -> dict[str, str]:

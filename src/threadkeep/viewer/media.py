@@ -8,8 +8,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from threadkeep.errors import InvalidOption, NotFound
-from threadkeep.viewer.blocks import PICTURES
 from threadkeep.viewer.pages import View
+from threadkeep.web.pictures import PICTURES
 
 DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
 UNKNOWN: Final = "application/octet-stream"

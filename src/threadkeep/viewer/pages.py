@@ -24,7 +24,7 @@ from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaErro
 from threadkeep.store.aio import AsyncStore, on_store
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
-from threadkeep.viewer.access import Access, offer_form, present_key
+from threadkeep.viewer.access import Access, keep_secret, present_key, secret_of_forms
 from threadkeep.web.following import Permission
 from threadkeep.web.owners import Scope
 
@@ -39,7 +39,7 @@ POLICY: Final = (
 HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # without any, browsers do not say which site sends a form
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -125,7 +125,7 @@ def environment() -> Environment:
     )
     for name in (
         "count", "short_count", "money", "duration", "percent", "size", "moment", "short_moment", "first_line",
-        "plain_line", "labels_text",
+        "plain_line", "labels_text", "cut",
     ):  # fmt: skip
         made.filters[name] = getattr(texts, name)
     made.globals["asset"] = lambda name: f"{name}?{asset(name)[1]}"
@@ -140,11 +140,22 @@ def asset(name: str) -> tuple[bytes, str]:
 
 
 def render_page(request: Request, template: str, status: int, /, **values: Any) -> HTMLResponse:
-    """Return a page. Links are written behind the path under which the viewer is mounted."""
+    """Return a page. Links are written behind the path under which the viewer is mounted.
+
+    A page with a form has a `secret`, which the form brings back; so have all pages of those who may sign out.
+    """
     base = request.scope.get("root_path", "").rstrip("/")
-    values = {"scopes": frozenset(), "base": base, "path": request.url.path, "query": request.query_params, **values}
+    access: Access = request.app.state.viewer.access
+    secret = secret_of_forms(request) if values.get("has_form") or access.can_forget(request) else None
+    values = {
+        "scopes": frozenset(), "base": base, "path": request.url.path, "query": request.query_params, "secret": secret,
+        "can_sign_out": access.can_forget(request), **values,
+    }  # fmt: skip
     values["with_query"] = lambda **changes: _with_query(request, changes)
-    return HTMLResponse(environment().get_template(template).render(values), status)
+    page = HTMLResponse(environment().get_template(template).render(values), status)
+    if secret is not None:
+        keep_secret(request, page, secret)
+    return page
 
 
 def _with_query(request: Request, changes: dict[str, Any]) -> str:
@@ -170,7 +181,7 @@ def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Re
 
 async def _answer(request: Request, store: AsyncStore, access: Access, scope: Scope, handler: Handler) -> Response:
     if access.has_form:
-        present_key(request)
+        request = present_key(request)
     owner = await access.owner_of(request)
     if owner is None:
         return nobody(request, access)
@@ -186,15 +197,13 @@ async def _answer(request: Request, store: AsyncStore, access: Access, scope: Sc
 def nobody(request: Request, access: Access, problem: str | None = None) -> Response:
     """Return the page for those who are not known: with a form for a key, or how to get in."""
     if not access.has_form:
-        detail = "Open the address that was printed when the viewer started: it ends with a token."
-        if access.token is None:
-            detail = "These pages are only for those whom the application knows."
+        detail = "These pages are only for those whom the application knows."
+        if access.token is not None:
+            detail = "Open the address that was printed when the viewer started: it ends with a token."
+            if access.token.is_used and access.token.is_for_one:
+                detail = "Another browser has opened these pages. Start the viewer again to open them in this one."
         return _problem(request, UNAUTHORIZED, detail)
-    response = Response(status_code=UNAUTHORIZED, media_type="text/html")
-    secret = offer_form(request, response)
-    page = render_page(request, "login.html", UNAUTHORIZED, secret=secret, problem=problem)
-    page.raw_headers += [(name, value) for name, value in response.raw_headers if name == b"set-cookie"]
-    return page
+    return render_page(request, "login.html", UNAUTHORIZED, problem=problem, has_form=True, can_sign_out=False)
 
 
 def error_page(request: Request, error: Exception) -> Response:

@@ -27,6 +27,7 @@ from threadkeep.domain.printing import printable
 
 MAX_MARKDOWN: Final = 20_000  # characters of a text that are read as Markdown
 MAX_TEXT: Final = 100_000  # characters of a text on a page
+MARKUP: Final = 200  # characters of a page that a text needs beside its own
 MAX_COLUMNS: Final = 20  # of a table
 SCHEMES: Final = frozenset({"http", "https", "mailto"})
 LINK_REL: Final = "noopener noreferrer nofollow"
@@ -52,17 +53,36 @@ _KILO: Final = 1024
 
 @dataclass(slots=True)
 class Budget:
-    """How much Markdown a page may still have; what exceeds it is shown as plain text.
+    """What a page may still have: Markdown, beyond which texts are plain, and texts, beyond which a note is left.
 
     Attributes:
-        characters: of all texts.
+        characters: of all texts that are read as Markdown.
         cells: of all tables.
         seconds: of the processor's time. Some texts take as many steps as the square of their length.
+        shown: characters of all texts in any form, and of pictures that are within the page.
     """
 
     characters: int = 100_000
     cells: int = 5_000
     seconds: float = 2.0
+    shown: int = 2_000_000
+
+    def take(self, text: str) -> str:
+        """Return a text, or its beginning where it is too long for a page or for what is left of it; it is counted."""
+        length = max(0, min(MAX_TEXT, self.shown))
+        beginning = printable(text[:length])
+        self.shown -= len(beginning) + MARKUP
+        if len(text) <= length:
+            return beginning
+        note = f"… ({len(text):,} characters)"
+        return f"{beginning}\n{note}" if beginning else note
+
+    def fits(self, text: str) -> bool:
+        """Return whether something that cannot be cut may still be shown; it is counted then."""
+        if len(text) > self.shown:
+            return False
+        self.shown -= len(text) + MARKUP
+        return True
 
 
 @cache
@@ -112,12 +132,12 @@ def _image_as_link(_self: Any, tokens: Sequence[Token], index: int, _options: An
 def markdown(text: str, budget: Budget) -> Markup:
     """Return a text as HTML that cannot do anything: no HTML of its own, no pictures, only links to the web.
 
-    What is too long, or exceeds what is left of `budget`, is plain text.
+    What is too long, or exceeds what is left of `budget`, is plain text, or the beginning of it.
     """
-    shown = printable(text)
+    shown = budget.take(text)
     budget.characters -= len(shown)
     if len(shown) > MAX_MARKDOWN or budget.characters < 0 or budget.seconds <= 0:
-        return Markup('<div class="plain">{}</div>').format(cut(shown))
+        return Markup('<div class="plain">{}</div>').format(shown)
     begun = thread_time()
     html = nh3.clean(
         _reader().render(shown, {"budget": budget}),

@@ -39,18 +39,14 @@ class Group:
         response: the response they came in.
         calls: its calls of the provider; mostly one.
         variants: the other branches that begin here.
+        error: the error of the response or its calls, as text.
     """
 
     blocks: list[Block] = field(default_factory=list)
     response: ResponseFacts | None = None
     calls: list[Call] = field(default_factory=list)
     variants: Variants | None = None
-
-    @property
-    def error(self) -> str | None:
-        """The error of the response or its calls, as text."""
-        errors = [one.error for one in (self.response, *self.calls) if one is not None and one.error is not None]
-        return json_text(errors[0]) if errors else None
+    error: str | None = None
 
 
 class Thread(NamedTuple):
@@ -94,7 +90,7 @@ def values_of(thread: Thread, start: int) -> dict[str, Any]:
     """Return what the template of a conversation shows."""
     page, head = thread.page, thread.page.head
     return {
-        "conversation": thread.conversation, "branch": page.branch, "groups": groups_of(thread, start),
+        "conversation": thread.conversation, "branch": page.branch, "groups": groups_of(thread, start, Budget()),
         "totals": page.totals, "branches": page.branches, "start": start, "next": page.next, "head": head,
         "previous": max(0, start - PAGE), "newest": max(0, head - PAGE + 1), "size": PAGE,
         "last": thread.page.items[-1].position if thread.page.items else start - 1,
@@ -102,8 +98,8 @@ def values_of(thread: Thread, start: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def groups_of(thread: Thread, start: int, budget: Budget | None = None) -> list[Group]:
-    """Return what is on the page, in order; `start` is its first position, `budget` limits its Markdown."""
+def groups_of(thread: Thread, start: int, budget: Budget) -> list[Group]:
+    """Return what is on the page, in order; `start` is its first position, `budget` limits its texts."""
     places = [item.position for item in thread.page.items]
     before = dict(zip(places, [start - 1, *places], strict=False))
     branches = {branch.number: branch for branch in thread.page.branches}
@@ -128,7 +124,13 @@ def groups_of(thread: Thread, start: int, budget: Budget | None = None) -> list[
         _insert(groups, Group([], answer, calls.get(answer.number, [])), answer.created_at)
     for call in calls.get(None, ()):
         _insert(groups, Group([], None, [call]), call.occurred_at)
-    return groups
+    return [_with_error(group, budget) for group in groups]
+
+
+def _with_error(group: Group, budget: Budget) -> Group:
+    errors = [one.error for one in (group.response, *group.calls) if one is not None and one.error is not None]
+    group.error = budget.take(json_text(errors[0])) if errors else None
+    return group
 
 
 def _answer_of(

@@ -25,11 +25,11 @@ WAIT_MILLISECONDS = 60_000  # for what a page does in a moment
 
 
 @contextmanager
-def serving(url: str) -> Iterator[str]:
-    """The address of a viewer over a database, in a thread of its own."""
+def serving(url: str, **options: Any) -> Iterator[str]:
+    """The address of a viewer with these options over a database, in a thread of its own."""
     store = AsyncStore(url)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(app(store), log_level="warning", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app(store, **options), log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
 
         async def serve() -> None:

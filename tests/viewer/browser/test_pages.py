@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.viewer.browser.conftest import Watched, serving, watching
 from threadkeep import Store
+from threadkeep.viewer import Owner
 
 WIDE = {"width": 1280, "height": 860}
 HUGE = {"width": 2200, "height": 1200}
@@ -165,6 +166,53 @@ def test_keys(view: Watched) -> None:
     page.goto(view.address)
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to content")).to_be_focused()
+
+
+def test_keys_can_be_switched_off(view: Watched) -> None:
+    page = view.open("/")
+    switch = page.get_by_role("button", name="Single-letter keys")
+    expect(switch).to_have_attribute("aria-pressed", "true")
+    switch.focus()
+    page.keyboard.press("Enter")
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    for key in ("j", "o", "n", "/"):
+        page.keyboard.press(key)
+    expect(page.locator(".here")).to_have_count(0)
+    page.reload()
+    expect(switch).to_have_attribute("aria-pressed", "false")
+    page.keyboard.press("j")
+    expect(page.locator(".here")).to_have_count(0)
+    switch.click()
+    page.keyboard.press("j")
+    expect(page.locator(".here")).to_have_count(1)
+
+
+def test_the_id_is_copied_by_key(chromium: Browser, site: str, paths: dict[str, str]) -> None:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with watching(chromium, site, permissions=permissions, viewport=WIDE) as watched:
+        page = watched.open(paths["thread"])
+        page.get_by_role("button", name="Copy the id").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("Copied", exact=True)).to_be_attached()
+        assert page.evaluate("navigator.clipboard.readText()") == paths["thread"].removeprefix("/c/")
+
+
+def test_signing_in_and_out(chromium: Browser, month: str) -> None:
+    def who(request: Any) -> Owner | None:
+        return Owner() if request.headers.get("authorization") == "Bearer right" else None
+
+    with serving(month, auth=who, sign_in=True) as address, watching(chromium, address, viewport=WIDE) as watched:
+        page = watched.page
+        page.goto(address)
+        for key in ("wrong", "right"):
+            page.get_by_label("Your key").fill(key)
+            page.get_by_role("button", name="Sign in").click()
+            if key == "wrong":
+                expect(page.get_by_role("alert")).to_contain_text("This key is unknown")
+        expect(page.locator("table.list")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_label("Your key")).to_be_visible()
+        watched.problems = [problem for problem in watched.problems if "status of 401" not in problem]  # as it should
 
 
 def content(page: Page) -> str:

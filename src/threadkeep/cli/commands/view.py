@@ -33,8 +33,8 @@ def view(
 ) -> None:
     """Open the conversations and their usage in a browser.
 
-    Nothing is changed. Only this machine is served, and only whoever has the address that is printed, which contains a
-    new token each time. Ctrl+C ends it.
+    Nothing is changed. Only this machine is served, and only the first browser that opens the address that is printed,
+    which contains a new token each time. Ctrl+C ends it.
     """
     from threadkeep import AsyncStore
     from threadkeep.cli.serving import listening_at
@@ -44,7 +44,7 @@ def view(
     with target.store(user=user):
         pass  # the database can be used, and has that tenant
     store = AsyncStore(target.url, tenants=target.tenant is not None, blobs=target.blob_store)
-    application = app(store, token=token, owner=Owner(user_id=user, tenant=target.tenant))
+    application = app(store, token=token, token_once=True, owner=Owner(user_id=user, tenant=target.tenant))
     with listening_at(HOST, port) as (listening, url):
         address = f"{url}/?token={token}"
         note(f"threadkeep: {target.shown_url} at {address}")

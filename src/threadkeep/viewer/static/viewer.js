@@ -21,12 +21,39 @@
     else if (details) details.open = !details.open;
   };
 
+  // Keys without Ctrl or Alt disturb people who speak to their computer, so a button switches them off.
+  const SWITCH = "threadkeep-keys";
+  const keys = document.querySelector("[data-keys]");
+  const stored = (value) => {
+    try {
+      if (value) localStorage.setItem(SWITCH, value);
+      return localStorage.getItem(SWITCH);
+    } catch {
+      return value;
+    }
+  };
+  let hasKeys = stored() !== "off";
+  const showKeys = () => {
+    keys.setAttribute("aria-pressed", hasKeys);
+    keys.title = `Single-letter keys are ${hasKeys ? "on" : "off"}`;
+  };
+  if (keys) {
+    keys.hidden = false;
+    showKeys();
+    keys.addEventListener("click", () => {
+      hasKeys = !hasKeys;
+      stored(hasKeys ? "on" : "off");
+      showKeys();
+    });
+  }
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, select, textarea")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
+    if (!hasKeys) return;
     if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
     else if (event.key === "Enter" && event.target === document.body) open();
     else if (event.key === "o") open();
@@ -41,12 +68,14 @@
     }
   });
 
-  document.addEventListener("click", async (event) => {
-    const target = event.target.closest("[data-copy]");
-    if (!target || !navigator.clipboard) return;
-    await navigator.clipboard.writeText(target.textContent);
-    target.title = "Copied";
-  });
+  for (const button of navigator.clipboard ? document.querySelectorAll("[data-copy]") : []) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      document.querySelector("#copied").textContent = "Copied";
+      button.title = "Copied";
+    });
+  }
 
   // New items come as HTML that the server has escaped, in the same form as those of the page.
   const items = document.querySelector("#items[data-tail]");
