@@ -87,10 +87,14 @@ NAMES = {
     "the head of a branch": Damage(lambda p: p.set(t.branches, head_position=0), "head", "branches"),
     "a lineage": Damage(lambda p: p.set(t.branches, lineage="[[7,1]]"), "lineage", "branches"),
     "a lineage that is none": Damage(lambda p: p.set(t.branches, lineage="[["), "lineage", "branches"),
+    "the place of a fork": Damage(lambda p: p.set(t.branches, fork_position=10**6), "lineage", "branches"),
     "the active branch": Damage(lambda p: p.set(t.conversations, active_branch=9), "branch", "conversations"),
     "a label": Damage(lambda p: p.set(t.conversation_labels, value="other"), "labels", "conversation_labels"),
     "a label too few": Damage(lambda p: p.remove(t.conversation_labels), "labels", "conversation_labels"),
     "labels that are none": Damage(lambda p: p.set(t.conversations, labels="{"), "labels", "conversations", False),
+    "labels that are numbers": Damage(
+        lambda p: p.set(t.conversations, labels='{"a":1}'), "labels", "conversations", False
+    ),
     "the hash of an id": Damage(lambda p: p.set(t.items, {"position": 2}, item_hash=bytes(16)), "columns", "items"),
     "a call id": Damage(lambda p: p.set(t.items, {"position": 3}, call_id="c2"), "columns", "items"),
     "JSON": Damage(lambda p: p.set(t.items, {"position": 2}, payload="{"), "json", "items", False),
@@ -217,6 +221,24 @@ def test_a_response_is_found_again_once_its_hash_is_mended(store: Any, damaged: 
         store.get_response("resp_1")
     assert store.check(repair=True).repaired == 1
     assert store.get_response("resp_1").number == 0
+
+
+def test_what_a_provider_says_goes_on_is_no_damage(store: Any) -> None:
+    """A response in the background, as it came."""
+    conversation = store.create_conversation(model="m", input="Hi")
+    for number, status in enumerate(("in_progress", "queued")):
+        conversation.add_response({**an_answer(id=f"resp_{number}"), "status": status}, "open_responses")
+    assert store.check(repair=True).findings == []
+    assert [response.status for response in conversation.responses()] == ["in_progress"] * 2
+
+
+def test_the_text_of_an_item_that_cannot_be_read_stays_in_the_index(store: Any, damaged: Any, tables: Tables) -> None:
+    """It is all that is left of it."""
+    conversation = store.create_conversation(model="m", input="Where is it?")
+    store.reindex()
+    damaged(conversation, Damage(lambda p: p.set(t.items, {"position": 0}, payload="{"), "json", "items"))
+    assert [finding.code for finding in store.check(repair=True).findings] == ["json"]
+    assert [row["text"] for row in tables.rows("search_documents") if row["position"] == 0] == ["Where is it?"]
 
 
 def test_there_are_many_kinds_of_damage() -> None:

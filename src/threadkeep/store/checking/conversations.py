@@ -73,10 +73,14 @@ class ConversationCheck:
         self.lineages[0] = Lineage(parts or (), self.row["head_position"])
         statement = select(tables.branches).where(*self.of(tables.branches)).order_by(tables.branches.c.number)
         for branch in self.connection.execute(statement).mappings().all():
-            number = branch["number"]
+            number, fork = branch["number"], branch["fork_position"]
+            if fork >= self.row["next_position"]:
+                fork = self.row["next_position"] - 1
+                problem = f"fork_position is {branch['fork_position']}, and there are positions up to {fork}"
+                self._note_branch("lineage", number, problem, f"set it to {fork}", fork_position=fork)
             parts, parent = self._parts_of(branch["lineage"], number), self.lineages.get(branch["parent"])
             if parts is None:
-                parts = () if parent is None else parent.upto(branch["parent"], branch["fork_position"])
+                parts = () if parent is None else parent.upto(branch["parent"], fork)
                 self._note_branch(
                     "lineage", number, "the lineage cannot be read, or names branches or positions that do not exist",
                     "make it again from that of the parent", lineage=lineage_text(parts),
@@ -128,9 +132,9 @@ class ConversationCheck:
         table = tables.conversation_labels
         try:
             labels: dict[str, str] = loads(self.row["labels"] or "{}")
-            sorted(labels.items())
+            "".join(labels.values())
         except (ValueError, TypeError, AttributeError):
-            self.note("labels", "its labels are not a JSON object")
+            self.note("labels", "its labels are not a JSON object of texts")
             return
         rows = self.connection.execute(select(table.c.key, table.c.value).where(*self.of(table))).all()
         if {row.key: row.value for row in rows} == labels:

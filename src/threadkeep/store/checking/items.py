@@ -35,11 +35,11 @@ def check_items(check: ConversationCheck) -> None:
         documents = _by_position(check, tables.search_documents, positions)
         for row in batch:
             position = row["position"]
-            _check_item(check, row)
+            is_readable = _check_item(check, row)
             _check_media(check, row, links.get(position, []))
             if row["branch"] not in check.lineages and row["branch"] >= 0:
                 _note(check, row, "branch", f"its branch {row['branch']} does not exist")
-            if indexed is None or position < indexed:
+            if is_readable and (indexed is None or position < indexed):  # else its text may be in the index alone
                 _check_document(check, row, documents.get(position, []))
     _check_other_documents(check)
 
@@ -79,12 +79,13 @@ def _entry_of(row: Row) -> Entry:
     )  # fmt: skip
 
 
-def _check_item(check: ConversationCheck, row: Row) -> None:
+def _check_item(check: ConversationCheck, row: Row) -> bool:
+    """Check an item against its JSON; return whether that can be read."""
     try:
         columns = encode_item(_entry_of(row).item()).columns
     except (DamagedRow, InvalidItem) as error:
         _note(check, row, "json", f"its JSON cannot be read: {error.message}")
-        return
+        return False
     wrong = {name: columns[name] for name in _MADE if _value(row[name]) != columns[name]}
     if wrong:
         problem = f"{', '.join(wrong)} are not those of its JSON"
@@ -93,6 +94,7 @@ def _check_item(check: ConversationCheck, row: Row) -> None:
         _note(
             check, row, "json", "what was given cannot be read", "remove it: the item is read as it is sent", given=None
         )
+    return True
 
 
 def _value(value: Any) -> Any:

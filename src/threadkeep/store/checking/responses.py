@@ -59,9 +59,12 @@ def _check_response(check: ConversationCheck, row: Row) -> None:
 
 
 def _check_lease(check: ConversationCheck, row: Row) -> None:
-    """A response in progress has a branch that waits for it, and a lease; one that has ended has no such branch."""
+    """A response in progress has a branch that waits for it, and a lease; one that has ended has no such branch.
+
+    Without a lease, a provider has said that it goes on: it was stored as it came.
+    """
     if row["open_branch"] is None:
-        if row["status"] == IN_PROGRESS:
+        if row["status"] == IN_PROGRESS and (row["lease_token"] is not None or row["lease_until"] is not None):
             problem, repair = "it is in progress, and no branch waits for it", f"set status to {INCOMPLETE}"
             _note(check, row, "lease", problem, repair, status=INCOMPLETE)
         return
