@@ -20,7 +20,7 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict
 from threadkeep.store import positions
 from threadkeep.store.changes.rows import change_row
-from threadkeep.store.item_rows import ItemRecord, insert_item_rows
+from threadkeep.store.item_rows import ItemRecord, insert_item_rows, short_hash
 from threadkeep.store.ledger import Attempt, attempt_columns
 from threadkeep.store.lineage import Lineage, get_row, lineage_from, lineage_text, root_lineage
 from threadkeep.store.positions import Counts, Reservation
@@ -54,10 +54,14 @@ class NewSpot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewAnswer:
-    """A response that all items in a row came in which have this object; `attempt`: its row in the ledger, if any."""
+    """A response that all items in a row came in which have this object; `attempt`: its row in the ledger, if any.
+
+    `name` tells it from all other responses of the tenant, if it has no id.
+    """
 
     response: Response
     format: str
+    name: str
     attempt: Attempt | None = None
 
 
@@ -75,6 +79,15 @@ class Run(NamedTuple):
 
     after: Spot | NewSpot
     items: Sequence[NewItem]
+
+
+class _NewAttempt(NamedTuple):
+    """A row to be written into the ledger; `hash` is that of the id or name of the response of this number."""
+
+    attempt: Attempt
+    at: datetime
+    number: int
+    hash: bytes
 
 
 _ANSWER: Final = attrgetter("answer")
@@ -96,7 +109,7 @@ class GraftRows:
     _new: Rows = field(default_factory=list)  # branches
     _items: Rows = field(default_factory=list)
     _responses: Rows = field(default_factory=list)
-    _attempts: list[tuple[Attempt, datetime, int]] = field(default_factory=list)
+    _attempts: list[_NewAttempt] = field(default_factory=list)
     _moved: set[int] = field(default_factory=set)
 
     @classmethod
@@ -206,21 +219,22 @@ class GraftRows:
         }  # fmt: skip
         self._responses.append(row | self.ref.columns())
         if answer.attempt is not None:
-            self._attempts.append((answer.attempt, at, number))
+            hash_ = row["response_hash"] or short_hash(answer.name) or b""
+            self._attempts.append(_NewAttempt(answer.attempt, at, number, hash_))
 
     def _write_attempts(self) -> None:
         """Write the rows of the ledger, but for responses that are counted there already, here or elsewhere."""
-        first = self.taken.response
-        hashes = {number: self._responses[number - first]["response_hash"] for *_, number in self._attempts}
-        counted = _counted(self.connection, self.ref, {hash_ for hash_ in hashes.values() if hash_ is not None})
+        counted = _counted(self.connection, self.ref, {new.hash for new in self._attempts})
         rows: Rows = []
-        for attempt, at, number in self._attempts:
-            hash_ = hashes[number]
+        for attempt, at, number, hash_ in self._attempts:
             if hash_ in counted:
                 continue
-            counted |= set() if hash_ is None else {hash_}
-            columns = {"user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash, "response": number}
-            rows.append(self.ref.columns(**attempt_columns(attempt, at), **columns))
+            counted.add(hash_)
+            columns = {
+                "id": _ledger_key(hash_), "user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash,
+                "response": number,
+            }  # fmt: skip
+            rows.append(self.ref.columns(**attempt_columns(attempt, at) | columns))
         days = {row["day"] for row in rows} - {datetime.now(UTC).date()}
         if days:
             invalidate(self.connection, self.ref.scope.tenant, *days)
@@ -243,10 +257,21 @@ def _heads_of(connection: Connection, ref: BranchRef) -> dict[int, Lineage]:
 
 
 def _counted(connection: Connection, ref: BranchRef, hashes: Iterable[bytes]) -> set[bytes]:
-    """Which of these ids of responses the tenant has already, in any conversation: their usage is not counted twice."""
-    table, rest = tables.responses.c, iter(sorted(hashes))
+    """Which of these responses the tenant has already, or had: their usage is not counted twice."""
+    responses, ledger, rest = tables.responses.c, tables.usage_records.c, iter(sorted(hashes))
     counted: set[bytes] = set()
     while batch := list(islice(rest, _BATCH)):
-        found = select(table.response_hash).where(table.tenant_id == ref.scope.tenant, table.response_hash.in_(batch))
-        counted.update(map(bytes, connection.execute(found).scalars()))
+        keys = {_ledger_key(hash_): hash_ for hash_ in batch}
+        here = [responses.tenant_id == ref.scope.tenant, responses.response_hash.in_(batch)]
+        used = [ledger.tenant_id == ref.scope.tenant, ledger.id.in_(keys)]
+        counted.update(map(bytes, connection.execute(select(responses.response_hash).where(*here)).scalars()))
+        counted.update(keys[key] for key in connection.execute(select(ledger.id).where(*used)).scalars())
     return counted
+
+
+def _ledger_key(hash_: bytes) -> int:
+    """The key of the row that counts a response: always the same one, so that no other import can count it, too.
+
+    The ledger outlives conversations, so a response counts once even if its conversation is deleted and imported again.
+    """
+    return int.from_bytes(hash_[:8], "big") >> 1

@@ -8,7 +8,7 @@ on how much it is, but for batches of rows and of ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count, takewhile
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.jsontext import loads_stored
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
-from threadkeep.errors import InvalidOption, StateConflict
+from threadkeep.errors import Conflict, InvalidOption, StateConflict
 from threadkeep.store.appending import write_items
 from threadkeep.store.conversations import ConversationInfo, NewConversation, insert_conversations, new_conversation
 from threadkeep.store.graft_rows import GraftRows, NewAnswer, NewSpot, Run, Spot
@@ -90,15 +90,22 @@ class Grafting:
         self._scope = store._scope
         self._upkeep = Upkeep(self._transactions)
 
-    def answer(self, response: Response, format: str, call: CallInfo) -> NewAnswer:
-        """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made."""
+    def answer(self, response: Response, format: str, call: CallInfo, name: str) -> NewAnswer:
+        """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made.
+
+        `name` tells it from all others, if it has no id: the ledger has one row for it.
+        """
         prices = self._store._resources.prices
         attempt = None if response.usage is None else attempt_of(response, format, call, prices, None)
-        return NewAnswer(response, format, attempt)
+        return NewAnswer(response, format, name, attempt)
 
-    def find(self, external_id: str) -> Known | None:
-        """The conversation with an external id; None if this store has none."""
-        return self._transactions.read(lambda connection: _find(connection, self._scope, external_id))
+    def find(self, external_id: str, user: str | None = None) -> Known | None:
+        """The conversation with an external id; None if there is none.
+
+        Raises:
+            Conflict: it is not the one of this user, or of the user of this store.
+        """
+        return self._transactions.read(lambda connection: _find(connection, self._scope, external_id, user))
 
     def write(self, session: Session, info: ConversationInfo, plan: Callable[[Known | None], Graft]) -> Written:
         """Write what `plan` makes of what is known of the conversation with the external id of `info`.
@@ -107,11 +114,12 @@ class Grafting:
 
         Raises:
             InvalidOption, InvalidItem, TooLarge: something cannot be stored; nothing was written.
-            Conflict: a response is in progress, or others import into the same conversation all the time.
+            Conflict: it belongs to another user than that of `info`, a response is in progress, or others import into
+                the same conversation all the time.
         """
-        external_id, tries = str(info.get("external_id")), TRIES
+        external_id, user, tries = str(info.get("external_id")), info.get("user_id"), TRIES
         while True:
-            known, tries = self.find(external_id), tries - 1
+            known, tries = self.find(external_id, user), tries - 1
             graft = plan(known)
             try:
                 return self._write(session, info, known, graft)
@@ -119,7 +127,7 @@ class Grafting:
                 if not tries:
                     raise
             except InvalidOption:  # perhaps because another one has created it meanwhile
-                if not tries or known is not None or self.find(external_id) is None:
+                if not tries or known is not None or self.find(external_id, user) is None:
                     raise
 
     def _write(self, session: Session, info: ConversationInfo, known: Known | None, graft: Graft) -> Written:
@@ -151,10 +159,13 @@ def _create(connection: Connection, scope: Scope, new: NewConversation) -> Known
     return Known(BranchRef(scope, row.id, public_id_text(public_id)), None)
 
 
-def _find(connection: Connection, scope: Scope, external_id: str) -> Known | None:
-    row = find_row(connection, scope, "external_id", external_id)
+def _find(connection: Connection, scope: Scope, external_id: str, user: str | None) -> Known | None:
+    row, user = find_row(connection, replace(scope, user=None), "external_id", external_id), scope.user or user
     if row is None:
         return None
+    if user is not None and row.user_id != user:
+        problem = f"The external_id {external_id!r} is that of a conversation that does not belong to this user."
+        raise Conflict(problem, hint="Import it for the user whose it is, or into a tenant of its own.")
     ref = BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
     found = connection.execute(states_of(scoped=scope.user is not None, named=False), scope.parameters(key=row.id))
     states = {one.name: one for one in found}

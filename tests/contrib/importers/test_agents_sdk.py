@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, Text, create_engine, insert
+from sqlalchemy import Column, Engine, ForeignKeyConstraint, Integer, MetaData, Table, Text, create_engine, insert
 
 from tests.databases import Database
 from threadkeep import Conversation, FunctionCall, Message, Store
@@ -49,14 +50,15 @@ CALL = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments"
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "rain"}
 
 
-def written(engine: Engine, rows: dict[str, list[dict[str, Any]]], **names: str) -> None:
-    """Create the tables, under other names if given, and write rows."""
-    metadata = MetaData()
+def written(engine: Engine, rows: dict[str, list[dict[str, Any]]], *, refers: bool = False, **names: str) -> None:
+    """Create the tables, under other names if given, and write rows; `refers`: with the foreign key of messages."""
+    metadata, table = MetaData(), names.get("agent_messages", "agent_messages")
     for name, columns in TABLES.items():
         if name in rows:
+            keys = [ForeignKeyConstraint(["message_id"], [f"{table}.id"])] if refers and "message_id" in columns else []
             Table(
                 names.get(name, name), metadata, Column("id", Integer, primary_key=True),
-                *(Column(one, Integer if one in NUMBERS else Text) for one in columns),
+                *(Column(one, Integer if one in NUMBERS else Text) for one in columns), *keys,
             )  # fmt: skip
     metadata.create_all(engine)
     with engine.begin() as connection:
@@ -89,10 +91,10 @@ def test_a_session_is_a_conversation(empty_database: Database) -> None:
     written(empty_database.engine(), rows, agent_messages="history")
     with Store("sqlite://") as store:
         first, second = import_from(store, empty_database.url), import_from(store, empty_database.url)
-        assert said(found(store, "s1")) == ["Is it raining?", "function_call", "function_call_output", "Yes."]
+        assert said(found(store, "history/s1")) == ["Is it raining?", "function_call", "function_call_output", "Yes."]
         assert (first.conversations.stored, first.items.stored, first.responses.stored) == (2, 5, 2)
         assert (second.conversations.unchanged, second.items.unchanged) == (2, 5)
-        call = found(store, "s1").get_item(1).item
+        call = found(store, "history/s1").get_item(1).item
         assert isinstance(call, FunctionCall)
         assert (call.call_id, call.id) == ("c1", "fc_1")
         assert not store.check().findings
@@ -129,6 +131,40 @@ def test_branches_and_usage(target: Store, tmp_path: Path) -> None:
     assert (first.items.stored, first.attempts, second.items.unchanged, second.attempts) == (6, 3, 6, 0)
     [row] = target.usage()
     assert (row.input_tokens, row.output_tokens, row.cached_tokens, row.reasoning_tokens) == (70, 3, 12, 3)
+
+
+def test_sessions_of_several_tables_are_told_apart(target: Store, tmp_path: Path) -> None:
+    """… though they have the same id, and their messages, too; places and usage are those of one table."""
+    path = tmp_path / "sessions.db"
+    written(create_engine(f"sqlite:///{path}"), {"agent_messages": messages("s1", user("elsewhere"), answer("Ah."))})
+    written(create_engine(f"sqlite:///{path}"), branched(), refers=True, agent_messages="history")
+    first, second = import_from(target, path), import_from(target, path)
+    assert said(found(target, "s1")) == ["elsewhere", "Ah."]
+    assert said(found(target, "history/s1").on_branch(0)) == ["one", "1", "two", "2"]
+    assert (first.conversations.stored, first.items.stored, first.attempts, first.skipped) == (2, 8, 3, [])
+    assert (second.conversations.unchanged, second.items.unchanged) == (2, 8)
+
+
+def test_rows_of_another_database_are_not_those_of_the_same_number(target: Store, tmp_path: Path) -> None:
+    for name, items in {"a.db": [user("Hello"), answer("Hi")], "b.db": [user("Bonjour"), answer("Hi")]}.items():
+        written(create_engine(f"sqlite:///{tmp_path / name}"), {"agent_messages": messages("s1", *items)})
+        assert import_from(target, tmp_path / name).items.stored == 2
+    assert [said(found(target, "s1").on_branch(number)) for number in (0, 1)] == [["Hello", "Hi"], ["Bonjour", "Hi"]]
+    assert import_from(target, [tmp_path / "a.db", tmp_path / "b.db"]).items.unchanged == 4
+
+
+def test_ids_need_not_be_numbers(target: Store, tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    with sqlite3.connect(path) as old:
+        old.execute("CREATE TABLE agent_messages (id TEXT, session_id TEXT, message_data TEXT)")
+        rows = [("5f-a", "s1", "Hello"), ("5f-b", "s1", "again"), ("5f-b", "s1", "twice"), ("5f-c", None, "nowhere")]
+        filled = [(id_, session, json.dumps(user(text))) for id_, session, text in rows]
+        old.executemany("INSERT INTO agent_messages VALUES (?, ?, ?)", filled)
+    old.close()
+    report = import_from(target, path)
+    assert said(found(target, "s1")) == ["Hello", "again"]
+    assert report.reasons == {"its id is that of an earlier message": 1, "a message of no session": 1}
+    assert import_from(target, path).items.unchanged == 2
 
 
 def test_broken_entries_are_reported(tmp_path: Path) -> None:

@@ -135,6 +135,54 @@ def test_images_of_chatgpt_come_from_the_archive(target: Store, tmp_path: Path) 
     assert target.statistics().media == 1
 
 
+@pytest.mark.parametrize(
+    ("id_", "name"),
+    [
+        ("file-Gone", "conversations.json"),
+        ("file-Gone", "user.json"),
+        ("file-Gone", "chat.html"),
+        ("file-Gone", "photo.png"),  # of which there are two
+        ("conversations", None),
+        ("user", None),
+        ("conversations.json", "conversations.json"),
+    ],
+)
+def test_what_is_not_in_an_archive_is_no_other_file_of_it(
+    target: Store, tmp_path: Path, id_: str, name: str | None
+) -> None:
+    metadata = {"attachments": [{"id": id_, "name": name}]}
+    content = {"content_type": "text", "parts": ["What is it?"]}
+    photos = {"a/photo.png": PNG, "b/photo.png": PNG[:-1]}
+    Export(a_chat(a_message("user", content, metadata=metadata))).archive(
+        tmp_path, **{"chat.html": b"<p>Hello</p>"}, **photos
+    )
+    import_from(target, tmp_path / "export.zip")
+    item = found(target, "chatgpt", "c").get_item(0).item
+    assert item.to_dict()["content"][1] == {"type": "input_file", "file_id": id_} | (
+        {} if name is None else {"filename": name}
+    )
+    assert target.statistics().media == 0
+
+
+@pytest.mark.parametrize(
+    ("id_", "name", "member"),
+    [
+        ("file-AbC", "data.json", "file-AbC-data.json"),
+        ("file_00AbC", "page.html", "file_00AbC-sanitized.html"),
+        ("file-Gone", "photo.png", "files/photo.png"),
+        ("photo.png", "photo.png", "photo.png"),
+    ],
+)
+def test_attachments_are_found_by_their_ids_or_a_name_that_is_the_only_one(
+    target: Store, tmp_path: Path, id_: str, name: str, member: str
+) -> None:
+    metadata = {"attachments": [{"id": id_, "name": name}]}
+    content = {"content_type": "text", "parts": ["What is it?"]}
+    Export(a_chat(a_message("user", content, metadata=metadata))).archive(tmp_path, **{member: PNG})
+    import_from(target, tmp_path / "export.zip")
+    assert target.statistics().media == 1
+
+
 def test_what_a_tool_of_chatgpt_says_is_the_output_of_its_call(target: Store, tmp_path: Path) -> None:
     """What it says without a call, or after its output, is said by the developer."""
     said = [{"content_type": "text", "parts": [text]} for text in ("one", "two", "three")]

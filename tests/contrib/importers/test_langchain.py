@@ -137,6 +137,26 @@ def test_a_session_that_grows_gets_what_is_new(target: Store, tmp_path: Path) ->
     assert said(found(target, "s1")) == SAID
 
 
+def test_rows_of_another_database_are_not_those_of_the_same_number(target: Store, tmp_path: Path) -> None:
+    for name in ("Ada", "Bob"):
+        (tmp_path / name).mkdir()
+        path = in_file(tmp_path / name, {"s1": [human(f"I am {name}."), ai("Hello!")]})
+        assert import_from(target, path).items.stored == 2
+        assert import_from(target, path).items.unchanged == 2
+    texts = [[text for _, text in said(found(target, "s1").on_branch(number))] for number in (0, 1)]
+    assert texts == [["I am Ada.", "Hello!"], ["I am Bob.", "Hello!"]]
+
+
+def test_a_session_that_cannot_be_read_does_not_stop_others(target: Store, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {}
+    for _ in range(300):
+        arguments = {"deeper": arguments}
+    deep = ai("", tool_calls=[{"name": "f", "args": arguments, "id": "c"}])
+    report = import_from(target, in_file(tmp_path, {"s1": [human("First"), deep], "s2": [human("Second")]}))
+    assert said(found(target, "s2")) == [("user", "Second")]
+    assert [one.where for one in report.skipped] == [f"{tmp_path / 'chat.db'}, s1"]
+
+
 # message -> items, and why something is missing
 SHAPES: list[tuple[Any, list[tuple[str, str]], list[str]]] = [
     ({"type": "chat", "data": {"content": "Hello", "role": "critic"}}, [("critic", "Hello")], []),

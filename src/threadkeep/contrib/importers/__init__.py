@@ -20,10 +20,10 @@ How to write a source
     file that cannot be read on.
 
 What the engine does
-    It finds a conversation by its external id, ``name:id``. A state of the conversation, "import", remembers the
-    entries that were stored, so an entry is stored once; one that is new is appended, or begins a branch where
-    something else followed its parent already, also what was appended in threadkeep meanwhile. All of that is one
-    transaction.
+    It finds a conversation by its external id, ``name:id``; one that belongs to another user is reported, not written.
+    A state of the conversation, "import", remembers the entries that were stored, so an entry is stored once; one that
+    is new is appended, or begins a branch where something else followed its parent already, also what was appended in
+    threadkeep meanwhile. All of that is one transaction.
 """
 
 from __future__ import annotations

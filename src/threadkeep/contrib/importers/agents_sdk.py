@@ -1,8 +1,9 @@
 """OpenAI Agents SDK: sessions in SQLite, and in the databases of its `SQLAlchemySession`.
 
 Source: the tables that openai-agents creates, whose names can be chosen. A row of messages is an item of the Responses
-API. `AdvancedSQLiteSession` says beside them on which branches a message is (`message_structure`), and what a user's
-turn has used (`turn_usage`), which may be several calls: they are one row in the ledger.
+API; their table is `agent_messages`, unless the application has named it. `AdvancedSQLiteSession` says beside them on
+which branches a message is (`message_structure`, which refers to the table of the messages), and what a user's turn has
+used (`turn_usage`), which may be several calls: they are one row in the ledger.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.rounds import is_made
-from threadkeep.contrib.importers.shapes import time_of
+from threadkeep.contrib.importers.shapes import revision_of, time_of
 from threadkeep.domain.jsontext import JsonObject
 
+TABLE: Final = "agent_messages"
 COLUMNS: Final = ("id", "session_id", "message_data")
 PLACES: Final = ("message_id", "branch_id", "sequence_number", "user_turn_number")
 USED: Final = (
@@ -44,29 +47,47 @@ class AgentsSdk:
         """Return the sessions of a database."""
         with opened(input) as database:
             for table in sorted(name for name in database.columns if database.has(name, *COLUMNS)):
-                rows = database.rows(table, (*COLUMNS, "created_at"), ("session_id", "id"))
-                for session, messages in groupby(rows, lambda row: row["session_id"]):
-                    yield _Session(str(session), f"{input.name}, {session}", database).transcript(messages)
+                yield from _sessions(database, table, input.name)
 
 
 AGENTS_SDK: Final = AgentsSdk()
 
 
+def _sessions(database: Database, table: str, where: str) -> Iterator[Transcript | Skipped]:
+    rows = database.rows(table, (*COLUMNS, "created_at"), ("session_id", "id"))
+    has_places = database.referred("message_structure", "message_id") in {None, table}
+    for session, messages in groupby(rows, lambda row: row["session_id"]):
+        if session is None:
+            yield Skipped(f"{where}, table {table}", "a message of no session", sum(1 for _ in messages))
+            continue
+        name = str(session) if table == TABLE else f"{table}/{session}"
+        found = _Session(str(session), name, f"{where}, {name}", database, has_places=has_places)
+        yield converted(found.where, found.transcript, messages)
+
+
 @dataclass(slots=True)
 class _Session:
-    """What is known of a session while its messages are read."""
+    """What is known of a session while its messages are read.
+
+    Attributes:
+        id: what it is called in its table.
+        name: the same with the table, if that is not the usual one.
+        has_places: whether the database says where its messages are, and not only those of another table.
+    """
 
     id: str
+    name: str
     where: str
     database: Database
+    has_places: bool
     skipped: list[Skipped] = field(default_factory=list)
 
     def transcript(self, rows: Iterable[JsonObject]) -> Transcript:
         """The conversation."""
-        messages = {int(row["id"]): row for row in rows}
+        messages = self._messages(rows)
         branches = self._branches(messages)
         items = {id_: self._item(row) for id_, row in messages.items()}
-        entries: dict[int, Entry] = {}
+        entries: dict[str, Entry] = {}
         for branch, places in branches.items():
             answers = self._answers(branch, places, items)
             parent = None
@@ -74,22 +95,33 @@ class _Session:
                 id_ = place["message_id"]
                 item = items[id_]
                 if id_ not in entries:
-                    shown = [] if item is None else [item]
+                    shown, revision = ([], "") if item is None else ([item], revision_of(item))
                     at = time_of(messages[id_], "created_at")
-                    entries[id_] = Entry(str(id_), parent, shown, at, answers.get(id_))
-                parent = str(id_)
+                    entries[id_] = Entry(id_, parent, shown, at, answers.get(id_), revision)
+                parent = id_
         found = list(entries.values())
         begun = found[0].created_at if found else None
-        return Transcript(self.id, self.where, found, created_at=begun, skipped=self.skipped)
+        return Transcript(self.name, self.where, found, created_at=begun, skipped=self.skipped)
 
-    def _branches(self, messages: Mapping[int, JsonObject]) -> dict[str, list[JsonObject]]:
+    def _messages(self, rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
+        """The messages by their ids, which are numbers, but need not be."""
+        found: dict[str, JsonObject] = {}
+        for row in rows:
+            if found.setdefault(str(row["id"]), row) is not row:
+                where = f"{self.where}, message {row['id']}"
+                self.skipped.append(Skipped(where, "its id is that of an earlier message"))
+        return found
+
+    def _branches(self, messages: Mapping[str, JsonObject]) -> dict[str, list[JsonObject]]:
         """The messages of each branch in order, the first branch first; those on none are on that one."""
         found: dict[str, list[JsonObject]] = {MAIN: []}
         placed = set()
-        for place in self.database.rows("message_structure", PLACES, ("sequence_number", "id"), session_id=self.id):
-            if place["message_id"] in messages:
-                found.setdefault(str(place["branch_id"]), []).append(place)
-                placed.add(place["message_id"])
+        places = self.database.rows("message_structure", PLACES, ("sequence_number", "id"), session_id=self.id)
+        for place in places if self.has_places else ():
+            id_ = str(place["message_id"])
+            if id_ in messages:
+                found.setdefault(str(place["branch_id"]), []).append({**place, "message_id": id_})
+                placed.add(id_)
         found[MAIN] += [{"message_id": id_, "user_turn_number": None} for id_ in messages if id_ not in placed]
         return found
 
@@ -105,12 +137,12 @@ class _Session:
         return item
 
     def _answers(
-        self, branch: str, places: list[JsonObject], items: Mapping[int, JsonObject | None]
-    ) -> dict[int, Answer]:
+        self, branch: str, places: list[JsonObject], items: Mapping[str, JsonObject | None]
+    ) -> dict[str, Answer]:
         """The answers on a branch: items in a row that a model made; the last one of a turn has its usage."""
         usage = self._usage(branch)
         runs = [list(run) for made, run in groupby(places, lambda place: is_made(items[place["message_id"]])) if made]
-        answers: dict[int, Answer] = {}
+        answers: dict[str, Answer] = {}
         for run in reversed(runs):
             answer = Answer(usage=usage.pop(run[-1]["user_turn_number"], None))
             answers |= {place["message_id"]: answer for place in run}

@@ -39,6 +39,14 @@ class Database:
         """Whether there is a table with these columns."""
         return name in self.columns and self.columns[name].issuperset(columns)
 
+    def referred(self, name: str, key: str) -> str | None:
+        """The table that a column refers to; None if it says of none that it does, or does not exist."""
+        if not self.has(name, key):
+            return None
+        with self._connected() as connection:
+            found = inspect(connection).get_foreign_keys(name)
+        return next((one["referred_table"] for one in found if one["constrained_columns"] == [key]), None)
+
     def rows(self, name: str, columns: Sequence[str], order_by: Sequence[str], **equal: Any) -> Iterator[JsonObject]:
         """Return rows of a table in order, those that have these values, as they are read.
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
 from sqlalchemy.exc import DataError
 
+from threadkeep.contrib.importers.converting import UNEXPECTED, reason
 from threadkeep.contrib.importers.databases import check_reachable
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Source, Transcript
@@ -55,7 +57,8 @@ def import_from(
         store: a `Store`, of one tenant.
         paths: a file, a folder with files, the URL of a database, or several of these.
         source: the name of their source, or your own; None: their contents tell it, for each file.
-        user: whose conversations they become; None: the user that the source names, if any.
+        user: whose conversations they become; None: the user that the source names, if any. A conversation that was
+            imported before, and belongs to another user than this one, or to none, is reported and stays as it is.
         dry_run: read everything and report what would be done; write nothing.
         progress: called with "bytes" and how many bytes of files were read so far, and with "conversations".
 
@@ -100,7 +103,7 @@ class _Engine:
         report.sources[source.name] = report.sources.get(source.name, 0) + 1
         input.on_read = self._note_bytes
         try:
-            for found in source.read(input):
+            for found in _found(source, input):
                 if isinstance(found, Skipped):
                     report.skip(found)
                 else:
@@ -120,7 +123,7 @@ class _Engine:
         report.skip(*transcript.skipped)
         try:
             planned, written = self._write(source, transcript)
-        except (ThreadkeepError, DataError) as error:
+        except (ThreadkeepError, DataError, *UNEXPECTED) as error:
             if isinstance(error, SchemaError | MissingExtra):
                 raise
             report.skip(Skipped(transcript.where, _reason(error)))
@@ -139,7 +142,7 @@ class _Engine:
 
     def _write(self, source: str, transcript: Transcript) -> tuple[Planned, Written | None]:
         """What is new, once it is written; in a dry run, what would be."""
-        external_id = external_id_of(source, transcript.id)
+        external_id, user = external_id_of(source, transcript.id), self._user or transcript.user_id
         plans: list[Planned] = []
 
         def plan(known: Known | None) -> Graft:
@@ -147,17 +150,17 @@ class _Engine:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
             parts = [] if known is None else [part.value for part in known.parts]
-            plans.append(Planned(transcript, self._answer, parts))
+            plans.append(Planned(transcript, partial(self._answer, external_id), parts))
             graft = plans[-1].graft()
             if known is None and not graft.runs:
                 raise CannotParse("It has no messages.")
             return graft
 
         if self.report.is_dry_run:
-            plan(self._grafting.find(external_id))
+            plan(self._grafting.find(external_id, user))
             return plans[-1], None
         info: ConversationInfo = {
-            "user_id": self._user or transcript.user_id, "external_id": external_id, "title": _text(transcript.title),
+            "user_id": user, "external_id": external_id, "title": _text(transcript.title),
             "labels": _labels(transcript.labels) | {LABEL: source}, "properties": _properties(transcript.properties),
             "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
@@ -165,8 +168,8 @@ class _Engine:
         written = self._grafting.write(session, info, plan)
         return plans[-1], written
 
-    def _answer(self, answer: Answer, at: datetime) -> NewAnswer:
-        """A response as it is stored."""
+    def _answer(self, external_id: str, answer: Answer, at: datetime, key: str) -> NewAnswer:
+        """A response of a conversation as it is stored; `key` is that of its first entry."""
         usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
         response = Response(
             id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
@@ -175,7 +178,7 @@ class _Engine:
             "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
             "occurred_at": at,
         }  # fmt: skip
-        return self._grafting.answer(response, answer.format, call)
+        return self._grafting.answer(response, answer.format, call, f"{external_id} {key}")
 
 
 def external_id_of(source: str, id: str) -> str:
@@ -190,9 +193,19 @@ def external_id_of(source: str, id: str) -> str:
     return f"{source}:{blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 
+def _found(source: Source, input: Input) -> Iterator[Transcript | Skipped]:
+    """What a source reads, up to where it fails unexpectedly."""
+    try:
+        yield from source.read(input)
+    except UNEXPECTED as error:
+        yield Skipped(input.name, f"the rest cannot be read: {reason(error)}")
+
+
 def _reason(error: Exception) -> str:
     """Why a conversation is not imported."""
-    return str(error) if isinstance(error, ThreadkeepError) else f"The database refuses it: {type(error).__name__}."
+    if isinstance(error, DataError):  # which quotes what was said
+        return f"The database refuses it: {type(error).__name__}."
+    return reason(error)
 
 
 def _text(value: str | None) -> str | None:

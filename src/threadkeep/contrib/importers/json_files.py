@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import IO, Any, Final, NamedTuple
 
+from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.records import Skipped, Transcript
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.errors import CannotParse, MissingExtra, ThreadkeepError
+from threadkeep.errors import CannotParse, MissingExtra
 
 NOT_JSON: Final = "it is not JSON"
 NOT_AN_OBJECT: Final = "it is not an object"
@@ -42,14 +43,7 @@ def transcripts_of(
 ) -> Iterator[Transcript | Skipped]:
     """The conversation of each object; or why there is none."""
     for found in objects:
-        yield found if isinstance(found, Skipped) else _converted(found, convert)
-
-
-def _converted(found: Found, convert: Callable[[Found], Transcript | Skipped]) -> Transcript | Skipped:
-    try:
-        return convert(found)
-    except ThreadkeepError as error:
-        return Skipped(found.where, f"it cannot be read: {error}")
+        yield found if isinstance(found, Skipped) else converted(found.where, convert, found)
 
 
 def json_documents(input: Input, pattern: str) -> Iterator[Found | Skipped]:

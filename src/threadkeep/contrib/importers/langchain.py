@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
+from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.langchain_messages import answer_of, items_of, kind_of
 from threadkeep.contrib.importers.records import Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import time_of
+from threadkeep.contrib.importers.shapes import revision_of, time_of
 from threadkeep.domain.jsontext import JsonObject
 
 TABLE: Final = "message_store"
@@ -46,7 +47,8 @@ def _sessions(database: Database, table: str, where: str) -> Iterator[Transcript
         if session is None:
             yield Skipped(f"{where}, table {table}", "a message of no session", sum(1 for _ in messages))
             continue
-        yield _transcript(str(session) if table == TABLE else f"{table}/{session}", messages, f"{where}, {session}")
+        name = str(session) if table == TABLE else f"{table}/{session}"
+        yield converted(f"{where}, {name}", _transcript, name, messages, f"{where}, {name}")
 
 
 def _transcript(id_: str, rows: Iterable[JsonObject], where: str) -> Transcript:
@@ -67,4 +69,4 @@ def _entry(row: JsonObject, parent: str | None, where: str, skipped: list[Skippe
         return None
     items = items_of(message, lambda why: skipped.append(Skipped(where, why)))
     answer = answer_of(message) if kind_of(message) == "ai" else None
-    return Entry(str(row["id"]), parent, items, time_of(row, "created_at"), answer)
+    return Entry(str(row["id"]), parent, items, time_of(row, "created_at"), answer, revision_of(message))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.databases import Database
 from threadkeep.contrib.importers.llm_parts import (
     answer_of,
@@ -37,7 +38,7 @@ def conversations(database: Database, where: str) -> Iterator[Transcript | Skipp
             if responses:
                 yield Skipped(place, CONTINUED, len(responses))
         elif responses:
-            yield _Conversation(database, place).transcript(row, responses)
+            yield converted(place, _Conversation(database, place).transcript, row, responses)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select, column, select, table
 
+from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.databases import Database, json_of
 from threadkeep.contrib.importers.llm_parts import (
     answer_of,
@@ -39,10 +40,11 @@ PARTS: Final = table(
 )  # fmt: skip
 
 
-def threads(database: Database, where: str) -> Iterator[Transcript]:
+def threads(database: Database, where: str) -> Iterator[Transcript | Skipped]:
     """The threads of a database, one after the other."""
     for row in database.rows("threads", ("id", "name", "tip_message_hash", "forked_from", "datetime_utc"), ("id",)):
-        yield _Thread(database, f"{where}, {row['id']}", row).transcript()
+        place = f"{where}, {row['id']}"
+        yield converted(place, _Thread(database, place, row).transcript)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ from threadkeep.domain.media import data_url, media_type_of
 from threadkeep.errors import CannotParse
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a file that becomes part of an item
+DOCUMENTS: Final = frozenset({".json", ".jsonl", ".html", ".htm"})  # what exports say beside files …
+UPLOADED: Final = ("file-", "file_")  # … whose names begin so, where they may have these endings, too
 _ENDINGS: Final = {
     ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
     ".pdf": "application/pdf", ".txt": "text/plain", ".md": "text/markdown", ".csv": "text/csv", ".wav": "audio/wav",
@@ -22,15 +24,22 @@ _ENDINGS: Final = {
 
 
 class Attachments:
-    """The files of an archive, by the ids that the names of files begin with."""
+    """The files of an archive, by the ids that the names of files begin with, and by names of which there is one.
+
+    The documents that an export consists of are none of them, whatever attachments are called.
+    """
 
     def __init__(self, archive: zipfile.ZipFile | None, members: tuple[str, ...]) -> None:
         self._archive = archive
-        self._names: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._names: dict[str, str | None] = {}
         for member in members:
-            name = PurePosixPath(member).name
-            for known in (name, PurePosixPath(name).stem, _id_of(name)):
-                self._names.setdefault(known, member)
+            path = PurePosixPath(member)
+            if path.suffix.lower() in DOCUMENTS and not path.name.startswith(UPLOADED):
+                continue
+            self._names[path.name] = None if path.name in self._names else member
+            for known in (path.stem, _id_of(path.name)):
+                self._ids.setdefault(known, member)
 
     def part(self, id: str, name: str | None = None, *, is_image: bool = False) -> JsonObject:
         """The content part of a file: with its bytes if the archive has them, else with its id."""
@@ -47,7 +56,8 @@ class Attachments:
 
     def _read(self, id: str, name: str | None) -> tuple[bytes, str | None] | None:
         """The bytes of a file and the type that its name says; None where they are missing, or too large."""
-        member = self._names.get(id) or (None if name is None else self._names.get(name))
+        is_name = id == name and not id.startswith(UPLOADED)
+        member = (None if is_name else self._ids.get(id)) or self._names.get(id) or self._names.get(name or "")
         if self._archive is None or member is None or self._archive.getinfo(member).file_size > MAX_BYTES:
             return None
         try:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, Final
 
 from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
@@ -24,8 +23,8 @@ from threadkeep.contrib.importers.json_files import Found, json_elements, transc
 from threadkeep.contrib.importers.open_webui_texts import items_of
 from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
 from threadkeep.contrib.importers.rounds import Rounds
-from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.contrib.importers.shapes import list_of, object_of, revision_of, text_of, time_of
+from threadkeep.domain.jsontext import JsonObject
 
 CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "archived", "pinned", "folder_id", "meta")
 # column of `chat_message` -> key of a message in `history`
@@ -186,8 +185,7 @@ def _counts(usage: JsonObject) -> tuple[str, JsonObject | None, float | None]:
 
 
 def _revision(message: JsonObject) -> str:
-    said = dumps([str(message.get("content")), list_of(message, "output")])
-    return blake2b(said, digest_size=6).hexdigest()
+    return revision_of([str(message.get("content")), list_of(message, "output")])
 
 
 def _time(value: JsonObject, key: str) -> datetime | None:

@@ -50,8 +50,9 @@ class Entry:
             takes out. Empty: the entries that follow it follow its parent.
         created_at: when; aware. None, or a time that cannot be: that of the entry before.
         answer: the response that they came in; None for everything that no model said.
-        revision: something that changes when the entry is edited in place, in sources where that can be. An entry with
-            another revision is another one, and what follows it is a branch.
+        revision: something that changes when the entry is edited in place, in sources where that can be, or that tells
+            it from those of other files, where ids are numbers of rows. An entry with another revision is another one,
+            and what follows it is a branch.
     """
 
     id: str

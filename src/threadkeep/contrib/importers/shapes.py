@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, dumps_any
 
 
 def text_of(value: Any, key: str) -> str | None:
@@ -38,3 +39,8 @@ def time_of(value: Any, key: str) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def revision_of(value: Any) -> str:
+    """A digest of a JSON value, which tells an entry from what it was before, and from those of other files."""
+    return blake2b(dumps_any(value), digest_size=6).hexdigest()

@@ -123,14 +123,15 @@ class Planned:
     """
 
     transcript: Transcript
-    make_answer: Callable[[Answer, datetime], NewAnswer]
+    make_answer: Callable[[Answer, datetime, str], NewAnswer]
     parts: Sequence[Any] = ()
     items: Count = field(default_factory=Count)
     responses: Count = field(default_factory=Count)
     skipped: list[Skipped] = field(default_factory=list)
     _runs: list[_NewRun] = field(default_factory=list)
-    _answers: list[tuple[Answer, datetime]] = field(default_factory=list)
+    _answers: list[tuple[Answer, datetime, str]] = field(default_factory=list)  # with the keys of their first entries
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
+    _refused: dict[str, str] = field(default_factory=dict)  # entry without an item that can be stored -> the one before
 
     def graft(self) -> Graft:
         """Find out what is new.
@@ -147,13 +148,13 @@ class Planned:
             if not node.entry.items:
                 continue
             moment = moment_of(node.entry.created_at) or moment
-            is_more = _is_more(last, node)
+            is_more = _is_more(last, node._replace(after=self._refused.get(node.after, node.after)))
             if node.key in known:
                 self.items.add(unchanged=len(node.entry.items))
                 self.responses.add(unchanged=int(node.entry.answer is not None and not is_more))
             else:
                 self._add(node, moment or datetime.now(UTC), is_more=is_more)
-            last = node
+            last = last if node.key in self._refused else node
         active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
         return Graft(self._finished(), self._remembered, self._spots.get(ends.get(active, "?")))
 
@@ -162,13 +163,13 @@ class Planned:
         records = self._records(node.entry)
         after = self._spots[node.after]
         if not records:
-            self._spots[node.key] = after
+            self._refuse(node, is_more=is_more and isinstance(after, NewSpot))
             return
         number = len(self._runs) - 1
         if not self._runs or after != NewSpot(number, len(self._runs[number].drafts) - 1):
             self._runs.append(_NewRun(after))
             number, is_more = number + 1, False
-        answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, is_more=is_more)
+        answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, node.key, is_more=is_more)
         run, turn = self._runs[number], node.key if answer is None and len(records) > 1 else None
         run.drafts += [_Draft(record, at, answer, turn) for record in records]
         run.keys.append(node.key)
@@ -176,12 +177,19 @@ class Planned:
         self._spots[node.key] = NewSpot(number, len(run.drafts) - 1)
         self.items.add(stored=len(records))
 
-    def _answer(self, answer: Answer, at: datetime, *, is_more: bool) -> int:
+    def _refuse(self, node: Node, *, is_more: bool) -> None:
+        """Have what follows an entry of which nothing is stored follow what it follows; its response is that one's."""
+        self._refused[node.key] = self._refused.get(node.after, node.after)
+        self._spots[node.key] = self._spots[node.after]
+        if is_more and node.entry.answer is not None:
+            self._answers[-1] = (node.entry.answer, *self._answers[-1][1:])
+
+    def _answer(self, answer: Answer, at: datetime, key: str, *, is_more: bool) -> int:
         """The number of a response, whose last entry says most of it, and whose first entry says when it began."""
         if is_more and self._answers:
-            self._answers[-1] = (answer, self._answers[-1][1])
+            self._answers[-1] = (answer, *self._answers[-1][1:])
         else:
-            self._answers.append((answer, at))
+            self._answers.append((answer, at, key))
             self.responses.add(stored=1)
         return len(self._answers) - 1
 
