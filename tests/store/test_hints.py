@@ -141,12 +141,15 @@ def test_only_sessions_are_rendered(format_name: FormatName) -> None:
 
 
 def test_a_connection_to_another_database_is_told(tmp_path: Path) -> None:
+    """On SQLite, if the connection looks at foreign keys."""
     other = create_engine(f"sqlite:///{tmp_path}/other.db")
     schema.upgrade(other)
     with Store(f"sqlite:///{tmp_path}/chat.db") as store:
         store.create_conversation(model="m")
-        with other.begin() as connection, pytest.raises(NotFound, match="or the connection is to another database"):
-            store.within(connection).create_conversation(model="m")
+        with other.connect() as connection:
+            connection.connection.cursor().execute("PRAGMA foreign_keys=ON")
+            with pytest.raises(NotFound, match="or the connection is to another database"):
+                store.within(connection).create_conversation(model="m")
     other.dispose()
 
 
