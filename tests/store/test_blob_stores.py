@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, update
 from sqlalchemy.exc import DBAPIError
 
 from tests.databases import Database
@@ -25,6 +25,7 @@ from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables
 from threadkeep import DamagedRow, HeadConflict, InvalidOption, NotFound, Session, Store
 from threadkeep.blobs import FolderBlobs, S3Blobs
+from threadkeep.db import tables as schema
 
 BIG = noise(20_000)
 PICTURE = a_picture(BIG)
@@ -472,6 +473,21 @@ def test_a_lost_commit_keeps_the_object(
     monkeypatch.undo()
     assert len(names_in(folder)) == 1
     assert tables.counts()["items"] == 0
+
+
+def test_nobody_waits_while_a_repair_reads_what_is_right(opened: Any, folder: Watched, tables: Tables) -> None:
+    """Only the medium that is mended is read again, in a transaction that keeps other writers out."""
+    store = opened(folder)
+    conversation = store.create_conversation(model="m")
+    conversation.user([a_picture(noise(9_000, seed)) for seed in range(8)])
+    hash_ = tables.rows("blobs")[3]["hash"]
+    place = schema.blobs.c.tenant_id == tables._tenant, schema.blobs.c.hash == hash_
+    tables._connection.execute(update(schema.blobs).where(*place).values(size=1))
+    tables._connection.commit()
+    folder.calls.clear()
+    report = store.check(repair=True)
+    assert [(finding.code, finding.is_repaired) for finding in report.findings] == [("media", True)]
+    assert folder.calls == ["get"] * (8 + 2)
 
 
 def test_an_interrupted_import_keeps_the_objects(

@@ -94,7 +94,7 @@ def compare_batch(connection: Connection, tenant: int, after: date | None) -> tu
     if after is not None:
         statement = statement.where(table.day > after)
     days = list(connection.execute(statement.order_by(table.day).limit(BATCH_DAYS)).scalars())
-    return (days[-1], _different_days(connection, tenant, days)) if days else (None, [])
+    return (days[-1], different_days(connection, tenant, days)) if days else (None, [])
 
 
 def missing_days(connection: Connection, tenant: int, last: date, after: date = date.min) -> list[date]:
@@ -126,7 +126,7 @@ def roll_up(connection: Connection, tenant: int, days: Sequence[date], now: date
             connection.execute(insert(table), rows)
 
 
-def _different_days(connection: Connection, tenant: int, days: Sequence[date]) -> list[date]:
+def different_days(connection: Connection, tenant: int, days: Sequence[date]) -> list[date]:
     """The days whose stored sums are not those of the ledger."""
     different: set[date] = set()
     for table, ledger in _sum_ledger(connection, tenant, days).items():

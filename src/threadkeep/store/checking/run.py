@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import Connection, select, update
 
@@ -25,6 +26,7 @@ from threadkeep.store.moving.exporting import Source
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.transactions import Transactions
 
+T = TypeVar("T")
 Part = Callable[[Findings], object]
 
 
@@ -47,8 +49,11 @@ def check(
             run.report.conversations += 1
             if progress is not None:
                 progress("conversations", run.report.conversations)
-    for part in (shared.check_shared, shared.check_ledger, shared.check_unused):
-        run.part(part)
+    run.part(shared.check_texts)
+    run.each(shared.wrong_media, shared.check_media)
+    run.each(shared.wrong_attempts, shared.check_attempts, at_once=shared.BATCH)
+    run.each(shared.wrong_sums, shared.check_sums)
+    run.part(shared.check_unused)
     if run.report.repaired:
         resources.configs.clear()
         resources.histories.clear()
@@ -73,6 +78,24 @@ class _Check:
             found = self._transactions.write(write, is_repeatable=True)
         self.report.add(found)
         return found.repaired
+
+    def each(
+        self, find: Callable[[Findings], Iterable[T]], check: Callable[[Findings, Sequence[T]], object],
+        *, at_once: int = 1,
+    ) -> None:  # fmt: skip
+        """Look for what is wrong in one snapshot, and check that alone: nobody waits while all the rest is read."""
+
+        def read(connection: Connection) -> list[T]:
+            begin_snapshot(connection, self._transactions)
+            return list(find(Findings(connection, self._scope, repair=False)))
+
+        wrong = self._transactions.read(read)
+        for first in range(0, len(wrong), at_once):
+
+            def part(findings: Findings, some: Sequence[T] = wrong[first : first + at_once]) -> None:
+                check(findings, some)
+
+            self.part(part)
 
     def _run(self, connection: Connection, part: Part, *, repair: bool) -> Findings:
         findings = Findings(connection, self._scope, repair=repair)

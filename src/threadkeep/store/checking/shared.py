@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date
+from datetime import UTC, date, datetime
 from functools import partial
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import ForeignKeyConstraint, Table, select
+from sqlalchemy import ForeignKeyConstraint, RowMapping, Table, select
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
@@ -22,7 +22,7 @@ from threadkeep.store.moving.contents import SHARED, pages
 from threadkeep.store.moving.records import Row
 from threadkeep.store.places import FIRST_HASH
 from threadkeep.store.refs import TENANT_WIDE
-from threadkeep.store.rollups import compare_batch, invalidate, repair_batch
+from threadkeep.store.rollups import compare_batch, different_days, invalidate, roll_up
 
 BATCH: Final = 500  # rows without a parent, in one transaction; hashes of media in one statement
 
@@ -77,14 +77,27 @@ def _check_keys_of_conversations(findings: Findings) -> int:
 # What is stored under its hash
 
 
-def check_shared(findings: Findings) -> None:
-    """Check options, tools and media against their hashes."""
+def check_texts(findings: Findings) -> None:
+    """Check options and tools against their hashes."""
     for table, column in SHARED.items():
         if table is not tables.blobs:
             for row in pages(findings.connection, table, findings.tenant):
                 _check_text(findings, table, column, row)
+
+
+def wrong_media(findings: Findings) -> Iterator[bytes]:
+    """Yield the hashes of media about which something is to be found."""
+    for hash_ in _hashes_of_media(findings):
+        before = findings.count
+        check_media(findings, [hash_])
+        if findings.count > before:
+            yield hash_
+
+
+def check_media(findings: Findings, hashes: Sequence[bytes]) -> None:
+    """Check media against their hashes; one at a time: they are large."""
     statement = select(tables.blobs).where(tables.blobs.c.tenant_id == findings.tenant)
-    for hash_ in _hashes_of_media(findings):  # one at a time: they are large
+    for hash_ in hashes:
         for found in findings.connection.execute(statement.where(tables.blobs.c.hash == hash_)).mappings():
             _check_blob(findings, dict(found))
 
@@ -148,24 +161,43 @@ def check_unused(findings: Findings) -> None:
 # The ledger
 
 
-def check_ledger(findings: Findings) -> None:
-    """Check the days of ledger rows, and the sums of days."""
+def wrong_attempts(findings: Findings) -> Iterator[int]:
+    """Yield the keys of ledger rows with another day than that of their time."""
+    for row in pages(findings.connection, tables.usage_records, findings.tenant):
+        if _day_of(row) != row["day"]:
+            yield row["id"]
+
+
+def check_attempts(findings: Findings, keys: Sequence[int]) -> None:
+    """Check the days of ledger rows."""
     table = tables.usage_records
-    for row in pages(findings.connection, table, findings.tenant):
-        day: date = row["occurred_at"].astimezone(UTC).date()
+    statement = select(table.c.id, table.c.day, table.c.occurred_at).where(table.c.tenant_id == findings.tenant)
+    for row in findings.connection.execute(statement.where(table.c.id.in_(keys)).order_by(table.c.id)).mappings().all():
+        day = _day_of(row)
         if day != row["day"]:
             mend = partial(_move, findings=findings, key=row["id"], days=(row["day"], day))
             findings.add("day", table, {"id": row["id"]}, f"day is {row['day']}, not {day}", f"set it to {day}", mend)
-    after: date | None = None
-    while True:
-        last, different = compare_batch(findings.connection, findings.tenant, after)
-        for day in different:
-            mend = partial(_sum_again, findings=findings, after=after)
-            problem = "its sums are not those of the ledger"
-            findings.add("sums", tables.usage_days, {"day": day}, problem, "sum them up again", mend)
-        if last is None:
-            return
-        after = last
+
+
+def _day_of(row: Row | RowMapping) -> date:
+    day: date = row["occurred_at"].astimezone(UTC).date()
+    return day
+
+
+def wrong_sums(findings: Findings) -> Iterator[date]:
+    """Yield the days whose sums are not those of the ledger."""
+    last, different = compare_batch(findings.connection, findings.tenant, None)
+    while last is not None:
+        yield from different
+        last, different = compare_batch(findings.connection, findings.tenant, last)
+
+
+def check_sums(findings: Findings, days: Sequence[date]) -> None:
+    """Check the sums of days."""
+    for day in different_days(findings.connection, findings.tenant, days):
+        mend = partial(_sum_again, findings=findings, day=day)
+        problem = "its sums are not those of the ledger"
+        findings.add("sums", tables.usage_days, {"day": day}, problem, "sum them up again", mend)
 
 
 def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -> None:
@@ -174,8 +206,8 @@ def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -
         invalidate(connection, findings.tenant, day)
 
 
-def _sum_again(connection: Any, findings: Findings, after: date | None) -> None:
-    repair_batch(connection, findings.tenant, after)
+def _sum_again(connection: Any, findings: Findings, day: date) -> None:
+    roll_up(connection, findings.tenant, [day], datetime.now(UTC))
 
 
 def tables_with_parents() -> Iterator[Table]:
