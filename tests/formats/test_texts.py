@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
@@ -151,6 +151,10 @@ TOOLS = st.lists(
 )  # fmt: skip
 
 
+@example(
+    items=[{"type": "function_call", "call_id": "\ud800\udfff", "name": "a", "arguments": "a"}], settings={}, tools=[],
+    format_name="pydantic_ai",
+)  # fmt: skip
 @given(items=ITEMS, settings=SETTINGS, tools=TOOLS, format_name=st.sampled_from(NAMES))
 def test_every_request_is_unicode(
     items: list[Any], settings: dict[str, Any], tools: list[dict[str, Any]], format_name: FormatName

@@ -23,6 +23,11 @@ _TEXT: Final = "Characters that are not Unicode were sent as U+FFFD."
 _NUMBER: Final = "A number that is NaN or infinite was not sent: JSON has none."
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogates."""
+    return text.isascii() or _LONE.search(text) is None
+
+
 @dataclass(slots=True)
 class Mending:
     """Makes values that can be sent of JSON values, and remembers what it changed."""
@@ -46,7 +51,7 @@ class Mending:
         return value
 
     def _text(self, text: str) -> str:
-        if text.isascii() or not _LONE.search(text):
+        if is_unicode(text):
             return text
         self.has_texts = True
         return _LONE.sub("\ufffd", text)

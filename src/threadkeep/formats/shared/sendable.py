@@ -10,7 +10,7 @@ from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
 from threadkeep.formats.canonical.entries import Entry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.shared.mending import Mending, Report
+from threadkeep.formats.shared.mending import Mending, Report, is_unicode
 
 _KEY: Final = "sendable"  # the place in what is shared by snapshots
 _NATIVE: Final = {f"extra.{name}": name for name in get_args(FormatName)}  # path -> the only format that sends it
@@ -81,7 +81,8 @@ def with_items(snapshot: Snapshot) -> tuple[Snapshot, list[Report]]:
     """The snapshot with items that can be sent, and the reports, by position."""
     reports: list[Report] = []
     entries = [_mended_entry(entry, reports) if entry.codec else entry for entry in snapshot.entries]
-    return replace(snapshot, entries=entries) if reports else snapshot, reports
+    is_same = all(new is old for new, old in zip(entries, snapshot.entries, strict=True))
+    return snapshot if is_same else replace(snapshot, entries=entries), reports
 
 
 def _mended_entry(entry: Entry, reports: list[Report]) -> Entry:
@@ -89,4 +90,6 @@ def _mended_entry(entry: Entry, reports: list[Report]) -> Entry:
     item = mending.value(entry.item())
     found = mending.reports(entry.position, "")
     reports += found
-    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen) if found else entry
+    if not found and is_unicode(entry.call_id or ""):  # a pair of surrogates is one character in the JSON, not there
+        return entry
+    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen)
