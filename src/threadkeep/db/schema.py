@@ -263,9 +263,7 @@ def _upgrading_sqlite(connection: Connection) -> Iterator[None]:
             _restore(connection, attached)
             if orphans := _orphans(connection) - before:
                 transaction.rollback()
-                some = ", ".join(
-                    f"{table} (row {row}) to {parent}" for table, row, parent in sorted(orphans, key=str)[:5]
-                )
+                some = sorted(f"{table} (row {row}) to {parent}" for table, row, parent in orphans)[:5]
                 problem = "The upgrade was rolled back: it would leave rows without the rows they refer to"
                 raise SchemaError(f"{problem}: {', '.join(some)}.")
     finally:
