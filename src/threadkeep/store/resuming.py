@@ -19,7 +19,6 @@ from threadkeep.store.packed_rows import read_packed_state
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
-    from threadkeep.formats.canonical.snapshots import Snapshot
     from threadkeep.store.refs import Scope
     from threadkeep.store.transactions import Transactions
 
@@ -41,7 +40,7 @@ def render_at_once(
     if page is None:
         return None
     handle = Handle(resources, transactions, page.conversation)
-    snapshot = _snapshot(handle, page)
+    snapshot = handle.take_in(handle.cache, page)
     return rendering.rendered_from(handle, wire.render(snapshot, options), snapshot)
 
 
@@ -79,10 +78,3 @@ def _read_at_once(
     next_position: int = read.row.next_position
     state = read_state(connection, ref, conversation, next_position - 1)
     return HistoryPage(conversation, entries, since, next_position, state)
-
-
-def _snapshot(handle: Handle, page: HistoryPage) -> Snapshot:
-    """What the request is rendered from."""
-    if page.since > handle.cache.next_position:  # what was known has been forgotten meanwhile
-        return handle.read_snapshot()
-    return handle.take_in(handle.cache, page)

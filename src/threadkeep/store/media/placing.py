@@ -77,7 +77,7 @@ def remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, pl
     if not places:
         return
     try:
-        named = {row.location for row in _places(transactions, scope, places)}
+        named = {row.location for row in places_now(transactions, scope, places)}
     except Exception as error:  # noqa: BLE001 - the error of the write counts
         LOG.warning("Objects that may be unused stay in the blob store for now: %r", error)
     else:
@@ -87,7 +87,7 @@ def remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, pl
 def _place(
     transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece], places: dict[bytes, str]
 ) -> None:
-    known = {bytes(row.hash) for row in _places(transactions, scope, (piece.hash for piece in pieces))}
+    known = {bytes(row.hash) for row in places_now(transactions, scope, (piece.hash for piece in pieces))}
     for piece in pieces:
         piece.is_known = piece.hash in known
         if not piece.is_known:
@@ -95,7 +95,8 @@ def _place(
             run_blocking(store.put, piece.location, piece.content, piece.media_type)
 
 
-def _places(transactions: Transactions, scope: Scope, hashes: Iterable[bytes]) -> Sequence[Any]:
+def places_now(transactions: Transactions, scope: Scope, hashes: Iterable[bytes]) -> Sequence[Any]:
+    """Return the hashes and locations of those of these media that the database knows."""
     parameters = {"tenant": scope.tenant, "hashes": sorted(hashes)}
     return transactions.read(lambda connection: connection.execute(places_of(""), parameters).all())
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import IO
 
 from threadkeep.db import tables
-from threadkeep.db.queries.items import places_of
 from threadkeep.domain.jsontext import loads
 from threadkeep.store.connections import run_blocking
-from threadkeep.store.media.placing import new_name, remove_unused, removed_unused
+from threadkeep.store.media.placing import new_name, places_now, remove_unused, removed_unused
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.reading import decode_line
 from threadkeep.store.refs import Scope
@@ -42,13 +41,6 @@ def _put(transactions: Transactions, scope: Scope, store: BlobStore, file: IO[by
         if _MEDIA not in line[:40]:
             continue
         table, row = decode_line(loads(line), scope.tenant, 0)
-        if table is tables.blobs and not _locations(transactions, scope, [row["hash"]]):
+        if table is tables.blobs and not places_now(transactions, scope, [row["hash"]]):
             name = places[row["hash"]] = new_name(scope.tenant, row["hash"])
             run_blocking(store.put, name, row["content"], row["media_type"])
-
-
-def _locations(transactions: Transactions, scope: Scope, hashes: list[bytes]) -> dict[bytes, str | None]:
-    """Where media are that the database knows, by their hashes."""
-    parameters = {"tenant": scope.tenant, "hashes": sorted(hashes)}
-    rows = transactions.read(lambda connection: connection.execute(places_of(""), parameters).all())
-    return {bytes(row.hash): row.location for row in rows}
