@@ -11,12 +11,12 @@ from typing import Final
 from markupsafe import Markup
 from starlette.responses import Response
 
-from threadkeep.domain.markdown import markdown_of
 from threadkeep.domain.media import REFERENCE
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound
 from threadkeep.store import overviews
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.moving import transcripts
 from threadkeep.store.store import Store
 from threadkeep.viewer.blocks import Block, Piece
 from threadkeep.viewer.pages import View, asset, environment
@@ -149,8 +149,9 @@ async def export_file(view: View) -> Response:
     if kind == "html":
         text = await _html(view, name)
     elif kind == "markdown":
+        # The same as `Conversation.to_markdown`, with references to stored media instead of their sizes
         conversation, items = await view.read(_read_items, name, number_of_branch(view))
-        text = await asyncio.to_thread(_markdown, conversation, items)
+        text = await asyncio.to_thread(transcripts.with_facts, overviews.handle_of(conversation), items)
     else:
         text = await view.read(lambda store: "".join(store.export(conversation_ids=[name])))
     headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
@@ -171,17 +172,3 @@ def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation
     """A conversation on a branch, and all its items, with references to stored media."""
     conversation = store.get_conversation(id, branch=branch)
     return conversation, conversation.transcript(media="reference")
-
-
-def _markdown(conversation: Conversation, items: Iterable[StoredItem]) -> str:
-    """The same as `Conversation.to_markdown`, with references to stored media instead of their sizes."""
-    facts = {
-        "conversation": conversation.id,
-        "user": conversation.user_id,
-        "model": conversation.settings.get("model"),
-        "created": conversation.created_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        "branch": str(conversation.branch) if conversation.branch else None,
-        "instructions": conversation.settings.get("instructions"),
-    }
-    shown = [(name, str(value)) for name, value in facts.items() if value is not None]
-    return markdown_of(conversation.title or "Conversation", shown, items)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from threadkeep.domain.markdown import markdown_of
+from threadkeep.domain.stored import StoredItem
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import list_all_items
 
 
 def to_markdown(handle: Handle) -> str:
     """See `Conversation.to_markdown`."""
-    items, conversation = list_all_items(handle), handle.conversation
+    return with_facts(handle, list_all_items(handle))
+
+
+def with_facts(handle: Handle, items: Iterable[StoredItem]) -> str:
+    """Items of a conversation as Markdown, below what is known of it. Does not query the database."""
+    conversation = handle.conversation
     row, settings = conversation.row, conversation.settings
     facts = {
         "conversation": handle.ref.public_id,
