@@ -249,6 +249,10 @@ class GaleraNode(Mariadb):
         """The value of a status variable."""
         return str(self.sql(f"SHOW STATUS LIKE '{name}'")[0][1])
 
+    def catch_up(self, table: str) -> None:
+        """Wait until it shows what another node has committed to a table, which it applies a moment later."""
+        self.sql("SET wsrep_sync_wait = 1", f"SELECT 1 FROM {table} LIMIT 1")
+
     def answers(self) -> bool:
         """Whether it has the state of the cluster."""
         try:

@@ -61,6 +61,8 @@ def test_a_killed_node_loses_nothing_and_joins_again(nodes: list[GaleraNode]) ->
     urls = [url_of(nodes, first) for first in range(NODES)]
     with Store(urls[0]) as store:
         writing = Writing(store.create_conversation(model="m").id)
+    for node in nodes:
+        node.catch_up("chat.threadkeep_conversations")
     run_writers(urls, writing, nodes[2].kill)
     LOG.info("Conflicts between nodes: %s", {node.number: conflicts(node) for node in nodes[:2]})
     nodes[2].join(*nodes[:2])
