@@ -35,7 +35,7 @@ def path_of(file: str) -> Path:
     """Where a file of the corpus is; without it the test is skipped."""
     path = CORPUS / file
     if not path.exists():
-        pytest.skip(f"there is no recorded traffic in {CORPUS}; set THREADKEEP_CORPUS")
+        pytest.skip(f"there is no recorded traffic in {path}; set THREADKEEP_CORPUS")
     return path
 
 
