@@ -112,13 +112,11 @@ def packed_state(*, scoped: bool) -> Statement:
     hashes = func.concat(*(func.encode(one.c[name], "hex") for name in ("config_hash", "tool_set_hash")))
     numbers = func.concat_ws(" ", one.c.id, *(one.c[name] for name in _NUMBERS))
     head = select(literal_column(str(HEAD)).label("position"), _varchar(numbers), null().label("payload"), hashes)
-    joined = one.join(
-        items, and_(row.tenant_id == bindparam("tenant"), row.conversation_id == one.c.id, row.branch == 0)
-    )
-    rows = (
-        select(row.position, _varchar(row.packed), row.payload, row.rest)
-        .select_from(joined)
-        .where(row.position > bindparam("after"))
+    # No join: a plan that was made while there were hardly any rows would go on to read all items of the tenant for it.
+    key = select(one.c.id).scalar_subquery()
+    where = [row.tenant_id == bindparam("tenant"), row.conversation_id == key, row.branch == 0]
+    rows = select(row.position, _varchar(row.packed), row.payload, row.rest).where(
+        *where, row.position > bindparam("after")
     )
     return Statement(union_all(head, rows).order_by(literal_column("1")), text_as_bytes=True)
 
