@@ -1,7 +1,8 @@
 # Every target sets up the environment it needs; all that must be there is Python 3.11 or newer, make and a network.
 
 PYTHON ?= python3
-WORKERS ?= 2
+# one more than cores: some tests wait
+WORKERS ?= 3
 ARGS ?=
 OLDEST_SQLALCHEMY := 2.0.44
 

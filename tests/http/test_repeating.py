@@ -310,8 +310,15 @@ def twice(served: Any, face: str, format_: Any, events: list[Any]) -> tuple[list
     return served.runner.run(run()), len(upstream.payloads)
 
 
-@pytest.mark.parametrize("face", ["openai", "rest"])
-@pytest.mark.parametrize("with_key", [True, False])
+@pytest.mark.parametrize(
+    ("face", "with_key"),
+    [
+        ("openai", False),
+        ("rest", True),
+        pytest.param("openai", True, marks=pytest.mark.slow),
+        pytest.param("rest", False, marks=pytest.mark.slow),
+    ],
+)
 def test_clients_repeat_what_took_too_long_only_with_a_key(served: Any, face: str, *, with_key: bool) -> None:
     """Else a message would be there twice, and the provider would be asked, and paid, once more."""
 

@@ -111,7 +111,7 @@ class Meanwhile:
         return self._used.result(10)
 
 
-@pytest.fixture(params=["at once", "slowly"])
+@pytest.fixture(params=["at once", pytest.param("slowly", marks=pytest.mark.slow)])
 def meanwhile(
     request: pytest.FixtureRequest, elsewhere: Any, watching: Engine, before_each: BeforeEach
 ) -> Iterator[Meanwhile]:
