@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,12 @@ def following(conversation: Conversation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_whoever_follows_is_told(pages: Pages) -> None:
-    conversation = with_tools(pages.store)
+def follow(pages: Pages, conversation: Conversation, then: Callable[[], object], most: int) -> list[int]:
+    """Follow a conversation, and do something after each event; returns the heads of so many events."""
     application = pages.application()
-    events: list[Any] = []
+    heads: list[int] = []
 
-    async def follow() -> None:
+    async def run() -> None:
         async def receive() -> dict[str, Any]:
             await anyio.sleep_forever()
             raise AssertionError
@@ -147,17 +148,30 @@ def test_whoever_follows_is_told(pages: Pages) -> None:
         async def send(message: dict[str, Any]) -> None:
             for line in message.get("body", b"").decode().splitlines():
                 if line.startswith("data: "):
-                    events.append(json.loads(line[6:]))
-                    if len(events) == 2:
+                    heads.append(json.loads(line[6:])["head"])
+                    if len(heads) == most:
                         group.cancel_scope.cancel()
-                    await anyio.to_thread.run_sync(conversation.user, "More")
+                    await anyio.to_thread.run_sync(then)
 
         with anyio.fail_after(30):
             async with anyio.create_task_group() as group:
                 group.start_soon(application, following(conversation), receive, send)
 
-    pages.runner.run(follow())
-    assert [event["head"] for event in events] == [3, 4]
+    pages.runner.run(run())
+    return heads
+
+
+def test_whoever_follows_is_told(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    assert follow(pages, conversation, lambda: conversation.user("More"), most=2) == [3, 4]
+
+
+def test_a_conversation_that_is_deleted_is_followed_no_longer(pages: Pages, caplog: pytest.LogCaptureFixture) -> None:
+    """The browser asks again, and learns that it does not exist."""
+    conversation = with_tools(pages.store)
+    assert follow(pages, conversation, lambda: pages.store.delete_conversation(conversation.id), most=2) == [3]
+    assert not caplog.records
+    assert pages.client().get(f"/c/{conversation.id}/tail").status_code == 404
 
 
 def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +179,7 @@ def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch
     conversation = with_tools(pages.store)
     application = pages.application()
 
-    async def follow() -> int:
+    async def follow_one() -> int:
         statuses: list[int] = []
 
         async def receive() -> dict[str, Any]:
@@ -183,7 +197,7 @@ def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch
         return statuses[0]
 
     async def follow_all() -> list[int]:
-        return await asyncio.wait_for(asyncio.gather(*(follow() for _ in range(12))), 30)
+        return await asyncio.wait_for(asyncio.gather(*(follow_one() for _ in range(12))), 30)
 
     begun: list[int] = []
     all_begun = asyncio.Event()

@@ -12,6 +12,7 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from threadkeep.errors import NotFound
 from threadkeep.store.overviews import is_answering
 from threadkeep.store.store import Store
 from threadkeep.viewer.pages import View
@@ -76,4 +77,7 @@ async def _events(view: View, id: str, branch: int | None, state: dict[str, int 
             if not await view.permission.holds():
                 return
             checked = monotonic()
-        state = await view.read(look, id, branch)
+        try:
+            state = await view.read(look, id, branch)
+        except NotFound:  # deleted meanwhile: the browser asks again, and is told so
+            return
