@@ -19,7 +19,7 @@ from tests.store.test_exports import full
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidOption, NotFound
 from threadkeep.db import tables as t
-from threadkeep.db.base import written_columns
+from threadkeep.db.base import SEARCH_INDEX, written_columns
 
 pytestmark = pytest.mark.one_face
 
@@ -292,6 +292,34 @@ def test_what_was_redacted_is_healthy(store: Any, conversation: Any, tables: Tab
     assert tables.rows("search_documents") == documents
     store.reindex(rebuild=True)
     assert store.check().findings == []
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"INSERT INTO {SEARCH_INDEX} ({SEARCH_INDEX}) VALUES ('delete-all')",
+        f"UPDATE {SEARCH_INDEX}_data SET block = x'00'",
+        f"DELETE FROM {SEARCH_INDEX}_data",
+    ],
+    ids=["emptied", "overwritten", "gone"],
+)
+def test_an_index_without_its_documents_is_told(store: Any, watching: Engine, damage: str) -> None:
+    """The index of SQLite's search is a table of its own; a rebuild makes it again."""
+    talks = [full(store, str(number), str(number)).id for number in range(2)]
+    store.reindex()
+    before = [(one.conversation_id, one.position) for one in store.search('"Hello"')]
+    assert store.check().findings == []
+    with watching.begin() as connection:
+        connection.exec_driver_sql(damage)
+    report = store.check(repair=True)
+    assert {(one.code, one.conversation_id) for one in report.findings} == {("search", talk) for talk in talks}
+    assert all("reindex --rebuild" in (one.repair or "") for one in report.findings)
+    assert not report.is_healthy
+    store.reindex(rebuild=True)
+    assert store.check().findings == []
+    assert [(one.conversation_id, one.position) for one in store.search('"Hello"')] == before
 
 
 def test_a_check_only_reads(store: Any, tables: Tables) -> None:

@@ -48,6 +48,7 @@ UNINDEX_DOCUMENTS: Final = sa.text(
     f"INSERT INTO {INDEX} ({INDEX}, rowid, words, scope) SELECT 'delete', {_INDEXED} {_BY_ID}"
 ).bindparams(_IDS)
 MERGE_INDEX: Final = sa.text(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('optimize')")  # noqa: S608 - a constant
+IN_INDEX: Final = sa.text(f"SELECT rowid FROM {INDEX} WHERE {INDEX} MATCH :scope")  # noqa: S608 - a constant
 INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED}")
 
 
@@ -70,6 +71,11 @@ def unindexing(where: Sequence[ColumnElement[bool]]) -> sa.Insert:
 def user_token(tenant: int, user: str) -> str:
     """The word of a user in the scope of documents."""
     return "u" + blake2b(f"{tenant} {escaped(user)}".encode(), digest_size=8).hexdigest()
+
+
+def conversation_scope(key: int) -> str:
+    """What finds the documents of a conversation in SQLite's index."""
+    return f"scope : c{key}"
 
 
 def type_token(type_: str) -> str | None:

@@ -15,6 +15,7 @@ from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, bounded, tex
 from threadkeep.errors import DamagedRow, InvalidItem
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.store.checking.conversations import ConversationCheck
+from threadkeep.store.checking.search_index import check_index
 from threadkeep.store.item_rows import encode_item
 from threadkeep.store.media.cutting import SPLICED
 from threadkeep.store.moving.records import Row
@@ -42,6 +43,7 @@ def check_items(check: ConversationCheck) -> None:
             if is_readable and (indexed is None or position < indexed):  # else its text may be in the index alone
                 _check_document(check, row, documents.get(position, []))
     _check_other_documents(check)
+    check_index(check)
 
 
 def _batches(check: ConversationCheck) -> Iterator[list[Row]]:
