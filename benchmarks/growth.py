@@ -183,10 +183,10 @@ def _copy(driver: Driver, database: Database, statements: Sequence[str], tables:
         for statement in statements:
             driver.write(statement.format(first=first, last=min(first + BATCH - 1, copies)), ())
         driver.commit()
-    if database.kind == "postgresql":  # what autovacuum does sooner or later
-        for name in tables:
+    if database.kind == "postgresql":  # what autovacuum and the checkpointer do sooner or later
+        for statement in (*(f"ANALYZE {name}" for name in tables), "CHECKPOINT"):
             driver.begin()
-            driver.write(f"ANALYZE {name}", ())
+            driver.write(statement, ())
             driver.commit()
     if database.kind == "sqlite":
         driver.read("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +13,15 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.databases import Database
 from tests.factories import a_message, an_answer
-from tests.store.watching import Tables, statements_of
+from tests.store.test_removal_races import watched
+from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import NotFound, SchemaError, Store, schema
+from threadkeep.store.pacing import FIRST
 
 pytestmark = pytest.mark.one_face
 
@@ -290,6 +293,64 @@ def test_rebuilding_keeps_what_other_tenants_have(stores: Any, face: str, tenant
         assert len(owner.search(CANARY).items) == len(owner.search("天气").items) == 1
         owner.delete_conversation(owner.search(CANARY).items[0].conversation_id)
         assert not owner.search(CANARY).items
+
+
+ITEMS = 300
+
+
+@pytest.fixture
+def talkative(store: Any) -> Any:
+    """A conversation of many items, all of them indexed."""
+    conversation = store.create_conversation(title=CANARY, input=[a_message(f"{CANARY} {n}") for n in range(ITEMS)])
+    store.reindex()
+    return conversation
+
+
+def test_a_rebuild_removes_documents_in_small_transactions(store: Any, talkative: Any, watching: Engine) -> None:
+    """Others wait for none of them for long."""
+    engine, removed = engine_of(store), [0]
+
+    def count(_connection: Any, cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("DELETE FROM threadkeep_search_documents"):
+            removed[-1] += cursor.rowcount
+
+    def end(_connection: Any) -> None:
+        removed.append(0)
+
+    event.listen(engine, "after_cursor_execute", count)
+    event.listen(engine, "commit", end)
+    try:
+        assert store.reindex(rebuild=True) == ITEMS + 1
+    finally:
+        event.remove(engine, "after_cursor_execute", count)
+        event.remove(engine, "commit", end)
+    assert sum(removed) == ITEMS + 1
+    assert max(removed) <= 2 * FIRST < ITEMS  # at most twice as many as in the one before
+    assert len(store.search(CANARY, limit=100).items) == 100
+
+
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_a_rebuild_that_was_interrupted_loses_nothing(store: Any, elsewhere: Any) -> None:
+    """Before whichever of its statements; another search finds everything then, and another rebuild is whole."""
+    for number in range(3):
+        store.create_conversation(title=f"{CANARY} {number}", input=[a_message(CANARY), a_message("other")])
+    store.reindex()
+    for number in itertools.count():
+        statements = itertools.count()
+
+        def interrupt(_statement: str) -> None:
+            if next(statements) == number:  # noqa: B023 - called now
+                raise InterruptedError
+
+        try:
+            with watched(engine_of(store), interrupt):
+                assert store.reindex(rebuild=True) == 9
+            break
+        except InterruptedError:
+            assert len(elsewhere.search(CANARY).items) == 6
+    assert number > 5
+    assert store.check().findings == []
+    assert len(elsewhere.search(CANARY).items) == 6
 
 
 def test_only_a_store_for_everybody_makes_the_index(store: Any) -> None:

@@ -54,7 +54,7 @@ from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import Scope
 from threadkeep.store.replicas import ReplicaReads, replica_reads
 from threadkeep.store.root import StoreRoot
-from threadkeep.store.search import index, query
+from threadkeep.store.search import query, rebuilding
 from threadkeep.store.search.trigger import IndexTrigger
 from threadkeep.store.streaming import recovery
 from threadkeep.store.transactions import EngineTransactions, HostTransactions, StreamEnder, Transactions
@@ -579,12 +579,14 @@ class Store:
         """Index everything that is not indexed yet; return the number of items and titles with text.
 
         Items may be missing from the index if they were stored while search was off, by an older release, or in a large
-        import. Searches find them anyway, but take longer. `rebuild` discards the index first, in case it is broken.
+        import. Searches find them anyway, but take longer. `rebuild` discards the index first, in case it is broken:
+        searches find less until it is done.
 
         Raises:
             InvalidOption: this store is limited to one user, or search is off.
         """
-        return index.reindex(self._transactions, self._searched_scope, rebuild=rebuild)
+        place = self._transactions, self._searched_scope, self._resources
+        return rebuilding.reindex(*place, rebuild=rebuild)
 
     def usage(
         self,

@@ -48,7 +48,11 @@ UNINDEX_DOCUMENTS: Final = sa.text(
     f"INSERT INTO {INDEX} ({INDEX}, rowid, words, scope) SELECT 'delete', {_INDEXED} {_BY_ID}"
 ).bindparams(_IDS)
 MERGE_INDEX: Final = sa.text(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('optimize')")  # noqa: S608 - a constant
-IN_INDEX: Final = sa.text(f"SELECT rowid FROM {INDEX} WHERE {INDEX} MATCH :scope")  # noqa: S608 - a constant
+# How many documents of a conversation are not found by its word
+NOT_INDEXED: Final = sa.text(
+    f"SELECT count(*) FROM {search_documents.name} WHERE tenant_id = :tenant AND conversation_id = :key "  # noqa: S608 - constants
+    f"AND id NOT IN (SELECT rowid FROM {INDEX} WHERE {INDEX} MATCH 'scope : c' || :key)"
+)
 INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED}")
 
 
@@ -71,11 +75,6 @@ def unindexing(where: Sequence[ColumnElement[bool]]) -> sa.Insert:
 def user_token(tenant: int, user: str) -> str:
     """The word of a user in the scope of documents."""
     return "u" + blake2b(f"{tenant} {escaped(user)}".encode(), digest_size=8).hexdigest()
-
-
-def conversation_scope(key: int) -> str:
-    """What finds the documents of a conversation in SQLite's index."""
-    return f"scope : c{key}"
 
 
 def type_token(type_: str) -> str | None:
@@ -201,10 +200,34 @@ def index_progress() -> sa.Update:
 
 
 @cache
-def index_reset() -> sa.Update:
-    """Mark all conversations of a tenant as not indexed."""
-    where = [*of_tenant(conversations), conversations.c.status != DELETED]
-    return sa.update(conversations).where(*where).values(search_from=0)
+def indexed_conversations() -> Select[Any]:
+    """Conversations of a tenant of which something is indexed, by their keys."""
+    talks = conversations.c
+    is_indexed = sa.or_(talks.search_from.is_(None), talks.search_from > 0)
+    where = [*of_tenant(conversations), talks.id > bindparam("after"), talks.status != DELETED, is_indexed]
+    return select(talks.id).where(*where).order_by(talks.id).limit(bindparam("limit"))
+
+
+@cache
+def newest_document() -> Select[Any]:
+    """The highest key of a document of a tenant."""
+    return select(func.max(search_documents.c.id)).where(*of_tenant(search_documents))
+
+
+@cache
+def documents_up_to() -> Select[Any]:
+    """Documents of a tenant, by their keys."""
+    key = search_documents.c.id
+    where = [*of_tenant(search_documents), key > bindparam("after"), key <= bindparam("newest")]
+    return select(key).where(*where).order_by(key).limit(bindparam("limit"))
+
+
+@cache
+def conversations_of_documents() -> Select[Any]:
+    """The conversations that some documents belong to."""
+    documents = search_documents.c
+    where = [*of_tenant(search_documents), documents.id.in_(bindparam("ids", expanding=True))]
+    return select(documents.conversation_id).where(*where).distinct()
 
 
 @cache

@@ -5,7 +5,6 @@ On other databases the index belongs to the table of documents, and is kept by t
 
 from __future__ import annotations
 
-from sqlalchemy import select
 from sqlalchemy.exc import DatabaseError
 
 from threadkeep.db import tables
@@ -22,13 +21,12 @@ def check_index(check: ConversationCheck) -> None:
     connection, table = check.connection, tables.search_documents
     if connection.dialect.name != "sqlite" or connection.execute(queries.HAS_INDEX).first() is None:
         return  # an index that does not exist is made of all documents
-    documents = set(connection.execute(select(table.c.id).where(*check.of(table))).scalars())
+    place = {"tenant": check.findings.tenant, "key": check.row["id"]}
     try:
-        found = connection.execute(queries.IN_INDEX, {"scope": queries.conversation_scope(check.row["id"])}).scalars()
-        indexed = set(found)
+        missing = connection.execute(queries.NOT_INDEXED, place).scalar_one()
     except DatabaseError as error:
         check.findings.add("search", table, check.key, f"the index cannot be read: {reason_of(error)}", REBUILD_HINT)
         return
-    if missing := documents - indexed:
-        problem = f"{len(missing)} of its {len(documents)} documents are not in the index"
+    if missing:
+        problem = f"{missing} of its documents are not in the index"
         check.findings.add("search", table, check.key, problem, REBUILD_HINT)

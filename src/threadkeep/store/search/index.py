@@ -23,7 +23,7 @@ from threadkeep.domain import redaction
 from threadkeep.domain.ids import new_key
 from threadkeep.domain.searching import TITLE, TITLE_POSITION, Vocabulary, bounded, text_in
 from threadkeep.errors import SchemaError
-from threadkeep.store.refs import ConversationRef, Scope
+from threadkeep.store.refs import ConversationRef
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.upkeep import Upkeep
 
@@ -52,24 +52,7 @@ def log_broken_index(error: Exception) -> None:
     LOG.warning("The search index does not forget documents: %s. %s", reason_of(error), REBUILD_HINT)
 
 
-def reindex(transactions: Transactions, scope: Scope, *, rebuild: bool) -> int:
-    """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
-    scope.check_all_users("The search index is that of all users", "reindex()")
-
-    def prepare(connection: Connection) -> None:
-        if rebuild:
-            clear_index(connection, scope.tenant)
-        else:
-            make_index(connection)
-
-    transactions.write(prepare, is_repeatable=True)
-    count = index_new(transactions, scope.tenant)
-    if transactions.commits_itself:  # a host's transaction would keep others from it until it ends
-        transactions.write(_update_statistics, is_repeatable=True)
-    return count
-
-
-def _update_statistics(connection: Connection) -> None:
+def update_statistics(connection: Connection) -> None:
     """Tell PostgreSQL, which plans by them, without waiting for its autovacuum."""
     if connection.dialect.name == "postgresql":
         connection.execute(queries.UPDATE_STATISTICS)
@@ -232,10 +215,8 @@ def _unindex(connection: Connection, statement: Executable, parameters: Mapping[
     return True
 
 
-def clear_index(connection: Connection, tenant: int) -> None:
-    """Remove all documents of a tenant, to be indexed again; SQLite's index, which all tenants share, is rebuilt."""
-    connection.execute(queries.index_reset(), {"tenant": tenant})  # first: it waits for whoever is indexing
-    connection.execute(delete(search_documents).where(search_documents.c.tenant_id == tenant))
+def remake_index(connection: Connection) -> None:
+    """Make SQLite's index, which all tenants share, again of the documents that there are."""
     if connection.dialect.name == "sqlite":
         _drop_index(connection)
         make_index(connection)

@@ -1,0 +1,81 @@
+"""Indexing everything that is new, or everything again, in small transactions.
+
+To index everything again, all conversations are marked as not indexed, and the documents that there were are removed.
+If that is interrupted, searches find less until the marked conversations are indexed, which each search goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries import search as queries
+from threadkeep.store.batches import Batches
+from threadkeep.store.handle import StoreResources
+from threadkeep.store.pacing import Done, Pace
+from threadkeep.store.refs import Scope
+from threadkeep.store.search.index import index_new, make_index, remake_index, update_statistics
+from threadkeep.store.transactions import Transactions
+
+_FIRST: Final = -1  # is before all keys
+
+
+def reindex(transactions: Transactions, scope: Scope, resources: StoreResources, *, rebuild: bool) -> int:
+    """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
+    scope.check_all_users("The search index is that of all users", "reindex()")
+    transactions.write(make_index, is_repeatable=True)
+    if rebuild:
+        _clear(transactions, Batches(transactions, scope.tenant, resources), scope.tenant)
+    count = index_new(transactions, scope.tenant)
+    if transactions.commits_itself:  # a host's transaction would keep others from it until it ends
+        transactions.write(update_statistics, is_repeatable=True)
+    return count
+
+
+def _clear(transactions: Transactions, batches: Batches, tenant: int) -> None:
+    newest = transactions.read(lambda connection: _newest_document(connection, tenant))
+    batches.change_behind(_find_indexed, _forget, "conversations", after=_FIRST)
+    if newest is not None:
+        batches.change_behind(partial(_find_documents, newest=newest), _remove, "documents", after=_FIRST)
+    transactions.write(remake_index, is_repeatable=True)
+
+
+def _newest_document(connection: Connection, tenant: int) -> int | None:
+    newest: int | None = connection.execute(queries.newest_document(), {"tenant": tenant}).scalar()
+    return newest
+
+
+def _find_indexed(connection: Connection, tenant: int, limit: int, after: int) -> Sequence[int]:
+    """Find conversations of which something is indexed."""
+    parameters = {"tenant": tenant, "after": after, "limit": limit}
+    return connection.execute(queries.indexed_conversations(), parameters).scalars().all()
+
+
+def _forget(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
+    """Mark conversations as not indexed."""
+
+    def mark(some: Sequence[int]) -> int:
+        return connection.execute(queries.index_progress(), {"tenant": tenant, "keys": some, "next": 0}).rowcount
+
+    return pace.change(keys, mark)
+
+
+def _find_documents(connection: Connection, tenant: int, limit: int, after: int, newest: int) -> Sequence[int]:
+    """Find documents that there were: those that others make meanwhile may stay."""
+    parameters = {"tenant": tenant, "after": after, "newest": newest, "limit": limit}
+    return connection.execute(queries.documents_up_to(), parameters).scalars().all()
+
+
+def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
+    """Remove documents; somebody may have taken their conversations for indexed meanwhile."""
+
+    def remove(some: Sequence[int]) -> int:
+        found = connection.execute(queries.conversations_of_documents(), {"tenant": tenant, "ids": some})
+        marked = {"tenant": tenant, "keys": sorted(found.scalars()), "next": 0}
+        connection.execute(queries.index_progress(), marked)
+        return connection.execute(queries.documents_removal(), {"tenant": tenant, "ids": some}).rowcount
+
+    return pace.change(keys, remove)
