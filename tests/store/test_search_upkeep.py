@@ -296,6 +296,11 @@ def test_rebuilding_keeps_what_other_tenants_have(stores: Any, face: str, tenant
 
 
 ITEMS = 300
+# What SQLite's index finds of what is gone
+WITHOUT_DOCUMENT = (
+    "SELECT rowid FROM threadkeep_search_index WHERE threadkeep_search_index MATCH :word "
+    "EXCEPT SELECT id FROM threadkeep_search_documents"
+)
 
 
 @pytest.fixture
@@ -330,7 +335,9 @@ def test_a_rebuild_removes_documents_in_small_transactions(store: Any, talkative
 
 
 @pytest.mark.parametrize("face", ["sync"], indirect=True)
-def test_a_rebuild_that_was_interrupted_loses_nothing(store: Any, elsewhere: Any) -> None:
+def test_a_rebuild_that_was_interrupted_loses_and_leaves_nothing(
+    database: Database, store: Any, elsewhere: Any, watching: Engine
+) -> None:
     """Before whichever of its statements; another search finds everything then, and another rebuild is whole."""
     for number in range(3):
         store.create_conversation(title=f"{CANARY} {number}", input=[a_message(CANARY), a_message("other")])
@@ -347,6 +354,9 @@ def test_a_rebuild_that_was_interrupted_loses_nothing(store: Any, elsewhere: Any
                 assert store.reindex(rebuild=True) == 9
             break
         except InterruptedError:
+            if database.kind == "sqlite":
+                with watching.connect() as connection:
+                    assert connection.execute(text(WITHOUT_DOCUMENT), {"word": CANARY}).all() == []
             assert len(elsewhere.search(CANARY).items) == 6
     assert number > 5
     assert store.check().findings == []

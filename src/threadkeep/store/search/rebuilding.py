@@ -7,10 +7,12 @@ If that is interrupted, searches find less until the marked conversations are in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db.queries import search as queries
 from threadkeep.store.batches import Batches
@@ -70,12 +72,18 @@ def _find_documents(connection: Connection, tenant: int, limit: int, after: int,
 
 
 def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
-    """Remove documents; somebody may have taken their conversations for indexed meanwhile."""
+    """Remove documents; somebody may have taken their conversations for indexed meanwhile.
+
+    Also from SQLite's index, where that can be read: nothing stays in it if the rebuild does not get to its end.
+    """
 
     def remove(some: Sequence[int]) -> int:
-        found = connection.execute(queries.conversations_of_documents(), {"tenant": tenant, "ids": some})
-        marked = {"tenant": tenant, "keys": sorted(found.scalars()), "next": 0}
-        connection.execute(queries.index_progress(), marked)
-        return connection.execute(queries.documents_removal(), {"tenant": tenant, "ids": some}).rowcount
+        which = {"tenant": tenant, "ids": some}
+        keys = sorted(connection.execute(queries.conversations_of_documents(), which).scalars())
+        connection.execute(queries.index_progress(), {"tenant": tenant, "keys": keys, "next": 0})
+        if connection.dialect.name == "sqlite":
+            with suppress(SQLAlchemyError):  # it is broken
+                connection.execute(queries.UNINDEX_DOCUMENTS, which)
+        return connection.execute(queries.documents_removal(), which).rowcount
 
     return pace.change(keys, remove)
