@@ -63,11 +63,10 @@ class Batches:
         self._progress = progress or (lambda _what, _count: None)
         self._recovery = StreamRecovery(resources.prices)
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)  # of each kind of rows
-        is_sqlite = (
-            transactions.commits_itself and transactions.read(lambda connection: connection.dialect.name) == "sqlite"
+        self._breaks = Breaks() if transactions.commits_itself else None
+        self._has_rivals = (  # who write at the same time
+            transactions.commits_itself and transactions.read(lambda connection: connection.dialect.name) != "sqlite"
         )
-        self._breaks = Breaks() if is_sqlite else None
-        self._has_rivals = transactions.commits_itself and not is_sqlite  # who write at the same time
         self.conversations = 0  # that are purged
 
     def find(self, find: Callable[..., T], **which: Any) -> T:

