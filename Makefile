@@ -18,6 +18,9 @@ READY := .venv/.installed
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 
+# without bytecode, every program that a test starts compiles all it imports
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs site screenshots bench bench-peers build clean
 

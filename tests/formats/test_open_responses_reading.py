@@ -304,9 +304,13 @@ def test_any_request_is_read_or_refused_and_never_changed(payload: Any) -> None:
 def test_any_request_that_is_read_goes_back_as_it_came(payload: Any) -> None:
     with contextlib.suppress(CannotParse, CannotRender):
         rendered = FORMAT.render(FORMAT.parse_request(payload))
-        assert rendered.losses == []
-        assert {repair.code for repair in rendered.repairs} <= {"malformed_arguments", "empty_arguments"}
-        if not rendered.repairs:
+        assert {loss.code for loss in rendered.losses} <= {"number"}  # JSON has no NaN, and UTF-8 no lone surrogate
+        assert {repair.code for repair in rendered.repairs} <= {
+            "malformed_arguments",
+            "empty_arguments",
+            "invalid_text",
+        }
+        if not rendered.losses and not rendered.repairs:
             assert repr_of(leveled(rendered.payload)) == repr_of(leveled(payload))
 
 
