@@ -86,7 +86,7 @@ async def run(conversation: AsyncConversation, position: int | None, key: str, p
         if position is not None:
             conversation = await ask_model(conversation, position, f"{key}-{step}", pieces)
         for call in await conversation.pending_calls():
-            if call.name not in ASK_FIRST or call.approval:
+            if call.name not in ASK_FIRST or call.is_approved:
                 try:
                     output = await tools.ainvoke(call)
                 except (InvalidToolArguments, NotFound) as error:  # for the model, which can do better

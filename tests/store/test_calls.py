@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.factories import a_call, a_gemini_answer, a_message, a_picture, a_stream, an_answer, an_error, an_output
+from tests.reference_cases import FORMATS
 from tests.store.test_streams import FORMAT, left
 from tests.store.watching import Tables
 from threadkeep import Conflict, InvalidOption, NotFound, ProviderError, ResponseInProgress
@@ -59,11 +61,90 @@ def test_calls_of_one_id_are_paired_as_in_requests(conversation: Any) -> None:
     for number in range(2):
         conversation.add_response(an_answer(id=f"resp_{number}", calls=("c", "c")), FORMAT)
         conversation.add_function_call_output(call_id="c", output="once")
-        assert [call.position for call in conversation.pending_calls()] == [3 * number + 1]
+        assert [call.position for call in conversation.pending_calls()] == [3 * number + 2]
     [left_over] = conversation.pending_calls()
     assert conversation.deny("c").position == 7
-    assert left_over.position == 4
+    assert left_over.position == 5
     assert conversation.pending_calls() == []
+
+
+def outputs_shown(store: Any, conversation: Any, format_name: str) -> list[tuple[str, str]]:
+    """The city of each call that a request shows, and what it shows as its output."""
+    payload = conversation.render(format_name).payload
+    items = [stored.item for stored in store.import_request(payload, format_name, model="m").transcript()]
+    cities: dict[str, str] = {}
+    shown = []
+    for item in items:
+        if item.type == "function_call":
+            cities[item.call_id] = json.loads(item.arguments)["city"]
+        elif item.type == "function_call_output":
+            shown.append((cities[item.call_id], text_of(item.output)))
+    return shown
+
+
+def text_of(output: Any) -> str:
+    return output if isinstance(output, str) else "".join(part["text"] for part in output)
+
+
+def the_weather_in(conversation: Any, *cities: str, number: int = 0) -> None:
+    """A response of a host that gives all calls the same id."""
+    body = an_answer(id=f"resp_{number}", calls=("call_1",) * len(cities))
+    for call, city in zip(body["output"], cities, strict=True):
+        call |= {"id": f"fc_{number}_{city}", "name": "weather", "arguments": json.dumps({"city": city})}
+    conversation.add_response(body, FORMAT)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_parallel_calls_with_the_same_id_are_answered_in_their_order(store: Any, format_name: str) -> None:
+    conversation = store.create_conversation(model="m")
+    for day, cities in enumerate((("Hull", "York", "Bath"), ("Ely", "Hull"))):
+        conversation.user(f"Day {day}")
+        the_weather_in(conversation, *cities, number=day)
+        for call in conversation.pending_calls():
+            conversation.add_function_call_output(call_id="call_1", output=f"{day} {call.arguments['city']}")
+    answered = [("Hull", "0 Hull"), ("York", "0 York"), ("Bath", "0 Bath"), ("Ely", "1 Ely"), ("Hull", "1 Hull")]
+    assert outputs_shown(store, conversation, format_name) == answered
+
+
+def test_calls_with_the_same_id_are_decided_about_in_their_order(store: Any, tables: Tables) -> None:
+    """An output states the call id: the reason for one must not become the output of another one."""
+    conversation = store.create_conversation(model="m")
+    conversation.user("And now?")
+    the_weather_in(conversation, "Hull", "York", "Bath")
+    _, second, third = conversation.pending_calls()
+    written = tables.written()
+    for decide, call in [(conversation.approve, second.id), (conversation.deny, third.position)]:
+        with pytest.raises(Conflict, match="of the one at position 1, which is answered first"):
+            decide(call)
+    assert written() == {}
+    conversation.approve("call_1")
+    conversation.approve(second.id)
+    with pytest.raises(Conflict, match="of the one at position 1, which is answered first"):
+        conversation.deny(third.id)
+    conversation.add_function_call_output(call_id="call_1", output="sun")
+    assert [call.position for call in conversation.pending_calls()] == [second.position, third.position]
+    conversation.add_function_call_output(call_id="call_1", output="rain")
+    conversation.deny("call_1", reason="Bath is closed.")
+    assert conversation.pending_calls() == []
+    assert outputs_shown(store, conversation, FORMAT) == [
+        ("Hull", "sun"),
+        ("York", "rain"),
+        ("Bath", "Bath is closed."),
+    ]
+
+
+def test_of_calls_of_two_turns_the_newest_are_pending_first(store: Any) -> None:
+    """Whoever answers pending calls one after another answers the ones that are meant."""
+    conversation = store.create_conversation(model="m")
+    for cities in (("Hull", "York"), ("Bath", "Ely")):
+        conversation.user("And now?")
+        conversation.add_items([a_call("call_1", "weather", json.dumps({"city": city})) for city in cities])
+    calls = conversation.pending_calls()
+    assert [call.arguments["city"] for call in calls] == ["Bath", "Ely", "Hull", "York"]
+    for call in calls:
+        conversation.add_function_call_output(call_id=call.call_id, output=f"sun in {call.arguments['city']}")
+    shown = outputs_shown(store, conversation, FORMAT)
+    assert sorted(shown) == [(city, f"sun in {city}") for city in ("Bath", "Ely", "Hull", "York")]
 
 
 def test_a_call_that_broke_off_is_not_pending(conversation: Any) -> None:
@@ -324,8 +405,8 @@ def test_a_call_shared_by_branches_is_denied_on_each(asked: Any) -> None:
     fork = asked.fork()
     asked.deny("call_a", reason="no")
     asked.approve("call_b")
-    assert [(call.call_id, call.approval.decision) for call in fork.pending_calls()] == [
-        ("call_a", "denied"), ("call_b", "approved"),
+    assert [(call.call_id, call.approval.decision, call.is_approved) for call in fork.pending_calls()] == [
+        ("call_a", "denied", False), ("call_b", "approved", True),
     ]  # fmt: skip
     with pytest.raises(Conflict, match="denied already"):
         fork.approve("call_a")

@@ -339,3 +339,19 @@ def test_a_host_that_sees_an_old_state_appends_nothing_twice(stores: Any, tenant
             assert seen.compact(summary="They spoke.").item.extra["upto"] == 4
             connection.commit()
             assert texts_of(talk.transcript())[:5] == ["one", "1", "two", "2", "three"]
+
+
+def test_calls_that_the_client_gave_one_id_are_those_of_the_store(store: Any) -> None:
+    """The first output of the client is that of the first call of its turn, whatever the ids here are."""
+    conversation = store.create_conversation(model="m")
+    conversation.user("And now?")
+    conversation.add_response(an_answer(calls=("call_a", "call_b")), "open_responses")
+    call = {"id": "x", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    sync(
+        conversation,
+        {"role": "user", "content": "And now?"},
+        {"role": "assistant", "tool_calls": [call, call]},
+        *({"role": "tool", "tool_call_id": "x", "content": text} for text in ("first", "second")),
+    )
+    outputs = [stored.item for stored in conversation.transcript() if stored.item.type == "function_call_output"]
+    assert [(output.call_id, output.output) for output in outputs] == [("call_a", "first"), ("call_b", "second")]

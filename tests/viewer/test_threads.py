@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import a_message
+from tests.factories import a_message, an_answer
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import PNG, answer, ask, with_tools
 from threadkeep.viewer import exporting, html_of, thread
@@ -36,6 +36,21 @@ def test_a_call_is_shown_with_its_output_and_an_answer_with_its_cost(pages: Page
         "1.5 s", "900 ms", "stop", "Overloaded", "failed", "team=travel", conversation.id,
     ):  # fmt: skip
         assert text in html, text
+
+
+def test_calls_with_the_same_id_are_shown_with_their_own_outputs(pages: Pages) -> None:
+    conversation = pages.store.create_conversation()
+    for number, names in enumerate((("hull", "york"), ("ely",))):
+        calls = an_answer(id=f"resp_{number}", calls=("call_1",) * len(names))
+        for call, name in zip(calls["output"], names, strict=True):
+            call["name"] = name
+        conversation.add_response(calls, "open_responses")
+        for name in names:
+            conversation.add_function_call_output(call_id="call_1", output=f"sun in {name}")
+    html = pages.get(f"/c/{conversation.id}")
+    assert items(html) == [("call", 0), ("call", 1), ("call", 4)]
+    shown = re.findall(r'<h2 class="role">(\w+)</h2>|<pre tabindex="0">sun in (\w+)</pre>', html)
+    assert [name or output for name, output in shown] == ["hull", "hull", "york", "york", "ely", "ely"]
 
 
 def test_markup_is_text(pages: Pages) -> None:

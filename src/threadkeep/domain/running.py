@@ -55,6 +55,11 @@ class PendingCall:
     approval: Approval | None
     item: Item
 
+    @property
+    def is_approved(self) -> bool:
+        """Whether it was approved; False if it was denied, or nothing was decided."""
+        return self.approval is not None and self.approval.decision == "approved"
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:

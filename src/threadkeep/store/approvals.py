@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -17,7 +18,7 @@ from threadkeep.domain.running import Approval, PendingCall
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.shared.pairing import CLIENT_CALLS
+from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
 from threadkeep.store import positions
 from threadkeep.store.calls import PAIRED, paired_by_client, pending_call, read_decisions
 from threadkeep.store.changes.rows import record_change
@@ -32,6 +33,7 @@ from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import item_argument, optional_identifier, plain_text
 
 _HINT: Final = "pending_calls() lists the calls without an output."
+_TWINS_HINT: Final = "Calls with the same id are decided about and answered in the order of pending_calls()."
 
 # kind of call -> the output of one that was denied, but for its call id
 _DENIALS: Final[dict[str, Callable[[str], JsonObject]]] = {
@@ -60,9 +62,13 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
         if not positions.lock(connection, ref, now):
             raise ref.not_found()
         idempotent(connection, ref, once, replay)
-        found, earlier = _get_open_call(connection, ref, wanted)
-        if earlier is not None:
-            raise _decided_already(found, earlier)
+        found, before = _get_open_call(connection, ref, wanted)
+        decisions = read_decisions(connection, ref, [call.position for call in (*before, found)])
+        if found.position in decisions:
+            raise _decided_already(found, decisions[found.position])
+        for other in before:
+            if other.position not in decisions:
+                raise _is_behind(found, other)
         approval = Approval("approved", None, by, now)
         record_change(connection, ref, beside=[(approvals, [_decision_row(ref, found, approval)])])
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="approval", position=found.position)
@@ -83,7 +89,10 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
 
         now = datetime.now(UTC)
         reservation = positions.reserve_once(connection, ref, NO_CHECK, now, Counts(items=1), once, replay)
-        found, earlier = _get_open_call(connection, ref, wanted)
+        found, before = _get_open_call(connection, ref, wanted)
+        if before:
+            raise _is_behind(found, before[0])
+        earlier = read_decisions(connection, ref, [found.position]).get(found.position)
         output = _denial(found.type, found.call_id, text)
         if earlier is None:
             row = _decision_row(ref, found, Approval("denied", text, by, now))
@@ -98,10 +107,10 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
     return output.stored(ref, result)[0]
 
 
-def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[Entry, Approval | None]:
-    """The call of that call id, item id or position, on this branch, and the decision about it.
+def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[Entry, list[Entry]]:
+    """The call of that call id, item id or position, on this branch, and those that are answered before it.
 
-    Of several calls with the call id, the newest without an output; Conflict if there is none.
+    Of several calls with the call id, the one that the next output answers; Conflict if there is none.
     """
     lineage = lock_lineage(connection, ref)
     found, entries = None, []
@@ -114,15 +123,20 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
         found = _get_call(connection, ref, lineage, position, wanted)
         entries = [found] if found.call_id is None else _with_call_id(connection, ref, lineage, found.call_id)
     pairing = paired_by_client(entries)
-    answered = pairing.answers.keys() | {call.position for call in pairing.late.values()}
-    calls = [call for call in pairing.all_calls if found is None or call.position == found.position]
-    unanswered = [call for call in calls if call.position not in answered]
-    if not calls:
+    if not pairing.all_calls:
         raise NotFound(f"Branch {ref.branch} of {ref.public_id} has no call {shown(wanted)}.", hint=_HINT)
-    if not unanswered:
+    answered = pairing.answers.keys() | {call.position for call in pairing.late.values()}
+    waiting = in_order_of_answers([call for call in pairing.all_calls if call.position not in answered])
+    before = [] if position is None else list(takewhile(lambda call: call.position != position, waiting))
+    if len(before) == len(waiting):
         raise Conflict(f"The call {shown(wanted)} has an output already.", hint=_HINT)
-    position = unanswered[-1].position
-    return unanswered[-1], read_decisions(connection, ref, [position]).get(position)
+    return waiting[len(before)], before
+
+
+def _is_behind(call: Entry, other: Entry) -> Conflict:
+    """That a decision about another call comes first: an output states the call id, and so answers that one."""
+    problem = f"The call at position {call.position} has the call id {call.call_id!r} of the one at position"
+    return Conflict(f"{problem} {other.position}, which is answered first.", hint=_TWINS_HINT)
 
 
 def _position_of(

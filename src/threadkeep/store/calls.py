@@ -16,7 +16,7 @@ from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pairing, paired
+from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pairing, in_order_of_answers, paired
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_rows import decode_entries
@@ -41,7 +41,8 @@ def pending_calls(handle: Handle) -> list[PendingCall]:
             decisions = read_decisions(connection, ref, [call.position for call in calls])
             denied = {position for position, made in decisions.items() if made.decision == "denied"}
             if denied <= known:  # on other branches; here, an output came with the decision
-                return [pending_call(ref, call, decisions.get(call.position)) for call in calls]
+                found = in_order_of_answers(calls)
+                return [pending_call(ref, call, decisions.get(call.position)) for call in found]
 
     return handle.transactions.read_any(read)
 

@@ -127,8 +127,9 @@ class Conversation(ConversationAttributes):
     def pending_calls(self) -> list[tk.PendingCall]:
         """Return the calls on this branch that wait for an output, with their arguments and decisions, in order.
 
-        A call that had no output when the model went on is not among them: later requests say that its result is
-        missing. Neither is one whose arguments broke off.
+        Calls with the same id are in the order in which outputs with it answer them. A call that had no output when the
+        model went on is not among them: later requests say that its result is missing. Neither is one whose arguments
+        broke off.
         """
         return calls.pending_calls(self._handle)
 
@@ -150,7 +151,7 @@ class Conversation(ConversationAttributes):
 
         Raises:
             NotFound: there is no such call on this branch.
-            Conflict: it was approved or denied before, or has an output.
+            Conflict: it was approved or denied before, has an output, or another call with its id is answered first.
             InvalidOption, IdempotencyConflict: nothing was written; an id that names two calls is refused, too.
         """
         return approvals.approve(self._handle, call, decided_by, idempotency_key)

@@ -172,7 +172,7 @@ class _TailReader:
         for first in range(0, len(hashes), _IDS):
             parameters = self._ref.parameters(hashes=hashes[first : first + _IDS], after=covered, upto=start - 1)
             earlier += [
-                Entry(row.position, row.type, seen=row.seen, call_id=row.call_id)
+                Entry(row.position, row.type, turn=row.turn, seen=row.seen, call_id=row.call_id)
                 for row in self._connection.execute(earlier_with_call_ids(), parameters)
                 if self._lineage.includes(self._ref.branch, row.position, row.branch)
             ]

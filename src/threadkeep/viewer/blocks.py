@@ -13,6 +13,7 @@ from threadkeep.domain.media import REFERENCE, media_hash
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.transcripts import lines_of
 from threadkeep.errors import InvalidOption
+from threadkeep.formats.shared.pairing import are_twins
 from threadkeep.viewer.texts import Budget, first_line, is_safe_link, json_text, markdown
 from threadkeep.web.pictures import PICTURES
 
@@ -95,17 +96,20 @@ def blocks_of(items: Iterable[StoredItem], budget: Budget) -> list[Block]:
     Their texts are shown, and their Markdown is read, as far as `budget` allows.
     """
     blocks: list[Block] = []
-    calls: dict[str, Block] = {}
+    calls: dict[str, list[tuple[StoredItem, Block]]] = {}  # by call id: those of one turn that have no output yet
     for stored in items:
         block = _block(stored, budget)
         call_id = _call_id(stored)
-        call = calls.pop(call_id, None) if block.kind == "output" and call_id is not None else None
-        if call is not None:
+        waiting = [] if call_id is None else calls.setdefault(call_id, [])
+        if block.kind == "output" and waiting:
+            _, call = waiting.pop(0)
             call.output = block
             call.took_ms = _took(call, block)
             continue
-        if block.kind == "call" and call_id is not None:
-            calls[call_id] = block
+        if block.kind == "call":
+            if waiting and not are_twins(waiting[-1][0], stored):
+                waiting.clear()
+            waiting.append((stored, block))
         blocks.append(block)
     return blocks
 

@@ -94,7 +94,7 @@ def _revision(*, scoped: bool) -> Any:
 def earlier_with_call_ids() -> Select[Any]:
     """Items between two positions that have one of several call ids: what says which output answers which call."""
     table = items.c
-    columns = (table.position, table.type, table.seen, table.call_id, table.branch)
+    columns = (table.position, table.type, table.turn, table.seen, table.call_id, table.branch)
     where = [*_between(items), table.call_hash.in_(bindparam("hashes", expanding=True))]
     return select(*columns).where(*where).order_by(table.position)
 

@@ -1,9 +1,10 @@
 """Passes over the items of a whole request: which output answers which call.
 
-The rules are the same for all formats: an output answers the nearest earlier unanswered call of its id; a call without
-an output gets a placeholder; an output without a call is dropped. A placeholder that a recorded request has shown to
-the model stays, and the output that comes after it is sent as user text at its own place. All of it depends only on
-earlier items, so that what was rendered once stays as it was.
+The rules are the same for all formats: an output answers the nearest earlier unanswered call of its id, and of calls of
+one turn with the same id the first one that is unanswered; a call without an output gets a placeholder; an output
+without a call is dropped. A placeholder that a recorded request has shown to the model stays, and the output that comes
+after it is sent as user text at its own place. All of it depends only on earlier items, so that what was rendered once
+stays as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry
@@ -36,6 +37,18 @@ OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
 LAYER: Final = -2
 
 _position = attrgetter("position")
+
+
+class Placed(Protocol):
+    """Something that has a place in a conversation."""
+
+    @property
+    def position(self) -> int:
+        """Its position."""
+
+    @property
+    def turn(self) -> int | None:
+        """The first position of the turn that it is of, if any."""
 
 
 @dataclass(slots=True)
@@ -75,7 +88,7 @@ def paired(
 ) -> Pairing:
     """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
     pairing = Pairing()
-    waiting: dict[tuple[str, str], list[Entry]] = {}
+    waiting: dict[tuple[str, str], list[list[Entry]]] = {}  # calls without an output yet, twins together
     for entry in entries:
         kind = entry.type
         if entry.seen is not None and entry.seen > pairing.sent:
@@ -84,12 +97,12 @@ def paired(
             continue
         if kind in calls and (entry.call_id is not None or kind != "provider_item"):
             pairing.all_calls.append(entry)
-            waiting.setdefault((calls[kind], entry.call_id or ""), []).append(entry)
+            _wait(waiting.setdefault((calls[kind], entry.call_id or ""), []), entry)
         elif kind in outputs:
             key = (outputs[kind], entry.call_id or "")
             _answer(pairing, waiting.get(key), entry)
             waiting.setdefault(key, [])
-    waiting_calls = [*pairing.late.values(), *(call for one in waiting.values() for call in one)]
+    waiting_calls = [*pairing.late.values(), *(call for one in waiting.values() for twins in one for call in twins)]
     pairing.unanswered = {call.position: call for call in sorted(waiting_calls, key=_position)}
     if alone:
         _leave_alone(pairing, alone)
@@ -108,13 +121,40 @@ def _leave_alone(pairing: Pairing, alone: Collection[int]) -> None:
     pairing.unknown = [output for output in pairing.unknown if output.position not in alone]
 
 
-def _answer(pairing: Pairing, calls: list[Entry] | None, output: Entry) -> None:
+def _wait(calls: list[list[Entry]], call: Entry) -> None:
+    if calls and are_twins(calls[-1][-1], call):
+        calls[-1].append(call)
+    else:
+        calls.append([call])
+
+
+def are_twins(call: Placed, after: Placed) -> bool:
+    """Whether two calls with the same id are of one turn; of those that the user built: whether they are neighbours."""
+    return after.turn == call.turn and (call.turn is not None or after.position == call.position + 1)
+
+
+def in_order_of_answers(calls: Sequence[Entry]) -> list[Entry]:
+    """Unanswered calls, those with the same id in the order in which the next outputs of it answer them."""
+    waiting: dict[tuple[str, str], list[list[Entry]]] = {}
+    for call in calls:
+        _wait(waiting.setdefault(_id_of(call), []), call)
+    ordered = {key: iter([call for twins in reversed(one) for call in twins]) for key, one in waiting.items()}
+    return [next(ordered[_id_of(call)]) for call in calls]
+
+
+def _id_of(call: Entry) -> tuple[str, str]:
+    return CLIENT_CALLS[call.type], call.call_id or ""
+
+
+def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry) -> None:
     if calls is None:
         pairing.unknown.append(output)
     elif not calls:
         pairing.orphans.append(output)
     else:
-        call = calls.pop()
+        call = calls[-1].pop(0)
+        if not calls[-1]:
+            calls.pop()
         if pairing.sent >= call.position:
             pairing.late[output.position] = call
         else:

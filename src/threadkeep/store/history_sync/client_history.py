@@ -38,7 +38,7 @@ class ClientHistory:
         self.has_conversation = session.conversation is not None
         self._items, self._turns = session.items, session.turns
         self._objects = [item.to_object() for item in session.items]
-        self._calls = _calls_of_outputs(self._objects)
+        self._calls = _calls_of_outputs(self._objects, self._turns)
         self._references = any(item["type"] == "item_reference" for item in self._objects)
         self._utterances = without_leading_system(utterances_of(self._objects))
         self._keys = {said.key for said in self._utterances}
@@ -114,14 +114,22 @@ class ClientHistory:
         return item_from_object({**item, "content": item["content"][part:]})
 
 
-def _calls_of_outputs(items: Sequence[JsonObject]) -> dict[int, int]:
-    """Where the calls are that outputs answer, by the indexes of both: the last ones before them."""
+def _calls_of_outputs(items: Sequence[JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
+    """Where the calls are that outputs answer, by the indexes of both: the last ones before them.
+
+    Of those with the same id in one turn, each output answers the next one.
+    """
     found: dict[int, int] = {}
-    calls: dict[str, int] = {}
+    calls: dict[str, list[int]] = {}
     for index, item in enumerate(items):
         call_id = str(item.get("call_id"))
         if item["type"] in OUTPUTS and call_id in calls:
-            found[index] = calls[call_id]
+            found[index] = calls[call_id][0]
+            if len(calls[call_id]) > 1:
+                del calls[call_id][0]
         elif item["type"] in CALLS:
-            calls[call_id] = index
+            twins = calls.setdefault(call_id, [])
+            if twins and turns[twins[-1]] != turns[index]:
+                twins.clear()
+            twins.append(index)
     return found
