@@ -93,6 +93,50 @@ def test_every_operation_hides_what_belongs_to_others(served: Any, known: dict[s
     assert state_of(rest.of("ann"), known) == before
 
 
+def for_user(served: Any, user: str | bytes, owner: str = "") -> httpx2.Client:
+    """A client of somebody who may see what all users have, and asks for one."""
+    headers: Any = {"Authorization": f"Bearer {owner}", "x-threadkeep-user": user}
+    api = Rest(served).of(owner)
+    api.headers.update(headers)
+    return api
+
+
+def test_whoever_calls_for_a_user_has_what_that_user_has(served: Any, known: dict[str, str]) -> None:
+    """One key is enough for an application that knows its users: it names them, and mixes nothing up."""
+    backend = for_user(served, "ben")
+    for one in NAMED:
+        answer = asked(backend, one, known)
+        assert answer.status_code == 404, (one.method, one.path, answer.text)
+    made = backend.post("/conversations", json={"external_id": "of ann"}, headers={"idempotency-key": "1"}).json()
+    assert made["user_id"] == "ben"
+    again = for_user(served, "ann").post("/conversations", json={"title": "Trip"}, headers={"idempotency-key": "1"})
+    assert (again.json()["user_id"], again.json()["title"]) == ("ann", "Trip")
+    for client in (backend, Rest(served).of("ben")):
+        assert [one["id"] for one in client.get("/conversations").json()["data"]] == [made["id"]]
+    assert len(Rest(served).of("").get("/conversations").json()["data"]) == 3
+
+
+@pytest.mark.parametrize(("user", "encoding"), [("zoë", "utf-8"), ("zoë", "latin-1"), ("佐", "utf-8")])
+def test_a_user_is_named_in_utf_8_or_latin_1(served: Any, user: str, encoding: str) -> None:
+    made = for_user(served, user.encode(encoding)).post("/conversations", json={}).json()
+    assert made["user_id"] == user
+
+
+@pytest.mark.parametrize(
+    ("owner", "user", "status", "code"),
+    [("", "", 400, "invalid_value"), ("", "u" * 256, 400, "invalid_value"), ("ann", "ben", 403, "wrong_user")],
+)
+def test_a_user_who_cannot_be_is_refused(served: Any, owner: str, user: str, status: int, code: str) -> None:
+    """Nobody sees what all have, or writes for somebody else, by mistake."""
+    for answer in (
+        for_user(served, user, owner).post("/conversations", json={}),
+        served.http(owner).get("/conversations", headers={"x-threadkeep-user": user}),
+    ):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+    assert not served.call(served.store.list_conversations).items
+    assert for_user(served, "ann", "ann").post("/conversations", json={}).json()["user_id"] == "ann"
+
+
 def test_nobody_uses_the_uploads_of_others(served: Any) -> None:
     """Nor learns whether somebody has the same: what is unknown and what is foreign are told the same."""
     rest, content = Rest(served), noise(20_000, seed=12)

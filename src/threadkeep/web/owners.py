@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
@@ -55,6 +55,7 @@ class Owner:
         return store if self.user_id is None else store.for_user(self.user_id)
 
 
+USER: Final = "x-threadkeep-user"  # for which of its users somebody calls who may see those of all
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")  # headers of proxies, whose callers are elsewhere
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], Owner | Awaitable[Owner | None] | None]
@@ -73,6 +74,32 @@ async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None
     if owner is not None and owner.key is not None:
         connection.scope.setdefault("state", {})["key"] = owner.key
     return owner
+
+
+def acting(authenticate: Authenticate | None) -> Authenticate:
+    """Return an authentication by which an owner of what all users have may call for one of them.
+
+    The header ``x-threadkeep-user`` names that user. Owners of what one user has stay who they are.
+    """
+
+    async def found(connection: HTTPConnection) -> Owner | None:
+        owner, user_id = await owner_of(connection, authenticate), user_in(connection.headers)
+        if owner is None or owner.user_id is not None or user_id is None:
+            return owner
+        return replace(owner, user_id=user_id)
+
+    return found
+
+
+def user_in(headers: Mapping[str, str]) -> str | None:
+    """Return the user that headers name, in UTF-8 or else Latin-1; None if there is none."""
+    named = headers.get(USER)
+    if named is None or named.isascii():
+        return named
+    try:
+        return named.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return named
 
 
 def local_owner(owner: Owner) -> Authenticate:

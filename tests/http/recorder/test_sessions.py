@@ -15,7 +15,7 @@ SESSION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 OTHER = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
-def ask(recorded: Recorded, *texts: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+def ask(recorded: Recorded, *texts: str, headers: Any = None, **more: Any) -> None:
     """A call of Messages with a history: texts of the user and the assistant by turns; the provider says "Fine."."""
     recorded.provider.says(whole("messages", "Fine."))
     roles = ("user", "assistant")
@@ -163,10 +163,10 @@ def test_agents_have_conversations_of_their_own(recorded: Recorded) -> None:
 
 
 def test_labels_and_users_come_in_headers(recorded: Recorded) -> None:
-    ask(recorded, "Hi", headers={"x-threadkeep-label-team": "red", "x-threadkeep-user": "ann"})
+    ask(recorded, "Hi", headers={"x-threadkeep-label-team": "red", "x-threadkeep-user": "zoë".encode()})
     recorded.wait_for(1)
     [conversation] = recorded.conversations()
-    assert (conversation.labels["team"], conversation.user_id) == ("red", "ann")
+    assert (conversation.labels["team"], conversation.user_id) == ("red", "zoë")
     [call] = recorded.provider.calls
     assert not [name for name, _ in call.headers if name.startswith("x-threadkeep")]
 

@@ -23,8 +23,8 @@ from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, o
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
+from threadkeep.web.owners import user_in
 
-USER: Final = "x-threadkeep-user"
 TRIES: Final = 3  # to find a branch on which no call is being answered
 _ERROR: Final = 400  # the first status that says that there is no answer
 # keys of tools and servers in requests whose values are secrets, also where they look like none
@@ -46,7 +46,7 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) ->
     """
     facts = exchange.facts
     store = await facts.owner.store(store)
-    user_id = facts.owner.user_id or facts.headers.get(USER) or None
+    user_id = facts.owner.user_id or user_in(facts.headers) or None
     if user_id != facts.owner.user_id and user_id is not None:
         store = store.for_user(user_id)
     payload = _without_secrets(_json_object(await exchange.request_body(), "request"))

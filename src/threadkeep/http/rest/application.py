@@ -19,7 +19,7 @@ from threadkeep.http.rest.operations import OPERATIONS
 from threadkeep.http.service import MAX_BODY_BYTES, Service, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
-from threadkeep.web.owners import Authenticate
+from threadkeep.web.owners import Authenticate, acting
 from threadkeep.web.tracing import RequestIds
 
 
@@ -47,7 +47,7 @@ def rest_app(
         InvalidOption: an argument cannot be used.
     """
     check_settings(store, prefix)
-    service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}))
+    service = Service(store, acting(auth), max_body_bytes, upstreams=dict(upstreams or {}))
     document: dict[str, Any] = openapi_document(OPERATIONS, threadkeep.__version__)
 
     async def describe(request: Request) -> Response:
