@@ -47,7 +47,7 @@ class Rest:
     """Clients of the REST API over the store of a test."""
 
     def __init__(self, served: Any, **options: Any) -> None:
-        made = rest_app(served._store, auth=served.authenticate, upstreams=UPSTREAMS, **options)
+        made = rest_app(served._store, **{"auth": served.authenticate, "upstreams": UPSTREAMS, **options})
         self._transport = Bridge(served.runner, made)
 
     def of(self, user: str) -> httpx2.Client:
@@ -104,6 +104,37 @@ def test_a_conversation_is_made_changed_listed_and_deleted(api: httpx2.Client) -
     assert len(api.get("/conversations", params={"status": "any"}).json()["data"]) == 1
     assert api.delete(path).json() == {"id": made["id"], "object": "conversation.deleted", "deleted": True}
     assert refusal(api.get(path))[0] == 404
+
+
+def test_settings_are_those_of_the_conversation(served: Any) -> None:
+    """Each answer is asked for with them; null removes one."""
+    asked: list[Any] = []
+
+    async def ask_so(payload: Any, model: str) -> Any:
+        asked.append(payload)
+        async for event in ask(payload, model):
+            yield event
+
+    api = Rest(served, upstreams={"*": Upstream("any", "chat_completion", ask_so)}).of("ann")
+    settings: dict[str, Any] = {
+        "temperature": 0.2,
+        "top_p": 0.9,
+        "max_output_tokens": 50,
+        "reasoning": {"effort": "low"},
+    }
+    made = post(api, "/conversations", model="m", **settings, text={"verbosity": "high"})
+    assert settings.items() <= made.items()
+    path = f"/conversations/{made['id']}"
+    post(api, f"{path}/messages", content="Hello")
+    changed = api.patch(path, json={"temperature": 1, "top_p": None}).json()
+    assert (changed["temperature"], changed["top_p"], changed["max_output_tokens"]) == (1, None, 50)
+    post(api, f"{path}/messages", content="Hello again")
+    names = ("temperature", "top_p", "reasoning_effort", "verbosity", "max_completion_tokens")
+    assert [[payload.get(name) for name in names] for payload in asked] == [
+        [0.2, 0.9, "low", "high", 50], [1, None, "low", "high", 50],
+    ]  # fmt: skip
+    for name, value in (("reasoning", "low"), ("temperature", "hot"), ("max_output_tokens", 1.5)):
+        assert refusal(api.patch(path, json={name: value})) == (400, "invalid_value", name)
 
 
 @pytest.mark.parametrize("more", [{}, {"title": "x"}], ids=["status alone", "more"])

@@ -20,26 +20,34 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class NewConversation(Body):
+class Settings(Body):
+    """How the model answers in a conversation."""
+
+    model: str | None = Field(None, description="The model that answers.")
+    instructions: str | None = Field(None, description="What the model is told before the conversation.")
+    temperature: float | None = Field(None, description="How random answers are; 0 is the least random.")
+    top_p: float | None = Field(None, description="The probability mass that tokens are sampled from, 0 to 1.")
+    max_output_tokens: int | None = Field(None, description="The most tokens of an answer, with reasoning.")
+    reasoning: dict[str, Any] | None = Field(None, description="How much the model reasons, such as its `effort`.")
+    text: dict[str, Any] | None = Field(None, description="The form of answers: `format` and `verbosity`.")
+
+
+class NewConversation(Settings):
     """A conversation to be created."""
 
     title: str | None = None
     labels: GivenLabels | None = Field(None, description="Short texts by which conversations can be listed.")
     metadata: dict[str, str] | None = Field(None, description="Up to 16 pairs of at most 64 and 512 characters.")
     external_id: str | None = Field(None, description="The application's own id.")
-    model: str | None = Field(None, description="The model that answers.")
-    instructions: str | None = Field(None, description="What the model is told before the conversation.")
 
 
-class ConversationChange(Body):
+class ConversationChange(Settings):
     """What changes of a conversation; keys that are absent stay as they are, null removes a value."""
 
     title: str | None = None
     labels: GivenLabels | None = None
     metadata: dict[str, str] | None = None
     external_id: str | None = None
-    model: str | None = None
-    instructions: str | None = None
     status: Literal["active", "archived"] = "active"
 
 
@@ -125,6 +133,11 @@ class Conversation(BaseModel):
     status: str
     model: str | None = None
     instructions: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
     branch: int | None = None
     head: int | None = Field(None, description="The position of its last item; -1 if it is empty.")
 

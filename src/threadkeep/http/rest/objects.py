@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.openai.objects import conversation_object, item_object
 from threadkeep.http.rest.bodies import seconds
+from threadkeep.http.rest.models import Settings
 from threadkeep.store.aio import AsyncConversation
+
+# what a conversation has of settings, besides the model
+SETTINGS: Final = tuple(name for name in Settings.model_fields if name != "model")
 
 
 def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True) -> JsonObject:
@@ -17,7 +21,7 @@ def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True)
     return {
         **conversation_object(conversation, is_whole=is_whole),
         "model": conversation.model,
-        "instructions": conversation.instructions if is_whole else None,
+        **{name: getattr(conversation, name) if is_whole else None for name in SETTINGS},
         "branch": conversation.branch,
         "head": conversation.head,
     }
