@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx2
@@ -388,6 +389,17 @@ def test_models_find_their_upstreams(served: Any) -> None:
         upstream.will_say("Yes.")
         assert client.responses.create(model=model, input="Hello").model == model
         assert upstream.models == [asked]
+
+
+def test_a_model_whose_name_is_no_unicode_is_nobodys(served: Any) -> None:
+    """No provider can be asked for it; what was tried would stay in the ledger."""
+    anybody = Scripted("gemini")
+    http = served.http(upstreams={"*": anybody.upstream})
+    body, headers = json.dumps({"model": "\ud800", "input": "Hello"}), {"content-type": "application/json"}
+    answer = http.post("/responses", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert anybody.models == []
+    assert served.call(served.store.usage, by=("model",)) == []
 
 
 def test_upstreams_are_named_in_one_text() -> None:

@@ -181,7 +181,7 @@ def _names(rows: Sequence[UsageRow], columns: Sequence[str]) -> list[str]:
 
 def _readable(key: Any) -> str:
     """A key on one line, without what XML and fonts do not have."""
-    text = printable(key_text(key) or "unknown").encode("utf-8", "backslashreplace").decode()
+    text = printable(key_text(key) or "unknown")
     return _NOT_IN_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -21,7 +21,7 @@ _NEEDED: Final = (
 _CONTROLS: Final = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
 
 
@@ -31,7 +31,7 @@ def _unprintable() -> re.Pattern[str]:
 
 
 def printable(text: str) -> str:
-    """A text with control characters, except line breaks and tabs, and invisible ones written as escapes."""
+    """A text with control characters, except line breaks and tabs, invisible ones and lone surrogates as escapes."""
     if text.isascii() and text.isprintable():
         return text
     return _unprintable().sub(lambda match: _escape(match[1]) if match[1] else match[0], text)
@@ -50,4 +50,4 @@ def printable_json(text: str) -> str:
 
 
 def _json_escape(character: str) -> str:
-    return re.sub("....", r"\\u\g<0>", character.encode("utf-16-be").hex())
+    return re.sub("....", r"\\u\g<0>", character.encode("utf-16-be", "surrogatepass").hex())

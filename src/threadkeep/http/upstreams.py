@@ -21,6 +21,7 @@ from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
 from threadkeep.domain.redaction import redact
 from threadkeep.errors import InvalidOption, MissingExtra
 from threadkeep.formats import FormatName
+from threadkeep.formats.shared.mending import is_unicode
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
@@ -186,7 +187,12 @@ def shown_url(url: str) -> str:
 
 
 def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:
-    """Return the upstream of a model: the one under its name, else under the first pattern that fits it."""
+    """Return the upstream of a model: the one under its name, else under the first pattern that fits it.
+
+    None if there is none: a name with lone surrogates, which no request can have, is nobody's.
+    """
+    if not is_unicode(model):
+        return None
     if model in table:
         return table[model]
     return next((upstream for pattern, upstream in table.items() if fnmatchcase(model, pattern)), None)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -22,7 +21,7 @@ from threadkeep.viewer import charts
 from threadkeep.viewer.charts import Chart, Day, percentile
 from threadkeep.viewer.listing import day_of
 from threadkeep.viewer.pages import View
-from threadkeep.viewer.texts import count, duration, money, percent, short_count
+from threadkeep.viewer.texts import count, duration, money, percent, query_text, short_count
 
 DAYS: Final = 30
 MAX_DAYS: Final = 366
@@ -168,7 +167,7 @@ class Links(NamedTuple):
     def to(self, **query: Any) -> str | None:
         """Return the link of a figure, with what restricts it besides; None for those who may not see them."""
         known = {name: value for name, value in {**self.shared, **query}.items() if value is not None}
-        return None if self.base is None else f"{self.base}/?{urlencode(known)}"
+        return None if self.base is None else f"{self.base}/?{query_text(known.items())}"
 
 
 async def usage_page(view: View) -> Response:
@@ -286,7 +285,7 @@ async def usage_csv(view: View) -> Response:
         values = row.to_dict()
         writer.writerow([_cell(values[name]) for name in (*by, *ROW_FIGURES)])
     headers = {"content-disposition": "attachment; filename=usage.csv"}
-    return Response(text.getvalue(), media_type="text/csv", headers=headers)
+    return Response(text.getvalue().encode(errors="backslashreplace"), media_type="text/csv", headers=headers)
 
 
 def _cell(value: Any) -> Any:

@@ -9,7 +9,6 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
-from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sqlalchemy.exc import DBAPIError
@@ -125,7 +124,7 @@ def environment() -> Environment:
     )
     for name in (
         "count", "short_count", "money", "duration", "percent", "size", "moment", "short_moment", "first_line",
-        "plain_line", "labels_text", "cut",
+        "plain_line", "labels_text", "cut", "query_text",
     ):  # fmt: skip
         made.filters[name] = getattr(texts, name)
     made.globals["asset"] = lambda name: f"{name}?{asset(name)[1]}"
@@ -162,7 +161,7 @@ def _with_query(request: Request, changes: dict[str, Any]) -> str:
     """The address of the page with some parameters changed; None removes one."""
     pairs = [pair for pair in request.query_params.multi_items() if pair[0] not in changes and pair[1]]
     pairs += [(name, str(value)) for name, value in changes.items() if value is not None]
-    return f"?{urlencode(pairs)}"
+    return f"?{texts.query_text(pairs)}"
 
 
 def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from time import thread_time
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import nh3
 import orjson
@@ -250,6 +250,11 @@ def short_moment(at: datetime | None) -> str:
 def labels_text(labels: Mapping[str, str]) -> list[str]:
     """Return labels as ``name=value``."""
     return [f"{name}={value}" for name, value in sorted(labels.items())]
+
+
+def query_text(pairs: Iterable[tuple[str, Any]]) -> str:
+    """Return the query of an address. Lone surrogates, which stored texts may have, become question marks."""
+    return urlencode([(name, str(value).encode(errors="replace")) for name, value in pairs])
 
 
 def visible(value: Any) -> Any:

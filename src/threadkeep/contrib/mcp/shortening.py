@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 def harmless(text: str) -> str:
     """A text that JSON can have, in which nothing is invisible: control characters and the like are written out."""
-    return printable(text.encode(errors="backslashreplace").decode())
+    return printable(text)
 
 
 def piece_of(text: str, length: int, start: int = 0) -> Piece:
