@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from markupsafe import Markup
+from starlette.requests import Request
 from starlette.responses import Response
 
 from threadkeep.domain.media import REFERENCE
@@ -27,7 +28,7 @@ from threadkeep.web.pictures import PICTURES
 PAGE: Final = 500  # items that are read at once
 MAX_MARKDOWN: Final = 5_000_000  # characters that are read as Markdown
 MAX_CELLS: Final = 50_000  # of tables
-MAX_SECONDS: Final = 30.0  # of the processor's time, for Markdown
+MAX_SECONDS: Final = 10.0  # of the processor's time, for Markdown
 MAX_TEXTS: Final = 50_000_000  # characters of all texts
 MAX_PICTURES: Final = 50_000_000  # characters of all pictures, each counted as often as it is shown
 # what is exported -> the ending of its file, and its media type
@@ -51,7 +52,7 @@ def html_of(store: Store, id: str, *, branch: int | None = None) -> str:
         NotFound: there is no such conversation or branch.
     """
     pages = _read(store, id, branch)
-    groups = _groups(pages)
+    groups = _groups(pages, _budget())
     _take_in_pictures(store, pages[-1][1].conversation, groups)
     return _document(pages[-1][1], groups)
 
@@ -68,9 +69,12 @@ def _read(store: Store, id: str, branch: int | None) -> list[tuple[int, Thread]]
     return pages
 
 
-def _groups(pages: Iterable[tuple[int, Thread]]) -> list[Group]:
+def _budget() -> Budget:
+    return Budget(MAX_MARKDOWN, MAX_CELLS, MAX_SECONDS, MAX_TEXTS)
+
+
+def _groups(pages: Iterable[tuple[int, Thread]], budget: Budget) -> list[Group]:
     """What the document shows, with references to stored media."""
-    budget = Budget(MAX_MARKDOWN, MAX_CELLS, MAX_SECONDS, MAX_TEXTS)
     return [group for start, thread in pages for group in groups_of(thread, start, budget)]
 
 
@@ -146,26 +150,38 @@ async def export_file(view: View) -> Response:
     if kind not in ENDINGS:
         raise NotFound(f"There is no export as {kind[:40]!r}.")
     ending, media_type = ENDINGS[kind]
-    if kind == "html":
-        text = await _html(view, name)
-    elif kind == "markdown":
-        # The same as `Conversation.to_markdown`, with references to stored media instead of their sizes
-        conversation, items = await view.read(_read_items, name, number_of_branch(view))
-        text = await asyncio.to_thread(transcripts.with_facts, overviews.handle_of(conversation), items)
-    else:
-        text = await view.read(lambda store: "".join(store.export(conversation_ids=[name])))
+    with view.drawing.one_file(view.permission.owner):
+        if kind == "html":
+            text = await _html(view, name)
+        elif kind == "markdown":
+            # The same as `Conversation.to_markdown`, with references to stored media instead of their sizes
+            conversation, items = await view.read(_read_items, name, number_of_branch(view))
+            text = await view.drawing.file(transcripts.with_facts, overviews.handle_of(conversation), items)
+        else:
+            text = await view.read(lambda store: "".join(store.export(conversation_ids=[name])))
+        content = await view.drawing.file(text.encode, "utf-8", "backslashreplace")
     headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
-    content = await asyncio.to_thread(text.encode, "utf-8", "backslashreplace")
     return Response(content, media_type=media_type, headers=headers)
 
 
 async def _html(view: View, id: str) -> str:
-    """The document: made in a thread of its own, with no connection, because that may take a while."""
-    pages = await view.read(_read, id, number_of_branch(view))
-    groups = await asyncio.to_thread(_groups, pages)
+    """The document; it is made quickly, of nothing, once the client has left."""
+    pages, budget = await view.read(_read, id, number_of_branch(view)), _budget()
+    watching = asyncio.create_task(_end_when_left(view.request, budget))
+    try:
+        groups = await view.drawing.file(_groups, pages, budget)
+    finally:
+        watching.cancel()
+        budget.end()
     last = pages[-1][1]
     await view.read(_take_in_pictures, last.conversation, groups)
-    return await asyncio.to_thread(_document, last, groups)
+    return await view.drawing.file(_document, last, groups)
+
+
+async def _end_when_left(request: Request, budget: Budget) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    budget.end()
 
 
 def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation, list[StoredItem]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -24,6 +24,7 @@ from threadkeep.store.aio import AsyncStore, on_store
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
 from threadkeep.viewer.access import Access, keep_secret, present_key, secret_of_forms
+from threadkeep.viewer.drawing import Drawing
 from threadkeep.web.following import Permission
 from threadkeep.web.owners import Scope
 
@@ -45,6 +46,7 @@ HEADERS: Final = {
 }
 STATIC: Final = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 UNAUTHORIZED: Final = 401
+SERVER_ERROR: Final = 500  # the first status of the server's own
 # kind of error -> status; the first that fits applies
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NotFound, 404), (InvalidOption, 400), (UnknownFormat, 400), (PoolExhausted, 503), (SchemaError, 503),
@@ -58,7 +60,8 @@ _HEADINGS: Final = {
     405: "This is for reading only",
     408: "Too slow",
     413: "Too large",
-    503: "The database does not answer",
+    429: "Too many at once",
+    503: "Not now",
 }
 
 
@@ -68,6 +71,7 @@ class Viewer:
 
     store: AsyncStore
     access: Access
+    drawing: Drawing = field(default_factory=Drawing)
 
 
 class View(NamedTuple):
@@ -85,6 +89,16 @@ class View(NamedTuple):
     async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes of the store, without blocking."""
         return await on_store(self.store, function, *args, **kwargs)
+
+    @property
+    def drawing(self) -> Drawing:
+        """Where pages and files are made."""
+        viewer: Viewer = self.request.app.state.viewer
+        return viewer.drawing
+
+    async def drawn(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function makes for this page, with no connection, because long texts take a while."""
+        return await self.drawing.page(self.permission.owner, function, *args, **kwargs)
 
     def query(self, name: str) -> str | None:
         """Return a parameter of the address; None if it is absent or empty."""
@@ -209,10 +223,11 @@ def error_page(request: Request, error: Exception) -> Response:
     """Return the page of an error; of the server's own, nothing but that there was one."""
     if isinstance(error, HTTPException):
         return _problem(request, error.status_code, f"{error.detail}.", error.headers)
-    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
-    if not isinstance(error, ThreadkeepError) or status >= 500:  # noqa: PLR2004 - the server's own
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), SERVER_ERROR)
+    if not isinstance(error, ThreadkeepError) or status >= SERVER_ERROR:
         logger.error("A page failed.", exc_info=error)
-        return _problem(request, status, "Try again in a moment." if status != 500 else "The log has more.")  # noqa: PLR2004
+        is_ours = status == SERVER_ERROR
+        return _problem(request, status, "The log has more." if is_ours else "The database cannot be used just now.")
     words = " ".join(part for part in (error.argument, error.message) if part)
     return _problem(request, status, words)
 

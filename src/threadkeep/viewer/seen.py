@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -63,11 +62,11 @@ async def seen_page(view: View) -> Response:
     if shown not in VIEWS:
         raise NotFound(f"There is no view {shown[:40]!r} of a request.")
     seen = await view.read(read_seen, params["id"], number_of(params["number"]), view.query("format"), shown)
-    return await asyncio.to_thread(_rendered, view, seen, shown)
+    return await view.drawn(_rendered, view, seen, shown)
 
 
 def _rendered(view: View, seen: Seen, shown: str) -> Response:
-    """The page: made in a thread of its own, with no connection, because long requests take a while."""
+    """The page."""
     text, lines = None, _changes(seen) if shown == "changes" else ()
     if shown == "body" and seen.body is not None:
         text = shortened(json_text(seen.body.decode("utf-8", "replace")))

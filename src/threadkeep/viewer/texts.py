@@ -67,6 +67,11 @@ class Budget:
     seconds: float = 2.0
     shown: int = 2_000_000
 
+    def end(self) -> None:
+        """Leave nothing: nobody waits for the page any more."""
+        self.characters = self.cells = self.shown = 0
+        self.seconds = 0.0
+
     def take(self, text: str) -> str:
         """Return a text, or its beginning where it is too long for a page or for what is left of it; it is counted."""
         length = max(0, min(MAX_TEXT, self.shown))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -71,18 +70,18 @@ async def thread_page(view: View) -> Response:
     """Show a conversation, from a position on."""
     start = view.number("from", 0) or 0
     thread = await view.read(read_thread, view.request.path_params["id"], number_of_branch(view), start)
-    return await asyncio.to_thread(_rendered, view, "thread.html", thread, start)
+    return await view.drawn(_rendered, view, "thread.html", thread, start)
 
 
 async def fragment(view: View) -> Response:
     """Show only the items from a position on, for pages that follow a conversation."""
     start = view.number("from", 0) or 0
     thread = await view.read(read_thread, view.request.path_params["id"], number_of_branch(view), start)
-    return await asyncio.to_thread(_rendered, view, "fragment.html", thread, start)
+    return await view.drawn(_rendered, view, "fragment.html", thread, start)
 
 
 def _rendered(view: View, template: str, thread: Thread, start: int) -> Response:
-    """The page of a template: made in a thread of its own, because long texts take a while."""
+    """The page of a template."""
     return view.page(template, **values_of(thread, start))
 
 
