@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from tests.http.conftest import Bridge
 from tests.http.servers import running
-from threadkeep import AsyncStore, InvalidOption, Store
-from threadkeep.http import Owner, Upstream, app, rest_app
-from threadkeep.web import limits as module
+from threadkeep import AsyncStore, InvalidOption, Store, viewer
+from threadkeep.http import Owner, RecordedUpstream, Upstream, app, recorder_app, rest_app
+from threadkeep.web import limits
 from threadkeep.web.limits import Limits, Rates, rated
 from threadkeep.web.logs import JsonFormatter
 from threadkeep.web.site import site
@@ -88,6 +88,27 @@ def test_a_length_of_any_size_is_too_large(served: Any, length: str, *, is_site:
     assert fine.status_code == 201
 
 
+@pytest.mark.parametrize("name", ["site", "app", "rest_app", "recorder_app", "viewer"])
+def test_many_headers_are_refused_at_every_door(name: str) -> None:
+    store = AsyncStore("sqlite://")
+    door = {
+        "site": lambda: site({"": face(echo=echo)}),
+        "app": lambda: app(store),
+        "rest_app": lambda: rest_app(store),
+        "recorder_app": lambda: recorder_app(store, [RecordedUpstream("nobody", "messages", "http://127.0.0.1:9")]),
+        "viewer": lambda: viewer.app(store),
+    }[name]()
+
+    async def run(count: int) -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=door)
+        headers = [("host", "localhost"), *[(f"x-{number}", "1") for number in range(count - 1)]]
+        request = httpx2.Request("GET", "http://localhost/healthz", headers=headers)
+        return await transport.handle_async_request(request)
+
+    assert asyncio.run(run(limits.MAX_HEADERS)).status_code != 431
+    assert asyncio.run(run(limits.MAX_HEADERS + 1)).status_code == 431
+
+
 def test_more_requests_than_allowed_are_told_to_come_again() -> None:
     free, both, asked = asyncio.Event(), asyncio.Event(), []
 
@@ -143,7 +164,7 @@ def test_limits_are_positive(name: str) -> None:
 
 def test_a_rate_fills_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(limits, "monotonic", lambda: now[0])
     rates = Rates(6)
     assert [rates.take("a") for _ in range(6)] == [0.0] * 6
     assert rates.take("a") == 10.0
@@ -159,7 +180,7 @@ def test_a_rate_fills_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_rates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BUCKETS", 2)
+    monkeypatch.setattr(limits, "MAX_BUCKETS", 2)
     rates = Rates(1)
     for name in "abc":
         rates.take(name)

@@ -1,4 +1,4 @@
-"""Limits of a server: bodies, requests at a time, time, and how often each key may ask."""
+"""Limits of a server: headers, bodies, requests at a time, time, and how often each key may ask."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.web.owners import Authenticate, Owner
 from threadkeep.web.refusals import refusal
 
+MAX_HEADERS: Final = 200  # of a request
 MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
 _PER_MINUTE: Final = 60.0
 
@@ -67,6 +68,20 @@ def note_cost() -> None:
     course = _course.get()
     if course is not None:
         course.is_costly = True
+
+
+class FewHeaders:
+    """Middleware that refuses requests with many headers, each of which is looked at again and again."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        application = self._app
+        if scope["type"] == "http" and len(scope["headers"]) > MAX_HEADERS:
+            application = refusal(431, f"The request has more than {MAX_HEADERS} headers.", "headers_too_large")
+        await application(scope, receive, send)
 
 
 class Limited:

@@ -79,6 +79,23 @@ def test_a_header_of_ours_counts_first(recorded: Recorded) -> None:
     assert (found.id, len(found.transcript())) == (conversation.id, 4)
 
 
+def test_a_conversation_has_few_labels(recorded: Recorded) -> None:
+    """However many headers give, in one call or in several; those that say where it comes from are among them."""
+    for first in (0, 100):
+        given = {f"x-threadkeep-label-{number}": "x" for number in range(first, first + 70)}
+        ask(recorded, "Hi", headers={"X-Claude-Code-Session-Id": SESSION, "x-claude-code-agent-id": "a", **given})
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert len(conversation.labels) == 64
+    assert {"recorded", "agent", "parent"} <= set(conversation.labels)
+
+
+def test_the_first_of_equal_headers_counts(recorded: Recorded) -> None:
+    ask(recorded, "Hi", headers=[("x-threadkeep-label-team", "red"), ("x-threadkeep-label-team", "blue")])
+    recorded.wait_for()
+    assert recorded.conversations()[0].labels["team"] == "red"
+
+
 def test_a_shared_cache_key_is_no_session(recorded: Recorded) -> None:
     ask(recorded, "Hi", prompt_cache_key="support")
     ask(recorded, "Bye", prompt_cache_key="support")

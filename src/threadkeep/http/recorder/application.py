@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption
@@ -15,6 +16,7 @@ from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
 from threadkeep.http.service import check_settings
 from threadkeep.store.aio import AsyncStore
+from threadkeep.web.limits import FewHeaders
 from threadkeep.web.owners import Authenticate
 
 
@@ -59,6 +61,7 @@ def recorder_app(
             finally:
                 await recording.stop()
 
-    made = Starlette(routes=[Route("/{path:path}", Passing(table, auth, recording, client))], lifespan=lifespan)
+    routes = [Route("/{path:path}", Passing(table, auth, recording, client))]
+    made = Starlette(routes=routes, middleware=[Middleware(FewHeaders)], lifespan=lifespan)
     made.state.health, made.state.collector = recording.health, recording.counters
     return made

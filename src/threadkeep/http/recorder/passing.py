@@ -87,7 +87,10 @@ class Passing:
         if route is None or headers.get(RECORD, "").strip().lower() in ("off", "false", "0"):
             return None
         secrets = CallSecrets(headers, scope.get("query_string", b""))
-        return self._recording.begin(CallFacts(route, target.upstream.name, owner, dict(headers), secrets))
+        given: dict[str, str] = {}
+        for name, value in headers.items():
+            given.setdefault(name, value)  # of headers with the same name, the first counts
+        return self._recording.begin(CallFacts(route, target.upstream.name, owner, given, secrets))
 
 
 def _with_own_key(scope: Scope, target: Target) -> HTTPConnection:

@@ -9,10 +9,12 @@ import json
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from threadkeep.domain.session import Session
 from threadkeep.errors import NotFound
+from threadkeep.http.bounds import MAX_LABELS
 from threadkeep.http.recorder.exchanges import CallFacts
 from threadkeep.store.aio import AsyncConversation, AsyncStore, on_conversation, on_store
 from threadkeep.store.history_sync.finding import beginning_of, find_by_history, last_shared, short_digest
@@ -21,6 +23,7 @@ from threadkeep.web.names import own_name
 CONVERSATION: Final = "x-threadkeep-conversation"
 LABEL: Final = "x-threadkeep-label-"
 CLASS: Final = "request-class"
+_MAX_GIVEN: Final = MAX_LABELS - 5  # labels from headers: beside those that say where a call comes from
 _MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest stands for them
 # header -> what its sessions are called, in the order in which they count
 _HEADERS: Final = {
@@ -60,7 +63,8 @@ class Origin:
         """Read a call's headers and body."""
         headers = facts.headers
         labels = {"recorded": facts.provider}
-        labels |= {name[len(LABEL) :]: value for name, value in headers.items() if name.startswith(LABEL)}
+        given = ((name[len(LABEL) :], value) for name, value in headers.items() if name.startswith(LABEL))
+        labels |= dict(islice(given, _MAX_GIVEN))
         if named := headers.get(CONVERSATION):
             if _CONVERSATION_ID.fullmatch(named):
                 return cls(conversation_id=named, labels=labels)
@@ -79,6 +83,15 @@ class Origin:
             labels[CLASS] = kind
             return cls(_external_ids(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
         return cls(_external_ids(id_, user_id), labels=labels)
+
+
+def labelled(labels: Mapping[str, str], origin: Origin) -> dict[str, str]:
+    """Return the labels of a conversation with those of a call; new ones for as long as there is room."""
+    found = dict(labels)
+    for name, value in origin.labels.items():
+        if name in found or len(found) < MAX_LABELS:
+            found[name] = value
+    return found
 
 
 def _session(headers: Mapping[str, str], payload: Mapping[str, Any]) -> str | None:

@@ -17,7 +17,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
 from threadkeep.formats import FormatName
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable, is_event_stream
-from threadkeep.http.recorder.sessions import Origin, find, forked, place_of
+from threadkeep.http.recorder.sessions import Origin, find, forked, labelled, place_of
 from threadkeep.http.upstreams import text_events
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, on_conversation
 from threadkeep.store.history_sync.configuring import configure
@@ -119,7 +119,7 @@ async def _asked(
                 return conversation
         conversation = await _continued(conversation, payload, route.format, session)
         await on_conversation(conversation, configure, session)
-        labels = {**conversation.labels, **origin.labels}
+        labels = labelled(conversation.labels, origin)
         if labels != conversation.labels:
             await conversation.update(labels=labels)
         return conversation
