@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -44,6 +46,14 @@ def test_the_address_opens_the_pages(cli: Cli, stored: str, command: tuple[str, 
         assert stored in browser.get(site).text
         assert browser.get(f"{site}c/{stored}").status_code == 200
         assert browser.get(site, headers={"Host": "example.com"}).status_code == 401
+
+
+@pytest.mark.usefixtures("with_interrupts")
+def test_a_request_that_never_begins_is_not_kept(cli: Cli) -> None:
+    with opened(cli, "serve", lines=2) as address:
+        place, is_closed = urlsplit(address), pytest.raises((BrokenPipeError, ConnectionResetError))
+        with socket.create_connection((place.hostname, place.port), timeout=20) as peer, is_closed:
+            peer.sendall(b"GET /" + b"x" * 50_000_000)
 
 
 @pytest.mark.usefixtures("with_interrupts")

@@ -103,6 +103,7 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
 
     import uvicorn
 
+    from threadkeep.web.connections import Waiting, max_connections, protocol
     from threadkeep.web.logs import log_as_json
 
     class Server(uvicorn.Server):
@@ -119,8 +120,8 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
     # without its own configuration, uvicorn logs as everything else
     # its headers would stand beside those of providers, whose answers the recorder passes on
     config = uvicorn.Config(
-        application, log_config=None, access_log=False, timeout_graceful_shutdown=STOP_SECONDS,
-        server_header=False, date_header=False,
+        application, http=protocol(Waiting(max_connections())), ws="none", log_config=None, access_log=False,
+        timeout_graceful_shutdown=STOP_SECONDS, server_header=False, date_header=False,
     )  # fmt: skip
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)

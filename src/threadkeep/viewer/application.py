@@ -34,7 +34,7 @@ from threadkeep.viewer.seen import body_file, seen_page
 from threadkeep.viewer.tailing import tail
 from threadkeep.viewer.thread import fragment, thread_page
 from threadkeep.web.keys import KeysOnceMade
-from threadkeep.web.limits import FewHeaders
+from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate, Owner
 
 _A_YEAR: Final = 31_536_000
@@ -98,7 +98,7 @@ def app(
         ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(SecureHeaders), Middleware(FewHeaders)],
+        middleware=[Middleware(SecureHeaders), Middleware(BoundedHeads)],
         exception_handlers={HTTPException: answer_error, Exception: answer_error},
     )
     made.state.viewer = Viewer(store, access)

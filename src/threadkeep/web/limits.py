@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
+from itertools import chain
 from math import ceil
 from time import monotonic
 from typing import Any, Final
@@ -21,6 +22,8 @@ from threadkeep.web.owners import Authenticate, Owner
 from threadkeep.web.refusals import refusal
 
 MAX_HEADERS: Final = 200  # of a request
+MAX_HEAD_BYTES: Final = 64 * 1024  # of a request: its path, query and headers
+HEAD_TOO_LARGE: Final = f"Path and headers exceed {MAX_HEAD_BYTES:,} bytes."
 MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
 _PER_MINUTE: Final = 60.0
 
@@ -70,8 +73,8 @@ def note_cost() -> None:
         course.is_costly = True
 
 
-class FewHeaders:
-    """Middleware that refuses requests with many headers, each of which is looked at again and again."""
+class BoundedHeads:
+    """Middleware that refuses requests with many headers, or with long ones, or with a long path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -79,9 +82,17 @@ class FewHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         application = self._app
-        if scope["type"] == "http" and len(scope["headers"]) > MAX_HEADERS:
-            application = refusal(431, f"The request has more than {MAX_HEADERS} headers.", "headers_too_large")
+        if scope["type"] == "http":
+            if len(scope["headers"]) > MAX_HEADERS:
+                application = refusal(431, f"The request has more than {MAX_HEADERS} headers.", "headers_too_large")
+            elif _head_bytes(scope) > MAX_HEAD_BYTES:
+                application = refusal(431, HEAD_TOO_LARGE, "headers_too_large")
         await application(scope, receive, send)
+
+
+def _head_bytes(scope: Scope) -> int:
+    path = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
+    return path + sum(map(len, chain.from_iterable(scope["headers"])))
 
 
 class Limited:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 
 from threadkeep.store.aio import AsyncStore
-from threadkeep.web.limits import FewHeaders, Limited, Limits
+from threadkeep.web.limits import BoundedHeads, Limited, Limits
 from threadkeep.web.observing import Metrics, Observed
 from threadkeep.web.operations import Operations
 from threadkeep.web.refusals import refusal
@@ -68,7 +68,7 @@ def site(
     middleware = [
         Middleware(RequestIds),
         Middleware(Observed, metrics=metrics, templates=_templates(faces, operations)),
-        Middleware(FewHeaders),
+        Middleware(BoundedHeads),
         Middleware(Limited, limits=limits or Limits(), exempt=[route.path for route in operations.routes]),
     ]
     routes = [*operations.routes, *(Mount(path, faces[path]) for path in paths)]

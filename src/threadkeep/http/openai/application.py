@@ -16,7 +16,7 @@ from threadkeep.http.problems import HANDLERS
 from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
-from threadkeep.web.limits import FewHeaders
+from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate, Scope, acting
 from threadkeep.web.tracing import RequestIds
 
@@ -86,6 +86,6 @@ def app(
     service = Service(store, acting(auth), max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
     made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
     made.state.service, made.state.stop = service, service.close
-    made.add_middleware(FewHeaders)
+    made.add_middleware(BoundedHeads)
     made.add_middleware(RequestIds)
     return made

@@ -16,7 +16,7 @@ from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
 from threadkeep.http.service import check_settings
 from threadkeep.store.aio import AsyncStore
-from threadkeep.web.limits import FewHeaders
+from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate
 
 
@@ -62,6 +62,6 @@ def recorder_app(
                 await recording.stop()
 
     routes = [Route("/{path:path}", Passing(table, auth, recording, client))]
-    made = Starlette(routes=routes, middleware=[Middleware(FewHeaders)], lifespan=lifespan)
+    made = Starlette(routes=routes, middleware=[Middleware(BoundedHeads)], lifespan=lifespan)
     made.state.health, made.state.collector = recording.health, recording.counters
     return made

@@ -19,7 +19,7 @@ from threadkeep.http.rest.operations import OPERATIONS
 from threadkeep.http.service import MAX_BODY_BYTES, Service, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
-from threadkeep.web.limits import FewHeaders
+from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate, acting
 from threadkeep.web.tracing import RequestIds
 
@@ -60,6 +60,6 @@ def rest_app(
     routes += [Route(prefix + one.path, endpoint(one.scope, one.handler), methods=[one.method]) for one in OPERATIONS]
     made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
     made.state.service, made.state.stop = service, service.close
-    made.add_middleware(FewHeaders)
+    made.add_middleware(BoundedHeads)
     made.add_middleware(RequestIds)
     return made
