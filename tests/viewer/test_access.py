@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -205,6 +206,37 @@ def test_a_form_that_does_not_arrive_is_not_waited_for(pages: Pages, monkeypatch
     assert sent_slowly(pages) == (403, 0)
     assert sent_slowly(pages, origin=origin) == (403, 0)
     assert sent_slowly(pages, origin=origin, cookie="threadkeep_form=x") == (408, 1)
+
+
+def test_few_forms_are_waited_for_at_once(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one ends the wait for the oldest, so that nobody is kept from signing in."""
+    monkeypatch.setattr(access, "FORM_SECONDS", 60)
+    application = pages.application(sign_in=True)
+    headers = {**ORIGIN, "Cookie": "threadkeep_form=x"}
+    url = "http://localhost/sign-in"
+
+    async def run() -> list[int]:
+        arriving: list[int] = []
+        all_arrive = asyncio.Event()
+
+        async def nothing() -> AsyncIterator[bytes]:
+            arriving.append(1)
+            if len(arriving) == access.MAX_FORMS:
+                all_arrive.set()
+            await asyncio.Event().wait()
+            yield b""
+
+        transport = httpx2.ASGITransport(app=application)
+        async with httpx2.AsyncClient(transport=transport, headers=headers) as browser:
+            stalled = [asyncio.create_task(browser.post(url, content=nothing())) for _ in range(access.MAX_FORMS)]
+            await asyncio.wait_for(all_arrive.wait(), 20)
+            signed_in = await browser.post(url, data={"form": "x", "key": "ann"})
+            ended, waiting = await asyncio.wait(stalled, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                one.cancel()
+            return [signed_in.status_code, *[one.result().status_code for one in ended], len(waiting)]
+
+    assert pages.runner.run(run()) == [303, 408, access.MAX_FORMS - 1]
 
 
 @pytest.mark.parametrize("key", ["\N{SNOWMAN}", "ann\u00e9", "a\nb"])

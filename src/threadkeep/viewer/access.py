@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from secrets import compare_digest, token_urlsafe
@@ -21,6 +24,7 @@ FORM_COOKIE: Final = "threadkeep_form"
 KEY_SECONDS: Final = 12 * 60 * 60
 MAX_FORM_BYTES: Final = 8_192
 FORM_SECONDS: Final = 5.0  # for which a form may take to arrive
+MAX_FORMS: Final = 20  # that arrive at once
 SEE_OTHER: Final = 303
 FORBIDDEN: Final = 403
 
@@ -142,6 +146,31 @@ def keep_secret(request: Request, response: Response, secret: str) -> None:
         _set_cookie(response, request, FORM_COOKIE, secret)
 
 
+class Forms:
+    """The forms that are arriving, sent by nobody knows whom: only so many, the latest."""
+
+    def __init__(self, most: int = MAX_FORMS) -> None:
+        self._most, self._arriving = most, OrderedDict[asyncio.Timeout, None]()
+
+    @asynccontextmanager
+    async def one_more(self) -> AsyncIterator[None]:
+        """Wait for a form; if there are too many, the one that has been waited for longest is given up.
+
+        Raises:
+            TimeoutError: it did not arrive in time, or was given up.
+        """
+        async with asyncio.timeout(FORM_SECONDS) as patience:
+            self._arriving[patience] = None
+            try:
+                if len(self._arriving) > self._most:
+                    longest, _ = self._arriving.popitem(last=False)
+                    if not longest.expired():
+                        longest.reschedule(asyncio.get_running_loop().time())
+                yield
+            finally:
+                self._arriving.pop(patience, None)
+
+
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form that was sent by a page of this site, with the secret that it was given.
 
@@ -153,7 +182,7 @@ async def read_form(request: Request) -> dict[str, str]:
         raise HTTPException(FORBIDDEN, "The form was not sent by a page of this site")
     secret = request.cookies.get(FORM_COOKIE)
     try:
-        async with asyncio.timeout(FORM_SECONDS):
+        async with request.app.state.viewer.forms.one_more():
             body = b"" if secret is None else await _read_body(request)
     except TimeoutError as error:
         raise HTTPException(408, "The form took too long to arrive") from error

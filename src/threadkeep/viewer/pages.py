@@ -23,7 +23,7 @@ from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaErro
 from threadkeep.store.aio import AsyncStore, on_store
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
-from threadkeep.viewer.access import Access, keep_secret, present_key, secret_of_forms
+from threadkeep.viewer.access import Access, Forms, keep_secret, present_key, secret_of_forms
 from threadkeep.viewer.drawing import Drawing
 from threadkeep.web.following import Permission
 from threadkeep.web.owners import Scope
@@ -67,11 +67,12 @@ _HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The settings of the viewer: the database, and who may see it."""
+    """The settings of the viewer: the database, and who may see it; and what goes on in it."""
 
     store: AsyncStore
     access: Access
     drawing: Drawing = field(default_factory=Drawing)
+    forms: Forms = field(default_factory=Forms)
 
 
 class View(NamedTuple):
