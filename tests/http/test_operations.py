@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx2
@@ -138,6 +138,40 @@ def test_more_requests_than_allowed_are_told_to_come_again() -> None:
     assert refused.headers["retry-after"] == "1"
     assert healthy.status_code == 200
     assert [answer.content for answer in done] == [b"done"] * 3
+
+
+def test_one_owner_does_not_take_the_places_of_all(served: Any) -> None:
+    """Bodies that do not come are in flight, too."""
+    application = site({"": served.application(prefix="")}, limits=Limits(max_requests=4))
+    arriving: list[int] = []
+
+    async def run() -> list[httpx2.Response]:
+        enough = asyncio.Event()
+
+        async def nothing() -> AsyncIterator[bytes]:
+            arriving.append(1)
+            if len(arriving) == 3:
+                enough.set()
+            await asyncio.Event().wait()
+            yield b""
+
+        transport = httpx2.ASGITransport(app=application, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            ann, ben = ({"authorization": f"Bearer {name}"} for name in ("ann", "ben"))
+            stalled = [
+                asyncio.create_task(http.post("/conversations", content=nothing(), headers=ann)) for _ in range(3)
+            ]
+            await asyncio.wait_for(enough.wait(), 20)
+            answers = [await http.get("/conversations", headers=headers) for headers in (ann, ben)]
+            for one in stalled:
+                one.cancel()
+            await asyncio.gather(*stalled, return_exceptions=True)
+            return [*answers, await http.get("/conversations", headers=ann)]
+
+    refused, other, again = served.runner.run(run())
+    assert code(refused) == (429, "rate_limit_exceeded")
+    assert refused.headers["retry-after"] == "1"
+    assert (other.status_code, again.status_code) == (200, 200)
 
 
 def test_a_request_that_takes_too_long_is_ended() -> None:

@@ -18,8 +18,8 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.web.courses import note_cost
 from threadkeep.web.following import OpenStreams, Permission
-from threadkeep.web.limits import note_cost
 from threadkeep.web.names import find_named
 from threadkeep.web.owners import USER, Authenticate, Scope, owner_of, user_in
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Collection, Hashable
-from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import isawaitable
 from itertools import chain
@@ -18,6 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from threadkeep.errors import InvalidOption
+from threadkeep.web.courses import Shares, running
 from threadkeep.web.owners import Authenticate, Owner
 from threadkeep.web.refusals import refusal
 
@@ -35,7 +35,8 @@ class Limits:
     Attributes:
         max_body_bytes: the largest body of a request, in bytes; larger ones are answered with 413. Faces may have
             lower limits.
-        max_requests: how many requests are in flight at once; others are answered with 503.
+        max_requests: how many requests are in flight at once; others are answered with 503. Each owner has three
+            quarters of them at most, and is answered with 429 beyond.
         max_seconds: how long a request may take, with its whole answer; then it is ended, with 504 if nothing was sent.
             Clients do not repeat it by themselves once a model was asked.
     """
@@ -49,28 +50,16 @@ class Limits:
             if not getattr(self, name) > 0:
                 raise InvalidOption("must be positive.", argument=name)
 
+    @property
+    def max_of_owner(self) -> int:
+        """How many requests of one owner are in flight at once: others always find room."""
+        return max(1, self.max_requests * 3 // 4)
+
 
 def exceeds(length: str, most: int) -> bool:
     """Return whether a Content-Length is a number above a limit; one of any number of digits."""
     digits = length.strip().lstrip("0") or "0"
     return digits.isdecimal() and (len(digits) > len(str(most)) or int(digits) > most)
-
-
-@dataclass(slots=True)
-class _Course:
-    """What a request has done so far."""
-
-    is_costly: bool = False
-
-
-_course: ContextVar[_Course | None] = ContextVar("course", default=None)  # of the request that is being answered
-
-
-def note_cost() -> None:
-    """Note that the current request does what must not be done twice, so that clients do not repeat it after a 504."""
-    course = _course.get()
-    if course is not None:
-        course.is_costly = True
 
 
 class BoundedHeads:
@@ -101,6 +90,7 @@ class Limited:
     def __init__(self, app: ASGIApp, limits: Limits, exempt: Collection[str] = ()) -> None:
         """`exempt` are paths that are always answered."""
         self._app, self._limits, self._exempt, self._in_flight = app, limits, frozenset(exempt), 0
+        self._shares = Shares(limits.max_of_owner)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -127,21 +117,19 @@ class Limited:
             has_begun = True
             await send(message)
 
-        deadline, course = asyncio.timeout(self._limits.max_seconds), _Course()
-        token = _course.set(course)
-        try:
-            async with deadline:
-                await self._app(scope, receive, noting)
-        except TimeoutError:
-            if not deadline.expired() or has_begun:  # the end of a stream that was cut off must not look like one
-                raise
-            text = f"The request took more than {self._limits.max_seconds:g} seconds."
-            answer = refusal(504, text, "timeout")
-            if course.is_costly and "idempotency-key" not in HTTPConnection(scope).headers:
-                answer.headers["x-should-retry"] = "false"
-            await answer(scope, receive, send)
-        finally:
-            _course.reset(token)
+        deadline = asyncio.timeout(self._limits.max_seconds)
+        with running(self._shares) as course:
+            try:
+                async with deadline:
+                    await self._app(scope, receive, noting)
+            except TimeoutError:
+                if not deadline.expired() or has_begun:  # the end of a stream that was cut off must not look like one
+                    raise
+                text = f"The request took more than {self._limits.max_seconds:g} seconds."
+                answer = refusal(504, text, "timeout")
+                if course.is_costly and "idempotency-key" not in HTTPConnection(scope).headers:
+                    answer.headers["x-should-retry"] = "false"
+                await answer(scope, receive, send)
 
     def _too_large(self) -> Any:
         text = f"The body exceeds {self._limits.max_body_bytes:,} bytes."

@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from threadkeep.domain.api_keys import SCOPES, ApiScope
 from threadkeep.errors import InvalidOption
 from threadkeep.store.aio import AsyncStore
+from threadkeep.web.courses import note_owner
 
 Scope: TypeAlias = ApiScope
 
@@ -66,11 +67,16 @@ async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None
 
     Without authentication, everything belongs to whoever calls from this machine, by a name of this machine: pages of
     other sites, whose host names may point here, are nobody.
+
+    Raises:
+        HTTPException: the owner has too many requests in flight.
     """
     if authenticate is None:
         return Owner() if is_local(connection) else None
     found: Any = authenticate(connection)
     owner: Owner | None = await found if isawaitable(found) else found
+    if owner is not None:
+        note_owner(owner.name)
     if owner is not None and owner.key is not None:
         connection.scope.setdefault("state", {})["key"] = owner.key
     return owner
