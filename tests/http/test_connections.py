@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Self
@@ -16,24 +17,26 @@ from starlette.types import Receive, Scope, Send
 
 from tests.http.servers import running
 from tests.waiting import wait_until
-from threadkeep.web.connections import Waiting, max_connections, protocol
+from threadkeep.web.connections import Patience, max_connections, protocol
 from threadkeep.web.limits import MAX_HEAD_BYTES, BoundedHeads
 
-LARGE = 50_000_000  # bytes that no buffer of the system takes
+LARGE = 20_000_000  # bytes that no buffer of the system takes
 REQUEST = b"GET /x HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ANSWER = b"HTTP/1.1 200 OK\r\n"
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers the paths /large and, without reading bodies, any other; /slow once its client has left."""
+    """Answers without reading bodies: /large at once, /parts in parts, and /slow once its client has left."""
     if scope["type"] != "http":
         return
     while scope["path"] == "/slow" and (await receive())["type"] != "http.disconnect":
         pass
-    body = b"x" * LARGE if scope["path"] == "/large" else b"done"
-    headers = [(b"content-length", str(len(body)).encode())]
+    size, parts = {"/large": (LARGE, 1), "/parts": (LARGE // 50, 50)}.get(scope["path"], (4, 1))
+    headers = [(b"content-length", str(size * parts).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for number in range(parts):
+        body = b"x" * size if size > 4 else b"done"
+        await send({"type": "http.response.body", "body": body, "more_body": number < parts - 1})
 
 
 class Peer:
@@ -87,14 +90,14 @@ class Peer:
 
 
 @pytest.fixture
-def waiting() -> Waiting:
-    """Waiting that is soon over."""
-    return Waiting(10, seconds=0.3)
+def patience() -> Patience:
+    """One that is soon over."""
+    return Patience(10, head_seconds=0.3, read_seconds=1)
 
 
 @pytest.fixture
-def url(waiting: Waiting) -> Iterator[str]:
-    with running(BoundedHeads(application), parser=protocol(waiting)) as address:
+def url(patience: Patience) -> Iterator[str]:
+    with running(BoundedHeads(application), parser=protocol(patience)) as address:
         yield address
 
 
@@ -168,36 +171,39 @@ def test_a_connection_that_was_answered_needs_another_request(url: str, request_
 
 
 def test_requests_in_time_keep_a_connection() -> None:
-    waiting = Waiting(10, seconds=60)
-    with running(application, parser=protocol(waiting)) as url, Peer(url) as peer:
+    patience = Patience(10)
+    with running(application, parser=protocol(patience)) as url, Peer(url) as peer:
         for _ in range(3):
             assert peer.sends(REQUEST).gets().startswith(ANSWER)
-            wait_until(lambda: len(waiting._since) == 1)
+            wait_until(lambda: len(patience.for_requests) == 1)
 
 
-def test_a_request_that_is_answered_has_time(url: str, waiting: Waiting) -> None:
+def test_a_request_that_is_answered_has_time(url: str, patience: Patience) -> None:
     with Peer(url) as slow:
         slow.sends(REQUEST.replace(b"/x", b"/slow"))
         with Peer(url) as peer:
             assert peer.is_closed()
-        assert waiting._since == {}
+        assert len(patience.for_requests) == 0
         assert slow.is_open()
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_an_answer_that_nobody_reads_is_given_up(loop: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", [b"/large", b"/parts"])
+def test_an_answer_that_nobody_reads_is_given_up(
+    patience: Patience, path: bytes, loop: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is read is not, however slowly: there is always less of it to be sent."""
     monkeypatch.setattr(asyncio, "new_event_loop", loop)
-    waiting = Waiting(10, seconds=0.3)
-    with running(application, parser=protocol(waiting)) as url, Peer(url) as peer, Peer(url) as reader:
+    with running(application, parser=protocol(patience)) as url, Peer(url) as peer, Peer(url) as reader:
         for one in (peer, reader):
-            one.sends(REQUEST.replace(b"/x", b"/large"))
+            one.sends(REQUEST.replace(b"/x", path))
         count = 0
-        while piece := reader.socket.recv(1_000_000):
+        while count < LARGE:
+            piece = reader.socket.recv(LARGE // 20)
+            assert piece
             count += len(piece)
-            if count > LARGE:
-                break
-        assert count > LARGE
-        wait_until(lambda: waiting._since == {}, lambda: waiting._since)
+            time.sleep(0.005)
+        wait_until(lambda: len(patience.for_requests) + len(patience.for_readers) == 0)
         assert len(peer.gets()) < LARGE
 
 
@@ -205,11 +211,11 @@ def test_an_answer_that_nobody_reads_is_given_up(loop: object, monkeypatch: pyte
 
 
 def test_those_who_wait_longest_make_room(caplog: pytest.LogCaptureFixture) -> None:
-    waiting = Waiting(3, seconds=60)
+    patience = Patience(3)
     with ExitStack() as stack:
-        url = stack.enter_context(running(application, parser=protocol(waiting)))
+        url = stack.enter_context(running(application, parser=protocol(patience)))
         slow = stack.enter_context(Peer(url)).sends(REQUEST.replace(b"/x", b"/slow"))
-        wait_until(lambda: waiting._timer is not None and waiting._since == {})
+        wait_until(lambda: patience.for_requests._timer is not None and len(patience.for_requests) == 0)
         *others, last = (stack.enter_context(Peer(url)) for _ in range(20))
         assert last.sends(REQUEST).gets().startswith(ANSWER)
         assert all(other.is_closed() for other in others[:-1])

@@ -103,7 +103,7 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
 
     import uvicorn
 
-    from threadkeep.web.connections import Waiting, max_connections, protocol
+    from threadkeep.web.connections import Patience, max_connections, protocol
     from threadkeep.web.logs import log_as_json
 
     class Server(uvicorn.Server):
@@ -120,7 +120,7 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
     # without its own configuration, uvicorn logs as everything else
     # its headers would stand beside those of providers, whose answers the recorder passes on
     config = uvicorn.Config(
-        application, http=protocol(Waiting(max_connections())), ws="none", log_config=None, access_log=False,
+        application, http=protocol(Patience(max_connections())), ws="none", log_config=None, access_log=False,
         timeout_graceful_shutdown=STOP_SECONDS, server_header=False, date_header=False,
     )  # fmt: skip
     for name in ("uvicorn", "uvicorn.error"):

@@ -20,7 +20,8 @@ if sys.platform != "win32":
 
 logger = logging.getLogger(__name__)
 
-HEAD_SECONDS: Final = 20.0  # in which a connection must send the head of a request, or read something of an answer
+HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of a request
+READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
 
@@ -46,33 +47,39 @@ def max_connections() -> int:
 
 
 class Waiting:
-    """The connections of a server that wait for a request, or for somebody to read an answer: longest first."""
+    """Connections that have only so much time for something, and are closed then: longest first.
 
-    def __init__(self, most: int, seconds: float = HEAD_SECONDS) -> None:
-        """`most` are the connections that a server has at once, waiting or not."""
-        self.most, self._seconds = most, seconds
+    One that reads an answer is not closed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._since: OrderedDict[Connection, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
-        self._logged = float("-inf")
+
+    def __contains__(self, connection: Connection) -> bool:
+        return connection in self._since
+
+    def __len__(self) -> int:
+        return len(self._since)
 
     def add(self, connection: Connection) -> None:
         """Note that a connection waits from now on."""
+        connection.unsent = connection.transport.get_write_buffer_size()
         self._since[connection] = connection.loop.time()
         self._since.move_to_end(connection)
         if self._timer is None:
             self._timer = connection.loop.call_later(self._seconds, self._sweep, connection.loop)
 
     def remove(self, connection: Connection) -> None:
-        """Note that a connection waits no more: it has a request, or is lost."""
+        """Note that a connection waits no more."""
         self._since.pop(connection, None)
 
-    def make_room(self) -> None:
-        """End the connection that has waited longest, as there is one more than allowed."""
-        if (now := monotonic()) - self._logged >= _LOG_SECONDS:
-            self._logged = now
-            logger.warning("There are more than %d connections: those that wait longest are closed.", self.most)
-        longest, _ = self._since.popitem(last=False)
-        longest.transport.abort()
+    def close_longest(self) -> None:
+        """Close the connection that has waited longest."""
+        if self._since:
+            connection, _ = self._since.popitem(last=False)
+            connection.transport.abort()
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, now = None, loop.time()
@@ -83,37 +90,61 @@ class Waiting:
                 self._since.move_to_end(connection, last=False)
                 self._timer = loop.call_at(since + self._seconds, self._sweep, loop)
                 return
-            if connection.has_sent_more():
+            if connection.is_read:
                 self.add(connection)
             else:
                 connection.transport.abort()
 
 
+class Patience:
+    """How long a server waits for those who have connections, and how many of these it has."""
+
+    def __init__(self, most: int, *, head_seconds: float = HEAD_SECONDS, read_seconds: float = READ_SECONDS) -> None:
+        """`most` connections are open at once; if there are more, those that wait longest are closed."""
+        self.most, self._logged = most, float("-inf")
+        self.for_requests, self.for_readers = Waiting(head_seconds), Waiting(read_seconds)
+
+    def make_room(self) -> None:
+        """Close a connection, as there is one more than allowed."""
+        if (now := monotonic()) - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            logger.warning("There are more than %d connections: those that wait longest are closed.", self.most)
+        is_alone = len(self.for_requests) <= 1  # the new one
+        (self.for_readers if is_alone and len(self.for_readers) else self.for_requests).close_longest()
+
+
 class Connection(HttpToolsProtocol):
-    """A connection that is closed if it sends no request in time, or too much before one is known.
+    """A connection that is closed if it does not send a request or read an answer in time, or sends too much.
 
     What counts is what is neither the head of a request, once that is whole, nor a part of its body: also what follows
     a body, and what stands beside its chunks.
     """
 
-    waiting: Waiting
+    patience: Patience
+    unsent = 0  # bytes of answers, when it began to wait
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered."""
         return getattr(self.cycle, "response_complete", True)  # there is none before the first request
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its client has read something of what is still to be sent since it began to wait."""
+        return self.transport.get_write_buffer_size() not in (0, self.unsent)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._unread = self._unsent = 0
-        self.waiting.add(self)
-        if len(self.connections) > self.waiting.most:
-            self.waiting.make_room()
+        self._unread = 0
+        self.patience.for_requests.add(self)
+        if len(self.connections) > self.patience.most:
+            self.patience.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
-        self.waiting.remove(self)
+        self.patience.for_requests.remove(self)
+        self.patience.for_readers.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -128,7 +159,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer."""
         self._unread = 0
-        self.waiting.remove(self)
+        self.patience.for_requests.remove(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -144,19 +175,28 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, or for somebody to read the rest of the answer."""
         super().on_response_complete()
-        if self.is_idle and self in self.connections:
-            self._unsent = 0
-            self.waiting.add(self)
+        self._wait_for_request()
 
-    def has_sent_more(self) -> bool:
-        """Return whether an answer is being read: there is a rest of it that is not the same as before."""
-        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
-        return self._unsent not in (0, before)
+    def pause_writing(self) -> None:
+        """Wait until what was written is read."""
+        super().pause_writing()
+        self.patience.for_readers.add(self)
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self.patience.for_readers.remove(self)
+        super().resume_writing()
+        self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        """Wait for a request if none is being answered, and the answer before it is not still being read."""
+        if self.is_idle and self in self.connections and self not in self.patience.for_readers:
+            self.patience.for_requests.add(self)
 
 
-def protocol(waiting: Waiting) -> type[Connection]:
+def protocol(patience: Patience) -> type[Connection]:
     """Return the connections of one server, for uvicorn's `http`."""
-    return type("Connection", (Connection,), {"waiting": waiting})
+    return type("Connection", (Connection,), {"patience": patience})
 
 
 _TOO_LARGE: Final = (
