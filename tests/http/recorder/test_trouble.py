@@ -20,7 +20,7 @@ from tests.databases import Database
 from tests.http.recorder.conftest import Recorded, recorder, said
 from tests.http.recorder.provider import EVENTS, JSON, Reply, stream, whole
 from tests.waiting import wait_until
-from threadkeep.http import Owner, RecordedUpstream
+from threadkeep.http import Owner, RecordedUpstream, requests
 from threadkeep.http.recorder.worker import RecordingThread
 
 MESSAGES = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
@@ -63,6 +63,16 @@ def test_a_client_that_leaves_before_the_answer_is_a_cancelled_attempt(recorded:
     assert said(conversation) == ["user: Hi"]
     [row] = conversation.usage(by="status")
     assert (row.status, row.attempts) == ("cancelled", 1)
+
+
+def test_a_body_that_does_not_go_on_is_an_error(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.2)
+    url = httpx2.URL(recorded.url)
+    with socket.create_connection((url.host, url.port), timeout=20) as connection:
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.host}\r\ncontent-length: 100\r\n\r\n"
+        connection.sendall(head.encode() + b"{")
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 408 ")
+    recorded.wait_for(0, unreadable=1)
 
 
 def test_a_provider_that_breaks_off_breaks_off_for_the_client(recorded: Recorded) -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import zlib
 from functools import partial
 
+import httpx2
+
+from tests.databases import Database
+from tests.http.recorder.conftest import recorder
+from tests.http.recorder.provider import stream
+from tests.http.recorder.test_trouble import DEFLATE, STREAM
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
-from threadkeep.http.recorder.exchanges import CallFacts
+from threadkeep.http.recorder.exchanges import CallFacts, Exchange
 from threadkeep.http.recorder.secrets import CallSecrets
 from threadkeep.http.recorder.targets import RecordedRoute
 from threadkeep.http.recorder.worker import RecordingThread
@@ -42,3 +50,50 @@ def test_bytes_of_a_call_that_cannot_be_recorded_are_given_back(tmp_path: object
         return waiting
 
     assert asyncio.run(run()) == [0, 0, 0, 0]
+
+
+def test_each_owner_has_a_share_of_what_waits(tmp_path: object) -> None:
+    """What one of them sends, however much, keeps no call of others from being recorded."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    Store(url).close()
+    route = RecordedRoute.of("POST", "/v1/chat/completions")
+    assert route is not None
+
+    async def run() -> list[bool]:
+        recording = RecordingThread(AsyncStore(url), max_bytes=1_000_000, max_exchanges=8, stop_seconds=0.1)
+        recording.start()
+
+        def begin(user: str) -> Exchange | None:
+            return recording.begin(CallFacts(route, "provider", Owner(user_id=user), {}, CallSecrets({})))
+
+        calls = [begin("ann") for _ in range(4)]
+        assert all(calls)
+        calls[0].note_request(b"x" * 900_000)  # type: ignore[union-attr]  # just checked
+        calls[1].note_request(b"x" * 900_000)  # type: ignore[union-attr]  # just checked
+        waiting = [recording.health()["waiting_bytes"] == 900_000, begin("ann") is None]
+        other = begin("ben")
+        assert other is not None
+        other.note_request(b"x" * 900_000)
+        waiting.append(recording.health()["waiting_bytes"] == 1_800_000)
+        await recording.stop()
+        return waiting
+
+    assert asyncio.run(run()) == [True, True, True]
+
+
+def test_a_request_waits_no_more_once_it_is_stored(database: Database) -> None:
+    """However long the answer takes, and however large it was when it was decompressed."""
+    with recorder(database) as recorded:
+        recorded.provider.says(stream("messages", ["One, ", "two."], hold_after=3))
+        body = {**STREAM, "messages": [{"role": "user", "content": "x" * 300_000}]}
+        content = zlib.compress(json.dumps(body).encode())
+        with httpx2.stream("POST", f"{recorded.url}/v1/messages", content=content, headers=DEFLATE) as answer:
+            chunks = answer.iter_raw()
+            next(chunks)
+            wait_until(lambda: recorded.conversations() and recorded.conversations()[0].responses())
+            health = recorded.application.state.health
+            wait_until(lambda: health()["waiting_bytes"] < 5_000, lambda: str(health()))
+            recorded.provider.release.set()
+            assert b"message_stop" in b"".join(chunks)
+        recorded.wait_for(1)
+        recorded.wait_until_idle()

@@ -86,6 +86,7 @@ class Exchange:
         self.earlier: list[Future[None]] = []  # exchanges whose answers the client had when it asked
         self.held = 0  # bytes that wait or are being recorded
         self.decompressed = 0  # bytes that are being recorded beside those
+        self._asked = 0  # bytes of the request that have been read
         self._passed = 0  # bytes of a stream that have been read, but may not be written yet
         self._notes: deque[tuple[Any, float]] = deque()
         self._is_woken = self._is_dropped = False
@@ -154,6 +155,14 @@ class Exchange:
             self.held -= done
             self._take(-done)
 
+    def release_request(self) -> None:
+        """Give back the bytes of the request, once it is stored."""
+        with self._lock:
+            if not self._is_dropped:
+                self.held -= self._asked
+                self._take(-self._asked - self.decompressed)
+                self._asked = self.decompressed = 0
+
     async def _next(self) -> Any:
         while not self._notes:
             self._news.clear()
@@ -183,6 +192,7 @@ class Exchange:
         while (note := await self._next()) is not _REQUEST_END:
             if not isinstance(note, bytes):  # an answer, or the end: the request is of no use to the upstream
                 raise Unreadable("the request broke off")
+            self._asked += len(note)
             yield note
 
     async def answer(self) -> httpx2.Response | None:

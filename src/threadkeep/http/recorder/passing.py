@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -16,6 +17,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.redaction import redact
+from threadkeep.http import requests
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange
 from threadkeep.http.recorder.secrets import CallSecrets, OwnKeys, leaves_base
@@ -122,7 +124,7 @@ class _PassedCall:
                 self._end("answered")
             except ClientLeft:
                 self._end("left")
-            except HTTPException as error:  # the body exceeds a limit
+            except HTTPException as error:  # the body exceeds a limit, or does not go on
                 self._problem = error.status_code, error.detail
                 self._end("broken", error.detail)
             except httpx2.HTTPError as error:
@@ -156,7 +158,12 @@ class _PassedCall:
     async def _body(self) -> AsyncGenerator[bytes]:
         is_whole = False
         while not is_whole:
-            message = await self._receive()
+            try:
+                async with asyncio.timeout(requests.BODY_SECONDS):
+                    message = await self._receive()
+            except TimeoutError as error:
+                text = f"Nothing more of the body has come for {requests.BODY_SECONDS:g} seconds"
+                raise HTTPException(408, text) from error
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             chunk, is_whole = message.get("body", b""), not message.get("more_body", False)

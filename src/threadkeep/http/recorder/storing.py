@@ -51,6 +51,8 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) ->
         store = store.for_user(user_id)
     payload = _without_secrets(_json_object(await exchange.request_body(), "request"))
     conversation = await _asked(store, facts, payload, user_id, locks)
+    del payload  # an answer may take long
+    exchange.release_request()
     answer = await exchange.answer()
     if answer is None:
         await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])

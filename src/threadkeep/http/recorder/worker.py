@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -18,8 +20,9 @@ from threadkeep.web.counters import Counters
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024  # of each owner …
+OWNERS: Final = 4  # … and in all as much as of so many
+MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it; half of them of one owner
 STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
 RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about the same
@@ -39,7 +42,7 @@ class RecordingThread:
         self.counters = Counters("threadkeep_recorder_calls", "Calls that have passed.", "result", RESULTS)
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
         self._stop_seconds, self._locks = stop_seconds, Locks()
-        self._waiting, self._lock = 0, Lock()
+        self._waiting, self._lock = Counter[Hashable](), Lock()  # bytes, by the names of owners
         self._open: dict[Exchange, Future[None]] = {}
         self._logged: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -67,26 +70,36 @@ class RecordingThread:
 
     def begin(self, facts: CallFacts) -> Exchange | None:
         """Return what a call is noted with; None if it cannot be recorded, which is counted."""
-        if self._loop is None or len(self._open) >= self._max_exchanges:
+        if self._loop is None or self._is_full(facts.owner.name):
             self._count(DROPPED, "calls are not recorded: too many of them wait")
             return None
-        exchange = Exchange(facts, self._loop, self._take, self._max_bytes)
+        exchange = Exchange(facts, self._loop, partial(self._take, facts.owner.name), self._max_bytes)
         exchange.earlier = [done for other, done in list(self._open.items()) if _came_before(other, facts)]
         self._open[exchange] = done = asyncio.run_coroutine_threadsafe(self._record(exchange), self._loop)
         done.add_done_callback(lambda _: self._open.pop(exchange, None))
         return exchange
 
+    def _is_full(self, name: Hashable) -> bool:
+        """Whether no more calls can be recorded, in all or of an owner."""
+        if len(self._open) < max(1, self._max_exchanges // 2):
+            return False
+        of_owner = sum(1 for exchange in list(self._open) if exchange.facts.owner.name == name)
+        return len(self._open) >= self._max_exchanges or of_owner >= self._max_exchanges // 2
+
     def health(self) -> Mapping[str, int]:
         """Return what /healthz tells: how calls were recorded so far, and how many are being recorded or wait."""
-        return {**self.counters.counts(), "open": len(self._open), "waiting_bytes": self._waiting}
+        return {**self.counters.counts(), "open": len(self._open), "waiting_bytes": self._waiting.total()}
 
     # Both
 
-    def _take(self, size: int) -> bool:
+    def _take(self, name: Hashable, size: int) -> bool:
         with self._lock:
-            if size > 0 and self._waiting + size > self._max_bytes:
+            mine, all_ = self._waiting[name] + size, self._waiting.total() + size
+            if size > 0 and (mine > self._max_bytes or all_ > OWNERS * self._max_bytes):
                 return False
-            self._waiting += size
+            self._waiting[name] = mine
+            if not mine:
+                del self._waiting[name]
             return True
 
     def _count(self, name: str, problem: str, detail: str = "") -> None:
