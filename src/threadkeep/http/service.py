@@ -15,6 +15,7 @@ from starlette.responses import Response
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.http.problems import Problem
+from threadkeep.http.rooms import Rooms
 from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
@@ -44,6 +45,7 @@ class Service:
         streams: those that are followed.
         unattended: the answers that nobody waits for.
         bodies: the requests whose bodies are being read.
+        rooms: the large requests to upstreams that are being answered.
     """
 
     store: AsyncStore
@@ -57,6 +59,7 @@ class Service:
     bodies: OpenStreams = field(
         default_factory=lambda: OpenStreams(MAX_BODIES, "Too many requests with this key are being sent")
     )
+    rooms: Rooms = field(default_factory=Rooms)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)

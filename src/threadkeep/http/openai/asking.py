@@ -27,6 +27,7 @@ from threadkeep.http.openai.growing import GrowingEvents
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key, required
+from threadkeep.http.rooms import SMALL
 from threadkeep.http.service import Call, Service
 from threadkeep.http.upstreams import Upstream, UpstreamError
 from threadkeep.store.aio import (
@@ -40,6 +41,7 @@ from threadkeep.store.aio import (
     recorder_on,
 )
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.sizes import request_bytes
 from threadkeep.store.streaming.background import BackgroundFeed
 from threadkeep.store.streaming.recorder import Recorder
 
@@ -147,6 +149,7 @@ class Run:
     is_begun: bool = False
     is_taken_back: bool = False
     is_replayed: bool = False
+    _room: int = 0  # bytes
 
     def recorder(self, number: int) -> AsyncRecorder:
         """Return a recorder of an attempt.
@@ -167,10 +170,23 @@ class Run:
             if key is not None:
                 check_request(conversation, f"{key}:request", self.said.content)
             self.conversation = conversation_on(self.call.store, conversation)
+            self._make_room(conversation)
             self.rendered = self._rendered(conversation)
             return conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
 
         return recorder_on(self.face, begin, self._take_back)
+
+    def _make_room(self, conversation: Conversation) -> None:
+        """Take room for the request that the history makes, before it is read; Problem where there is none."""
+        self.leave_room()
+        size = request_bytes(conversation, SMALL)
+        self._room = self.call.service.rooms.take(self.call.permission.owner, size)
+
+    def leave_room(self) -> None:
+        """Give the room back that was taken."""
+        if self._room:
+            self.call.service.rooms.give_back(self.call.permission.owner, self._room)
+            self._room = 0
 
     def _take_back(self, conversation: Conversation) -> None:
         self.is_begun = self.is_taken_back = True
@@ -263,6 +279,7 @@ def stopping() -> Problem:
 async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
     """The events of an answer; the first one comes when the upstream has begun to answer."""
     async with AsyncExitStack() as stack:
+        stack.callback(run.leave_room)
         recorder = await _recorder(run, stack)
         beginning = run.beginning(recorder)
         growing, stored = GrowingEvents(run.upstream.format, beginning), BackgroundFeed(recorder)

@@ -1,0 +1,38 @@
+"""How large the request is that the history of a conversation makes, without reading it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from threadkeep.db.queries.sizes import sizes_in, sizes_of
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.lineage import MAX_RANGES, get_lineage, get_row, range_parameters
+from threadkeep.store.overviews import handle_of
+
+
+def request_bytes(conversation: Conversation, most: int) -> int:
+    """Return about how many bytes the items of this branch have in a request, with their media in base64.
+
+    Where all branches together have at most `most`, it is those of all of them.
+    """
+    handle = handle_of(conversation)
+    ref = handle.ref
+
+    def read(connection: Connection) -> int:
+        dialect = connection.dialect.name
+        row = connection.execute(sizes_of(dialect), ref.parameters()).one()
+        if (size := _in_request(row.texts, row.media)) <= most:
+            return size
+        lineage, size = get_lineage(connection, ref, get_row(connection, ref)), 0
+        ranges = lineage.ranges(ref.branch, -1, lineage.head)
+        for first in range(0, len(ranges), MAX_RANGES):
+            count, parameters = range_parameters(ranges[first : first + MAX_RANGES])
+            row = connection.execute(sizes_in(dialect, count), parameters | ref.parameters()).one()
+            size += _in_request(row.texts, row.media)
+        return size
+
+    return handle.transactions.read(read)
+
+
+def _in_request(texts: int, media: int) -> int:
+    return int(texts) + int(media) * 4 // 3
