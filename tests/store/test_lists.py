@@ -20,6 +20,7 @@ from threadkeep.db.queries.lists import MAX_LABELLED, conversation_page, label_c
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.searching import beginning_of
 from threadkeep.store.lists import Wanted
+from threadkeep.store.validation import MAX_TITLE
 
 FORMAT = "open_responses"
 FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -331,6 +332,16 @@ def test_no_title_breaks_a_page(store: Any, names: list[str]) -> None:
                 break
         assert set(ids) <= set(seen)
         assert len(seen) == len(set(seen))
+
+
+def test_a_title_is_short(store: Any, tables: Tables) -> None:
+    """Lists have many of them, of everybody."""
+    made = store.create_conversation(title="x" * MAX_TITLE)
+    written = tables.written()
+    for change in (made.update, store.create_conversation):
+        with pytest.raises(InvalidOption, match="title has 1,001 characters, at most 1,000 can be stored"):
+            change(title="ä" * (MAX_TITLE + 1))
+    assert written() == {}
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
 FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
 MAX_LABELS: Final = 16  # that a filter has: a statement is made for each number of them
+MAX_TITLE: Final = 1_000  # characters: lists show titles, many at once
 MAX_PROPERTIES: Final = 16
 MAX_PROPERTY_NAME: Final = 64  # characters, as OpenAI's APIs limit their metadata …
 MAX_PROPERTY: Final = 512  # … and its values
@@ -183,7 +184,13 @@ def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
 
 def title_text(title: object) -> str | None:
     """A title that can be stored."""
-    return None if title is None else plain_text("title", title)
+    if title is None:
+        return None
+    text = plain_text("title", title)
+    if len(text) > MAX_TITLE:
+        problem = f"has {len(text):,} characters, at most {MAX_TITLE:,} can be stored."
+        raise InvalidOption(problem, argument="title", hint="Keep longer texts in items, properties or states.")
+    return text
 
 
 def plain_text(argument: str, text: object) -> str:

@@ -11,6 +11,7 @@ import pytest
 from tests.contrib.importers.claude_code_files import BEGUN, Session, a_session
 from threadkeep import Conversation, Message, Store
 from threadkeep.contrib.importers import ImportReport, import_from
+from threadkeep.store.validation import MAX_TITLE
 
 
 def texts_of(conversation: Conversation) -> list[str]:
@@ -153,6 +154,13 @@ def test_the_title_of_the_user_goes_before_others(target: Store, tmp_path: Path)
     session.lines.append(json.dumps({"type": "ai-title", "aiTitle": "About a shop", "sessionId": session.id}))
     import_from(target, written(tmp_path, session))
     assert found(target, session).title == "Shop"
+
+
+def test_a_title_is_cut_where_it_is_too_long(target: Store, tmp_path: Path) -> None:
+    session = a_session(6)
+    session.lines.append(json.dumps({"type": "custom-title", "customTitle": "x" * 5_000, "sessionId": session.id}))
+    import_from(target, written(tmp_path, session))
+    assert found(target, session).title == "x" * (MAX_TITLE - 1) + "…"
 
 
 def test_a_compacted_session_stays_one_conversation(target: Store, tmp_path: Path) -> None:

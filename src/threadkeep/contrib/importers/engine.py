@@ -29,7 +29,7 @@ from threadkeep.store.grafting import Graft, Grafting, Known, Written
 from threadkeep.store.item_rows import fitting
 from threadkeep.store.ledger import CallInfo
 from threadkeep.store.store import Store
-from threadkeep.store.validation import MAX_PROPERTIES, MAX_PROPERTY, MAX_PROPERTY_NAME, optional_identifier
+from threadkeep.store.validation import MAX_PROPERTIES, MAX_PROPERTY, MAX_PROPERTY_NAME, MAX_TITLE, optional_identifier
 
 LABEL: Final = "source"  # of conversations that were imported
 UNRECOGNIZED: Final = "no source recognizes it"
@@ -160,7 +160,7 @@ class _Engine:
             plan(self._grafting.find(external_id, user))
             return plans[-1], None
         info: ConversationInfo = {
-            "user_id": user, "external_id": external_id, "title": _text(transcript.title),
+            "user_id": user, "external_id": external_id, "title": _title(transcript.title),
             "labels": _labels(transcript.labels) | {LABEL: source}, "properties": _properties(transcript.properties),
             "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
@@ -211,6 +211,12 @@ def _reason(error: Exception) -> str:
 def _text(value: str | None) -> str | None:
     """A text that databases can hold: without U+0000 and lone surrogates; None where it is empty."""
     return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode() if value else None
+
+
+def _title(value: str | None) -> str | None:
+    """A title, or its beginning where it is too long."""
+    text = _text(value)
+    return text if text is None or len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
 
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
