@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from threadkeep import Loss, Repair, errors
-from threadkeep.errors import ThreadkeepError
+from threadkeep import Loss, Repair, Store, ToolRegistry, errors
+from threadkeep.errors import InvalidItem, InvalidOption, InvalidToolArguments, NotFound, ThreadkeepError
 
 LOSSES = [Loss("background", None, "background", "There is no background mode."), Loss("store", None, "store", "No.")]
 REPAIRS = [Repair("missing_output", 3, "input[3]", "The call had no output.")]
@@ -151,3 +151,39 @@ def test_the_words_of_a_provider_are_kept() -> None:
     assert (error.message, str(error)) == ("Busy.", "The provider returned an error: overloaded: Busy.")
     silent = errors.ProviderError(None, type="server_error")
     assert (silent.message, str(silent)) == (None, "The provider returned an error: server_error: no message")
+
+
+def test_a_position_without_an_item_says_why() -> None:
+    """There is none yet, it is elsewhere, or nothing is there at all."""
+    with Store("sqlite://") as store:
+        conversation = store.create_conversation(model="m")
+        with pytest.raises(NotFound, match=r"has no items\.$"):
+            conversation.get_item(0)
+        for text in ("one", "two", "three"):
+            conversation.user(text)
+        fork = conversation.fork(at=0)
+        fork.user("four")
+        with pytest.raises(NotFound, match="no item at position 1; it is on another branch, or was removed"):
+            fork.get_item(1)
+        with pytest.raises(NotFound, match="no item at position 9; it ends at 3"):
+            fork.get_item(9)
+
+
+def test_a_problem_has_the_name_that_was_given() -> None:
+    with Store("sqlite://") as store:
+        conversation = store.create_conversation()
+        with pytest.raises(InvalidItem, match=r"content\[0\]\.image_url must be a string, not 5"):
+            conversation.user([{"type": "input_image", "image_url": 5}])
+        with pytest.raises(InvalidOption, match="status must be 'active', 'archived' or None, for any, not 'new'"):
+            store.list_conversations(status="new")  # type: ignore[arg-type]  # on purpose
+
+
+def test_arguments_that_are_not_json_are_told_once() -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    registry = ToolRegistry()
+    registry.register(double)
+    with pytest.raises(InvalidToolArguments, match="'double' cannot be used: they are not JSON: ") as refusal:
+        registry.invoke("double", "{")
+    assert refusal.value.message.count("JSON") == 1

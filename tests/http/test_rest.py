@@ -150,6 +150,16 @@ def test_a_repeated_change_changes_nothing_again(api: httpx2.Client, more: dict[
     assert (again.status_code, again.json()["title"], again.json()["status"]) == (200, "y", "active")
 
 
+def test_problems_have_the_names_of_requests(api: httpx2.Client) -> None:
+    assert refusal(api.get("/search")) == (400, "invalid_value", "q")
+    assert refusal(api.get("/conversations", params={"status": "new"})) == (400, "invalid_value", "status")
+    path, headers = f"/conversations/{post(api, '/conversations')['id']}/messages", {"Idempotency-Key": "k1"}
+    assert api.post(path, json={"content": "Hi", "answer": False}, headers=headers).status_code == 201
+    conflict = api.post(path, json={"content": "Ho", "answer": False}, headers=headers)
+    assert refusal(conflict) == (409, "idempotency_conflict", None)
+    assert conflict.json()["error"]["message"].startswith("The Idempotency-Key was used before, for another request.")
+
+
 def test_a_change_that_is_refused_changes_nothing(api: httpx2.Client) -> None:
     path, headers = f"/conversations/{post(api, '/conversations')['id']}", {"Idempotency-Key": "k1"}
     refused = api.patch(path, json={"status": "archived", "metadata": {"k": "x" * 600}}, headers=headers)

@@ -107,6 +107,21 @@ def test_each_format_is_asked_over_http(served: Any, format_: Any) -> None:
     assert "Weather?" in json.dumps(payload)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_answer_that_is_no_stream_is_told_as_such(served: Any) -> None:
+    """A host that does not know `stream`, or a page of a proxy in front of it."""
+
+    async def answer(_request: Request) -> Response:
+        return Response("<p>Welcome", media_type="text/html")
+
+    with running(Starlette(routes=[Route("/{path:path}", answer, methods=["POST"])])) as url:
+        upstream = http_upstream("host", "chat_completion", f"{url}/v1/")
+        answered = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "m", "input": "Hi"})
+        served.call(upstream.close)
+    message = "host answered without a stream of events: the type of its answer is text/html, instead of"
+    assert (answered.status_code, message in answered.json()["error"]["message"]) == (502, True)
+
+
 class Slow:
     """An upstream that writes until it is left."""
 

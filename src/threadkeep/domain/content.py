@@ -120,6 +120,8 @@ class MediaPart(TypedObject):
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         source = extras.pop(cls._source, None)
         if source is not None:
+            if not isinstance(source, str):
+                raise mismatch(InvalidItem, "a string", source, at(path, cls._source))
             _check_same(known.get("url"), source, path, cls._source)
             known["url"] = source
 

@@ -10,10 +10,10 @@ from pydantic import Field, PrivateAttr
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
-from threadkeep.domain.jsontext import JsonObject, canonical
-from threadkeep.domain.objects import ErrorClass, at, mismatch, parsed_arguments, shown
+from threadkeep.domain.jsontext import JsonObject, canonical, loads
+from threadkeep.domain.objects import ErrorClass, at, mismatch, shown
 from threadkeep.domain.typed import TypedObject
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, InvalidToolArguments, ToolNotFound
+from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound
 
 H = TypeVar("H", bound=Handler)
 
@@ -327,9 +327,9 @@ class ToolRegistry:
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             try:
-                values = parsed_arguments(arguments, f"for the tool {tool!r}")
-            except InvalidItem as error:
-                raise InvalidToolArguments(tool, [("", error.message)]) from error
+                values = loads(arguments)
+            except ValueError as error:
+                raise InvalidToolArguments(tool, [("", f"they are not JSON: {error}.")]) from error
         if tool in self._signatures:
             return handler(**self._signatures[tool].bind(values))
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})

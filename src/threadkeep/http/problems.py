@@ -97,8 +97,16 @@ def problem_of(error: Exception) -> Problem:
         message = "The server failed." if status == 500 else "The database cannot be used now."  # noqa: PLR2004 - above
         headers = {"retry-after": "1"} if status != 500 else None  # noqa: PLR2004 - above
         return Problem(status, message, code=code, type=_SERVER, headers=headers)
+    return _of_ours(error, status, code)
+
+
+def _of_ours(error: ThreadkeepError, status: int, code: str | None) -> Problem:
+    """What a request is told that the store refuses."""
     if isinstance(error, ResponseInProgress):
         return _locked(error, status, code)
+    if isinstance(error, IdempotencyConflict):  # whose key is one of those that the server makes of the client's
+        text = "The Idempotency-Key was used before, for another request. Use a new key for each request."
+        return Problem(status, text, code=code, headers=_NO_RETRY)
     param = _parameter(error.argument)
     text = " ".join(part for part in (param, error.message) if part)
     return Problem(status, text, param=param, code=code, headers=_NO_RETRY if status == 409 else None)  # noqa: PLR2004

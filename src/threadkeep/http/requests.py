@@ -88,6 +88,16 @@ class PageQuery(NamedTuple):
         return cls(query.get("after") or None, int(limit), "asc" if order == "asc" else "desc")
 
 
+def status_of(request: Request) -> Literal["active", "archived"] | None:
+    """Return the status of the conversations that a request asks for; None for any."""
+    match request.query_params.get("status", "active"):
+        case "active" | "archived" as status:
+            return status
+        case "any":
+            return None
+    raise Problem(400, "status must be active, archived or any.", param="status", code="invalid_value")
+
+
 def included(request: Request) -> frozenset[str]:
     """Return the values of `include`, which clients write with brackets or without."""
     query = request.query_params

@@ -115,6 +115,8 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
+                if self._format != "converse":
+                    _check_is_stream(self._name, response)
                 events = _binary_events(response) if self._format == "converse" else text_events(response)
                 async for event in events:
                     yield event
@@ -205,6 +207,7 @@ def _chat(_model: str) -> tuple[str, JsonObject]:
     return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
 
 
+EVENTS: Final = "text/event-stream"
 _PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
     "open_responses": lambda _: ("/responses", {"stream": True}),
     "chat_completion": _chat,
@@ -229,6 +232,14 @@ async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
     except ValueError:
         body = None
     return UpstreamError(response.status_code, body, f"{name} answered with status {response.status_code}.")
+
+
+def _check_is_stream(name: str, response: httpx2.Response) -> None:
+    """Raise UpstreamError for an answer that is no stream of server-sent events."""
+    given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != EVENTS:
+        text = f"{name} answered without a stream of events: the type of its answer is {given or 'unknown'}"
+        raise UpstreamError(502, None, f"{text}, instead of {EVENTS}.")
 
 
 async def text_events(response: httpx2.Response) -> AsyncGenerator[str]:

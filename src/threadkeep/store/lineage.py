@@ -256,4 +256,7 @@ def branch_not_found(ref: BranchRef) -> NotFound:
 
 def position_not_found(ref: BranchRef, position: int, head: int) -> NotFound:
     """The error for a position at which a branch has no item."""
-    return NotFound(f"Branch {ref.branch} of {ref.public_id} has no item at position {position}; it ends at {head}.")
+    if head < 0:
+        return NotFound(f"Branch {ref.branch} of {ref.public_id} has no items.")
+    where = f"it ends at {head}" if not 0 <= position <= head else "it is on another branch, or was removed"
+    return NotFound(f"Branch {ref.branch} of {ref.public_id} has no item at position {position}; {where}.")

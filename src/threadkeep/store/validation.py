@@ -73,6 +73,14 @@ def one_of(argument: str, value: object, words: Sequence[str]) -> str:
     return value
 
 
+def status_filter(value: object, words: Sequence[str]) -> str | None:
+    """The status of what is listed; None for any."""
+    if value is not None and value not in words:
+        problem = f"must be {', '.join(map(repr, words))} or None, for any, not {shown(value)}."
+        raise InvalidOption(problem, argument="status")
+    return None if value is None else str(value)
+
+
 def refuse_misspelt(argument: str, word: str, known: Collection[str]) -> None:
     """Refuse a word that looks like a known one, and is none; others may be stored, too."""
     similar = [] if word in known else get_close_matches(word, known, n=1, cutoff=0.75)

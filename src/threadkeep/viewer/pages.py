@@ -213,7 +213,7 @@ def nobody(request: Request, access: Access, problem: str | None = None) -> Resp
     if not access.has_form:
         detail = "These pages are only for those whom the application knows."
         if access.token is not None:
-            detail = "Open the address that was printed when the viewer started: it ends with a token."
+            detail = "Open the address that was printed when the server started: it ends with a token."
             if access.token.is_used and access.token.is_for_one:
                 detail = "Another browser has opened these pages. Start the viewer again to open them in this one."
         return _problem(request, UNAUTHORIZED, detail)

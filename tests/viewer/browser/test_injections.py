@@ -56,7 +56,7 @@ LINKS = "[...document.querySelectorAll('a')].map(one => new URL(one.href.baseVal
 def attacked(store: Store, attack: str, number: int) -> Conversation:
     """A conversation with an attack in every field."""
     conversation = store.create_conversation(
-        model=attack[:200], title=attack, user_id=attack[:200], labels={"note": attack[:200]},
+        model=attack[:200], title=attack[:1_000], user_id=attack[:200], labels={"note": attack[:200]},
         external_id=f"{number}{attack}"[:200], instructions=attack, properties={"key": attack[:400]},
         tools=[{"type": "function", "name": "tool", "description": attack}],
     )  # fmt: skip

@@ -17,7 +17,7 @@ from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.objects import conversation_object, list_object, summary_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import MAX_LIMIT, PageQuery, body_object, idempotency_key, pairs, required
+from threadkeep.http.requests import MAX_LIMIT, PageQuery, body_object, idempotency_key, pairs, required, status_of
 from threadkeep.http.service import Call
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.web.names import own_key
@@ -74,13 +74,13 @@ async def delete(call: Call) -> Response:
 async def list_all(call: Call) -> Response:
     """GET /conversations: a page of them, by their newest activity; an extension of OpenAI's API."""
     page, query = PageQuery.of(call.request), call.request.query_params
-    status: Any = query.get("status", "active")  # checked by the store, as the rest
+    status = status_of(call.request)
 
     async def read(after: str | None, limit: int) -> Page[ConversationSummary]:
         return await call.store.list_summaries(
             user_id=query.get("user_id"),
             labels=pairs(call.request, "labels") or None,
-            status=None if status == "any" else status,
+            status=status,
             after=after,
             limit=limit,
             order=page.order,

@@ -12,7 +12,7 @@ from threadkeep.domain.reports import UsageRow
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.objects import list_object
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import PageQuery
+from threadkeep.http.requests import PageQuery, status_of
 from threadkeep.http.rest.bodies import seconds
 from threadkeep.http.rest.objects import plain_list
 from threadkeep.http.service import Call
@@ -26,9 +26,10 @@ _SUMS: Final = (
 async def search(call: Call) -> Response:
     """Search the texts of conversations; each is found once, with its best match."""
     page, query = PageQuery.of(call.request), call.request.query_params
-    status: Any = query.get("status", "active")
+    if not query.get("q"):
+        raise Problem(400, "q is missing: it says what is looked for.", param="q", code="invalid_value")
     found = await call.store.search_conversations(
-        query.get("q", ""), user_id=query.get("user_id"), status=None if status == "any" else status,
+        query["q"], user_id=query.get("user_id"), status=status_of(call.request),
         since=_moment(call, "since"), until=_moment(call, "until"), after=page.after, limit=page.limit,
     )  # fmt: skip
     data = [

@@ -88,7 +88,7 @@ def search_query(
         terms=terms,
         user=validation.optional_identifier("user_id", user_id),
         labels=validation.label_filter(labels),
-        status=None if status is None else validation.one_of("status", status, (ACTIVE, ARCHIVED)),
+        status=validation.status_filter(status, (ACTIVE, ARCHIVED)),
         conversation=None if conversation_id is None else public_id_bytes(conversation_id),
         type=validation.optional_identifier("type", type),
         role=validation.optional_identifier("role", role),
