@@ -114,7 +114,8 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
+    style = {"style": "deepObject", "explode": True} if parameter.is_object else {}
     return {
         "name": parameter.name, "in": parameter.place, "required": False, "schema": parameter.schema,
-        "description": parameter.description,
+        "description": parameter.description, **style,
     }  # fmt: skip

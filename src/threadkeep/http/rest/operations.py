@@ -21,12 +21,14 @@ class Parameter:
         schema: what it can be, as JSON Schema.
         description: what it means.
         place: "query" or "header".
+        is_object: whether it is written as ``name[key]=value``.
     """
 
     name: str
     schema: dict[str, Any]
     description: str
     place: str = "query"
+    is_object: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ _ORDER: Final = Parameter("order", {"enum": ["asc", "desc"], "default": "desc"},
 _PAGE: Final = (_AFTER, _LIMIT, _ORDER)
 _STATUS: Final = Parameter("status", {"enum": ["active", "archived", "any"], "default": "active"}, "Which of them.")
 _USER: Final = Parameter("user_id", {"type": "string", "minLength": 1, "maxLength": 60}, "Only those of a user.")
+_LABELS: Final = Parameter(
+    "labels", {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16},
+    "Only those with these labels: `labels[name]=value`.", is_object=True,
+)  # fmt: skip
 _BRANCH: Final = Parameter(
     "branch", {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "A branch; default: the active one."
 )
@@ -94,7 +100,7 @@ _STREAM: Final = "text/event-stream"
 
 OPERATIONS: Final = (
     Operation("GET", "/conversations", "read", conversations.list_all, 200,
-              models.Listed[models.ConversationSummary], parameters=(*_PAGE, _STATUS, _USER)),
+              models.Listed[models.ConversationSummary], parameters=(*_PAGE, _STATUS, _USER, _LABELS)),
     Operation("POST", "/conversations", "write", conversations.create, 201, models.Conversation,
               models.NewConversation, (_KEY,)),
     Operation("GET", _ONE, "read", conversations.retrieve, 200, models.Conversation),
