@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.http.conftest import Bridge
-from threadkeep.http import Limits, requests, rest_app, service, site
+from threadkeep.http import Limits, requests, rest_app, site
 
 
 class Sender:
@@ -76,34 +76,3 @@ def test_a_body_that_does_not_go_on_gives_its_place_back(
         transport=Bridge(served.runner, application), base_url="http://localhost", headers={"Authorization": "Bearer b"}
     )
     assert http.get("/v1/conversations").status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/v1/conversations", "/api/conversations", "/api/media"])
-def test_bodies_that_do_not_go_on_leave_place_for_others(
-    served: Any, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever sends many of them can send no more; other owners can, and the same one can still read."""
-    monkeypatch.setattr(service, "MAX_BODIES", 2)
-    application = faces(served)
-
-    def client(user: str) -> httpx2.AsyncClient:
-        headers = {"Authorization": f"Bearer {user}"}
-        transport = httpx2.ASGITransport(app=application)
-        return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
-
-    async def send() -> list[int]:
-        stalled = [asyncio.ensure_future(Sender(leaves=False).send_to(application, path)) for _ in range(2)]
-        async with client("ann") as ann, client("ben") as ben:
-            statuses = []
-            for _ in range(200):  # until both have begun
-                statuses = [(await ann.post(path, json={})).status_code]
-                if statuses == [429]:
-                    break
-            statuses.append((await ann.get("/v1/conversations")).status_code)
-            statuses.append((await ben.post("/v1/conversations", json={})).status_code)
-            for task in stalled:
-                task.cancel()
-            await asyncio.gather(*stalled, return_exceptions=True)
-            return [*statuses, (await ann.post("/v1/conversations", json={})).status_code]
-
-    assert served.runner.run(send()) == [429, 200, 200, 200]

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.http.bounds import MAX_VALUES, check_values
 from threadkeep.http.problems import Problem
-from threadkeep.http.service import Call
 from threadkeep.web.limits import exceeds
 
 DEFAULT_LIMIT: Final = 20
@@ -22,12 +21,12 @@ _LIMIT: Final = re.compile(r"[0-9]{1,9}")
 _HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
 
 
-async def body_object(call: Call, most: int, values: int = MAX_VALUES) -> JsonObject:
+async def body_object(request: Request, most: int, values: int = MAX_VALUES) -> JsonObject:
     """Return the JSON object that a request has as its body, of so many bytes and values at most.
 
     It is an empty one for an empty body.
     """
-    text = await body_bytes(call, most)
+    text = await body_bytes(request, most)
     check_values(text, values)
     try:
         body = loads(text) if text.strip() else {}
@@ -38,25 +37,23 @@ async def body_object(call: Call, most: int, values: int = MAX_VALUES) -> JsonOb
     return body
 
 
-async def body_bytes(call: Call, most: int) -> bytes:
+async def body_bytes(request: Request, most: int) -> bytes:
     """Return the body of a request; it is read as it comes, for as long as it is within its limit and goes on.
 
     Raises:
         Problem: it exceeds the limit, or nothing more of it has come for a while.
-        HTTPException: too many bodies of this owner are being read.
     """
-    request, found = call.request, bytearray()
+    found = bytearray()
     if not exceeds(request.headers.get("content-length", ""), most):
         try:
-            with call.service.bodies.one_more(call.permission.owner):
-                async with asyncio.timeout(BODY_SECONDS) as patience:
-                    async for chunk in request.stream():
-                        patience.reschedule(asyncio.get_running_loop().time() + BODY_SECONDS)
-                        found += chunk
-                        if len(found) > most:
-                            break
-                    else:
-                        return bytes(found)
+            async with asyncio.timeout(BODY_SECONDS) as patience:
+                async for chunk in request.stream():
+                    patience.reschedule(asyncio.get_running_loop().time() + BODY_SECONDS)
+                    found += chunk
+                    if len(found) > most:
+                        break
+                else:
+                    return bytes(found)
         except TimeoutError as error:
             text = f"Nothing more of the body has come for {BODY_SECONDS:g} seconds."
             raise Problem(408, text, code="request_timeout", headers={"connection": "close"}) from error

@@ -27,7 +27,6 @@ from threadkeep.web.owners import USER, Authenticate, Scope, owner_of, user_in
 logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-MAX_BODIES: Final = 100  # of requests of one owner, which have begun to come
 MAX_ITEMS: Final = 20  # OpenAI's limit for one request
 
 
@@ -44,7 +43,6 @@ class Service:
         upstreams: who answers: model, or a pattern of models, to its upstream.
         streams: those that are followed.
         unattended: the answers that nobody waits for.
-        bodies: the requests whose bodies are being read.
         rooms: the large requests to upstreams that are being answered.
     """
 
@@ -56,9 +54,6 @@ class Service:
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
     streams: OpenStreams = field(default_factory=OpenStreams)
     unattended: Unattended = field(default_factory=Unattended)
-    bodies: OpenStreams = field(
-        default_factory=lambda: OpenStreams(MAX_BODIES, "Too many requests with this key are being sent")
-    )
     rooms: Rooms = field(default_factory=Rooms)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -26,9 +26,8 @@ _TOO_MANY: Final = 429
 class OpenStreams:
     """How many streams each owner follows: by its key, or else by tenant and user."""
 
-    def __init__(self, most: int = MAX_STREAMS, refusal: str = "Too many streams are followed with this key") -> None:
-        """`refusal`: what an owner is told who has as many."""
-        self._most, self._refusal, self._open = most, refusal, Counter[Hashable]()
+    def __init__(self, most: int = MAX_STREAMS) -> None:
+        self._most, self._open = most, Counter[Hashable]()
 
     def is_full(self, owner: Owner) -> bool:
         """Return whether this owner follows as many as it may."""
@@ -44,7 +43,7 @@ class OpenStreams:
         name = owner.name
         if self.is_full(owner):
             headers = {"retry-after": str(RETRY_SECONDS)}
-            raise HTTPException(_TOO_MANY, self._refusal, headers=headers)
+            raise HTTPException(_TOO_MANY, "Too many streams are followed with this key", headers=headers)
         self._open[name] += 1
         try:
             yield

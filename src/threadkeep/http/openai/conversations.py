@@ -38,7 +38,7 @@ def _metadata(value: Any) -> dict[str, str]:
 
 async def create(call: Call) -> Response:
     """POST /conversations."""
-    body = await body_object(call, call.service.max_body_bytes)
+    body = await body_object(call.request, call.service.max_body_bytes)
     items = await given_items(call, body.get("items") or [])
     key = own_key(idempotency_key(call.request), call.user_id)
     conversation = await call.store.create_conversation(
@@ -54,7 +54,7 @@ async def retrieve(call: Call) -> Response:
 
 async def update(call: Call) -> Response:
     """POST /conversations/{id}: the metadata it has from now on."""
-    body = await body_object(call, min(MAX_METADATA_BODY, call.service.max_body_bytes))
+    body = await body_object(call.request, min(MAX_METADATA_BODY, call.service.max_body_bytes))
     metadata = _metadata(required(body, "metadata"))
     conversation = await call.conversation()
     await conversation.update(properties=metadata, idempotency_key=idempotency_key(call.request))

@@ -44,7 +44,7 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
-    body = await body_object(call, call.service.max_body_bytes)
+    body = await body_object(call.request, call.service.max_body_bytes)
     check_tools(body)
     wanted = Wanted.of(body)
     upstream = upstream_for(wanted.model, call.service.upstreams)

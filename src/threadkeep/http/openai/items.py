@@ -22,7 +22,7 @@ from threadkeep.http.service import Call
 
 async def create(call: Call) -> Response:
     """POST /conversations/{id}/items: appends items, all or none."""
-    body = await body_object(call, call.service.max_body_bytes)
+    body = await body_object(call.request, call.service.max_body_bytes)
     items = await given_items(call, required(body, "items"))
     conversation = await call.conversation()
     head = expected_head(call.request)

@@ -21,7 +21,7 @@ async def read_body(call: Call, model: type[B], *, most: int | None = None, valu
     It has `most` bytes at most, and never more than the service allows, and so many values.
     """
     largest = call.service.max_body_bytes
-    body = await body_object(call, largest if most is None else min(most, largest), values)
+    body = await body_object(call.request, largest if most is None else min(most, largest), values)
     try:
         return model.model_validate(body)
     except ValidationError as error:

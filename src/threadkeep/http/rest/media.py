@@ -32,7 +32,7 @@ async def upload(call: Call) -> Response:
     if stated == "multipart/form-data":
         problem = "The body must be the file itself, not a form."
         raise Problem(400, problem, param="Content-Type", code="invalid_value")
-    content = await body_bytes(call, call.service.max_body_bytes)
+    content = await body_bytes(call.request, call.service.max_body_bytes)
     if not content:
         raise Problem(400, "The body must be a file, and is empty.", code="invalid_value")
     known = stated != _FORM and media_type_of(b"", [stated]) is not None
