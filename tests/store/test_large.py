@@ -44,15 +44,14 @@ def test_a_large_output_is_stored_or_refused(
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
-@pytest.mark.parametrize("place", ["error", "option", "title", "tool", "creation", "usage"])
+@pytest.mark.parametrize("place", ["error", "option", "tool", "creation", "usage"])
 def test_large_values_are_refused_everywhere(store: Any, conversation: Any, tables: Tables, place: str) -> None:
     big = "x" * 17_000_000
     calls: dict[str, Callable[[], Any]] = {
         "error": lambda: conversation.record_attempt("open_responses", error=big),
         "option": lambda: conversation.update(instructions=big),
-        "title": lambda: conversation.update(title=big),
         "tool": lambda: conversation.register_tool("t", description=big),
-        "creation": lambda: store.create_conversation(title=big),
+        "creation": lambda: store.create_conversation(instructions=big),
         "usage": lambda: conversation.add_response(an_answer(usage={"input_tokens": 1, "x": big}), "open_responses"),
     }
     written = tables.written()
