@@ -14,6 +14,7 @@ from tests.databases import Database
 from tests.http.recorder.conftest import Recorded, recorder, said
 from tests.http.recorder.provider import stream, whole
 from tests.http.recorder.test_trouble import MESSAGES, PARTS, STREAM, post
+from tests.waiting import wait_until
 from threadkeep.http import Limits, Owner, RecordedUpstream
 from threadkeep.web import following
 
@@ -99,6 +100,7 @@ def test_a_call_without_an_answer_ends_with_its_key(database: Database, keys: Ke
             silent.settimeout(20)
             provider, _ = silent.accept()
             with provider:
+                wait_until(recorded.conversations, lambda: "the request is not stored")
                 keys.owners.clear()
                 answer = call.result(20)
             assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
