@@ -70,8 +70,17 @@ def wait_until_written(store: Any, tables: Tables, text: str) -> None:
     pytest.fail(f"{text!r} is not written without another event.")
 
 
+_of_others = set[threading.Thread]()  # of recorders that other tests have left behind
+
+
+@pytest.fixture(autouse=True)
+def nobody_elses_heartbeats() -> None:
+    _of_others.clear()
+    _of_others.update(heartbeats())
+
+
 def heartbeats() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == NAME]
+    return [thread for thread in threading.enumerate() if thread.name == NAME and thread not in _of_others]
 
 
 def refused(conversation: Any) -> float:
