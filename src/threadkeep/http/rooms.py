@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
 from threading import Lock
 from typing import Final
 
 from threadkeep.http.problems import Problem
 from threadkeep.web.owners import Owner
+from threadkeep.web.tallies import Tally
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a request; no provider takes more
 OF_OWNER: Final = 2 * MAX_BYTES  # of all requests of an owner that are being answered …
@@ -21,7 +20,7 @@ class Rooms:
     """The bytes of large requests that are being answered, by the names of their owners."""
 
     def __init__(self) -> None:
-        self._taken, self._lock = Counter[Hashable](), Lock()
+        self._taken, self._lock = Tally(), Lock()
 
     def take(self, owner: Owner, size: int) -> int:
         """Take room for a request of this size; return how much, to be given back.
@@ -42,12 +41,10 @@ class Rooms:
             if self._taken.total() + size > IN_ALL:
                 text = "Too many large conversations are being answered."
                 raise Problem(503, text, code="overloaded", type="server_error", headers=headers)
-            self._taken[owner.name] += size
+            self._taken.add(owner.name, size)
         return size
 
     def give_back(self, owner: Owner, size: int) -> None:
         """Give back what was taken."""
         with self._lock:
-            self._taken[owner.name] -= size
-            if not self._taken[owner.name]:
-                del self._taken[owner.name]
+            self._taken.add(owner.name, -size)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Final
 
 from threadkeep.http.problems import Problem
 from threadkeep.web.owners import Owner
+from threadkeep.web.tallies import Tally
 
 MAX_OF_OWNER: Final = 100  # in progress at once, in each API of a process
 MAX_IN_ALL: Final = 1_000
@@ -19,7 +18,7 @@ class Unattended:
     """How many answers models give in the background: those of an owner are counted by its key, or tenant and user."""
 
     def __init__(self, most: int = MAX_OF_OWNER, in_all: int = MAX_IN_ALL) -> None:
-        self._most, self._in_all, self._open = most, in_all, Counter[Hashable]()
+        self._most, self._in_all, self._open = most, in_all, Tally()
 
     def check(self, owner: Owner) -> None:
         """Raise Problem if there are as many as there may be, of this owner or in all."""
@@ -31,13 +30,6 @@ class Unattended:
             text = "Too many answers are in progress in the background."
             raise Problem(503, text, code="overloaded", type="server_error", headers=headers)
 
-    @contextmanager
-    def one_more(self, owner: Owner) -> Iterator[None]:
+    def one_more(self, owner: Owner) -> AbstractContextManager[None]:
         """Count an answer while it lasts, however many there are."""
-        self._open[owner.name] += 1
-        try:
-            yield
-        finally:
-            self._open[owner.name] -= 1
-            if not self._open[owner.name]:
-                del self._open[owner.name]
+        return self._open.one_more(owner.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +10,8 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
+from threadkeep.web.tallies import Tally
+
 _TOO_MANY: Final = 429
 
 
@@ -18,7 +19,7 @@ class Shares:
     """How many requests of each owner are in flight, of which each may have a part of all."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._taken = most, Counter[Hashable]()
+        self._most, self._taken = most, Tally()
 
     def take(self, name: Hashable) -> None:
         """Count a request of an owner.
@@ -29,13 +30,11 @@ class Shares:
         if self._taken[name] >= self._most:
             text = f"Too many requests with this key are in flight: {self._most:,}"
             raise HTTPException(_TOO_MANY, text, headers={"retry-after": "1"})
-        self._taken[name] += 1
+        self._taken.add(name, 1)
 
     def give_back(self, name: Hashable) -> None:
         """Count a request no more."""
-        self._taken[name] -= 1
-        if not self._taken[name]:
-            del self._taken[name]
+        self._taken.add(name, -1)
 
 
 @dataclass(slots=True)

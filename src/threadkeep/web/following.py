@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from starlette.requests import HTTPConnection
 from threadkeep.domain.api_keys import ApiScope
 from threadkeep.errors import ThreadkeepError
 from threadkeep.web.owners import Authenticate, Owner, owner_of
+from threadkeep.web.tallies import Tally
 
 MAX_STREAMS: Final = 100  # that each owner follows at once, in a process
 RECHECK_SECONDS: Final = 60.0  # after which the owner of a stream is asked for again
@@ -27,7 +27,7 @@ class OpenStreams:
     """How many streams each owner follows: by its key, or else by tenant and user."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
-        self._most, self._open = most, Counter[Hashable]()
+        self._most, self._open = most, Tally()
 
     def is_full(self, owner: Owner) -> bool:
         """Return whether this owner follows as many as it may."""
@@ -40,17 +40,11 @@ class OpenStreams:
         Raises:
             HTTPException: this owner follows as many as it may.
         """
-        name = owner.name
         if self.is_full(owner):
             headers = {"retry-after": str(RETRY_SECONDS)}
             raise HTTPException(_TOO_MANY, "Too many streams are followed with this key", headers=headers)
-        self._open[name] += 1
-        try:
+        with self._open.one_more(owner.name):
             yield
-        finally:
-            self._open[name] -= 1
-            if not self._open[name]:
-                del self._open[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -17,6 +16,7 @@ from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.connections import error_name
 from threadkeep.web.counters import Counters
+from threadkeep.web.tallies import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class RecordingThread:
         self.counters = Counters("threadkeep_recorder_calls", "Calls that have passed.", "result", RESULTS)
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
         self._stop_seconds, self._locks = stop_seconds, Locks()
-        self._waiting, self._lock = Counter[Hashable](), Lock()  # bytes, by the names of owners
+        self._waiting, self._lock = Tally(), Lock()  # bytes, by the names of owners
         self._open: dict[Exchange, Future[None]] = {}
         self._logged: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,9 +97,7 @@ class RecordingThread:
             mine, all_ = self._waiting[name] + size, self._waiting.total() + size
             if size > 0 and (mine > self._max_bytes or all_ > OWNERS * self._max_bytes):
                 return False
-            self._waiting[name] = mine
-            if not mine:
-                del self._waiting[name]
+            self._waiting.add(name, size)
             return True
 
     def _count(self, name: str, problem: str, detail: str = "") -> None:
