@@ -28,15 +28,10 @@ class Piece(NamedTuple):
     next: int | None
 
 
-def harmless(text: str) -> str:
-    """A text that JSON can have, in which nothing is invisible: control characters and the like are written out."""
-    return printable(text)
-
-
 def piece_of(text: str, length: int, start: int = 0) -> Piece:
     """The part of a text that begins at a character, and has at most that many characters."""
     end = start + length
-    return Piece(harmless(text[start:end]), end if end < len(text) else None)
+    return Piece(printable(text[start:end]), end if end < len(text) else None)
 
 
 def name_of(text: str | None) -> str | None:
@@ -51,7 +46,7 @@ def summary_view(summary: ConversationSummary) -> JsonObject:
     """What a list shows of a conversation."""
     return {
         **_conversation_facts(summary),
-        "preview": None if summary.preview is None else harmless(summary.preview),
+        "preview": None if summary.preview is None else printable(summary.preview),
         "item_count": summary.item_count,
         "branch_count": summary.branch_count,
     }
@@ -91,10 +86,10 @@ def match_view(match: ConversationMatch) -> JsonObject:
         "title": name_of(match.title),
         "user_id": name_of(match.user_id),
         "hits": match.hits,
-        "snippet": harmless(best.snippet),
+        "snippet": printable(best.snippet),
         "position": best.position,
         "branch": best.branch,
-        "type": harmless(best.type),
+        "type": printable(best.type),
         "role": best.role,
         "created_at": time_text(best.created_at),
     }
@@ -106,7 +101,7 @@ def item_view(stored: StoredItem, length: int, start: int = 0) -> JsonObject:
     said = "\n".join(lines_of(item))  # texts in full, media by their kind and size
     piece = piece_of(said, length, start)
     view: JsonObject = {
-        "id": harmless(stored.id), "position": stored.position, "type": harmless(str(item["type"])),
+        "id": printable(stored.id), "position": stored.position, "type": printable(str(item["type"])),
         **{name: name_of(str(item[name])) for name in _FACTS if item.get(name) is not None},
         "author_id": name_of(stored.author_id), "created_at": time_text(stored.created_at), "text": piece.text,
     }  # fmt: skip
