@@ -55,9 +55,13 @@ async def body_bytes(request: Request, most: int) -> bytes:
                 else:
                     return bytes(found)
         except TimeoutError as error:
-            text = f"Nothing more of the body has come for {BODY_SECONDS:g} seconds."
-            raise Problem(408, text, code="request_timeout", headers={"connection": "close"}) from error
+            raise Problem(408, f"{stalled()}.", code="request_timeout", headers={"connection": "close"}) from error
     raise Problem(413, f"The body exceeds {most:,} bytes.", code="request_too_large")
+
+
+def stalled() -> str:
+    """Return what somebody is told of whose body nothing has come for too long."""
+    return f"Nothing more of the body has come for {BODY_SECONDS:g} seconds"
 
 
 class PageQuery(NamedTuple):

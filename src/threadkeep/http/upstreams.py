@@ -115,13 +115,18 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
-                if self._format != "converse":
-                    _check_is_stream(self._name, response)
-                events = _binary_events(response) if self._format == "converse" else text_events(response)
-                async for event in events:
+                events = _binary_events if self._format == "converse" else self._text_events
+                async for event in events(response):
                     yield event
         except httpx2.HTTPError as error:
             raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
+
+    def _text_events(self, response: httpx2.Response) -> AsyncGenerator[str]:
+        if not is_event_stream(response.headers):
+            given = _media_type(response.headers) or "unknown"
+            text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
+            raise UpstreamError(502, None, f"{text} instead of {_EVENTS}.")
+        return text_events(response)
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -207,7 +212,7 @@ def _chat(_model: str) -> tuple[str, JsonObject]:
     return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
 
 
-EVENTS: Final = "text/event-stream"
+_EVENTS: Final = "text/event-stream"
 _PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
     "open_responses": lambda _: ("/responses", {"stream": True}),
     "chat_completion": _chat,
@@ -234,12 +239,14 @@ async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
     return UpstreamError(response.status_code, body, f"{name} answered with status {response.status_code}.")
 
 
-def _check_is_stream(name: str, response: httpx2.Response) -> None:
-    """Raise UpstreamError for an answer that is no stream of server-sent events."""
-    given = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != EVENTS:
-        text = f"{name} answered without a stream of events: the type of its answer is {given or 'unknown'}"
-        raise UpstreamError(502, None, f"{text}, instead of {EVENTS}.")
+def is_event_stream(headers: httpx2.Headers) -> bool:
+    """Return whether an answer consists of server-sent events."""
+    return _media_type(headers) == _EVENTS
+
+
+def _media_type(headers: httpx2.Headers) -> str:
+    given: str = headers.get("content-type", "")
+    return given.partition(";")[0].strip().lower()
 
 
 async def text_events(response: httpx2.Response) -> AsyncGenerator[str]:

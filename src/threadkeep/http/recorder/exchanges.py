@@ -18,6 +18,7 @@ import httpx2
 
 from threadkeep.http.recorder.secrets import CallSecrets
 from threadkeep.http.recorder.targets import Headers, RecordedRoute
+from threadkeep.http.upstreams import is_event_stream
 from threadkeep.web.owners import Owner
 
 # how an exchange ended: the answer was whole; the client left, the upstream broke off, or the server stopped before
@@ -246,11 +247,6 @@ class Exchange:
     def milliseconds(self) -> float:
         """How long after its beginning came what was read last."""
         return (self._last_at - self.facts.started) * 1000
-
-
-def is_event_stream(headers: httpx2.Headers) -> bool:
-    """Return whether an answer consists of server-sent events."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
 
 class _Body(httpx2.AsyncByteStream):

@@ -162,8 +162,7 @@ class _PassedCall:
                 async with asyncio.timeout(requests.BODY_SECONDS):
                     message = await self._receive()
             except TimeoutError as error:
-                text = f"Nothing more of the body has come for {requests.BODY_SECONDS:g} seconds"
-                raise HTTPException(408, text) from error
+                raise HTTPException(408, requests.stalled()) from error
             if message["type"] == "http.disconnect":
                 raise ClientLeft
             chunk, is_whole = message.get("body", b""), not message.get("more_body", False)

@@ -16,9 +16,9 @@ from threadkeep.domain.redaction import HIDDEN
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
 from threadkeep.formats import FormatName
-from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable, is_event_stream
+from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.http.recorder.sessions import Origin, find, forked, labelled, place_of
-from threadkeep.http.upstreams import text_events
+from threadkeep.http.upstreams import is_event_stream, text_events
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, on_conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
