@@ -113,7 +113,7 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
     Of several calls with the call id, the one that the next output answers; Conflict if there is none.
     """
     lineage = lock_lineage(connection, ref)
-    found, entries = None, []
+    entries: list[Entry] = []
     if isinstance(wanted, str):
         entries = _with_call_id(connection, ref, lineage, wanted)
         position = _position_of(connection, ref, lineage, wanted, entries)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow, Row
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, CONVERSATION_READER
+from threadkeep.db.queries.conversations import CONVERSATION_READER
 from threadkeep.db.queries.lists import (
     ACTIVITY,
     CREATED,
@@ -52,7 +52,7 @@ class Wanted(NamedTuple):
     @classmethod
     def of(cls, scope: Scope, wanted: Mapping[str, Any], most: int = validation.MAX_PAGE) -> Wanted | None:
         """The arguments of `Store.list_conversations` by name; None where nothing can match."""
-        status = validation.status_filter(wanted["status"], (ACTIVE, ARCHIVED))
+        status = validation.status_filter(wanted["status"])
         limit = validation.page_size(wanted["limit"], most=most)
         user, reader = (validation.optional_identifier(name, wanted[name]) for name in ("user_id", "unread_by"))
         order_by = validation.one_of("order_by", wanted["order_by"], _ORDERS)

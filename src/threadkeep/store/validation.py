@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
 from threadkeep.domain.ids import MAX_KEY
 from threadkeep.domain.objects import shown
@@ -73,12 +74,13 @@ def one_of(argument: str, value: object, words: Sequence[str]) -> str:
     return value
 
 
-def status_filter(value: object, words: Sequence[str]) -> str | None:
-    """The status of what is listed; None for any."""
-    if value is not None and value not in words:
-        problem = f"must be {', '.join(map(repr, words))} or None, for any, not {shown(value)}."
+def status_filter(value: Any) -> str | None:
+    """The status of the conversations that are looked for; None for any."""
+    if value not in (ACTIVE, ARCHIVED, None):
+        problem = f"must be {ACTIVE!r}, {ARCHIVED!r} or None, for any, not {shown(value)}."
         raise InvalidOption(problem, argument="status")
-    return None if value is None else str(value)
+    status: str | None = value
+    return status
 
 
 def refuse_misspelt(argument: str, word: str, known: Collection[str]) -> None:

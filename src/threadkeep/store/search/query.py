@@ -13,7 +13,6 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db.dialects import is_mysql, is_transient, planned_for_values
 from threadkeep.db.queries import matches
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.db.queries.matches import SCORE_PARTS, Place, SearchQuery, Shape
 from threadkeep.db.queries.search import any_unindexed
 from threadkeep.domain import items, searching
@@ -88,7 +87,7 @@ def search_query(
         terms=terms,
         user=validation.optional_identifier("user_id", user_id),
         labels=validation.label_filter(labels),
-        status=validation.status_filter(status, (ACTIVE, ARCHIVED)),
+        status=validation.status_filter(status),
         conversation=None if conversation_id is None else public_id_bytes(conversation_id),
         type=validation.optional_identifier("type", type),
         role=validation.optional_identifier("role", role),
