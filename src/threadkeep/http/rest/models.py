@@ -20,7 +20,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Settings(Body):
+class Settings(BaseModel):
     """How the model answers in a conversation."""
 
     model: str | None = Field(None, description="The model that answers.")
@@ -32,7 +32,7 @@ class Settings(Body):
     text: dict[str, Any] | None = Field(None, description="The form of answers: `format` and `verbosity`.")
 
 
-class NewConversation(Settings):
+class NewConversation(Body, Settings):
     """A conversation to be created."""
 
     title: str | None = None
@@ -41,7 +41,7 @@ class NewConversation(Settings):
     external_id: str | None = Field(None, description="The application's own id.")
 
 
-class ConversationChange(Settings):
+class ConversationChange(Body, Settings):
     """What changes of a conversation; keys that are absent stay as they are, null removes a value."""
 
     title: str | None = None
@@ -119,7 +119,7 @@ class StateValue(Body):
 # Answers
 
 
-class Conversation(BaseModel):
+class Conversation(Settings):
     """A conversation."""
 
     id: str
@@ -131,13 +131,6 @@ class Conversation(BaseModel):
     external_id: str | None
     user_id: str | None
     status: str
-    model: str | None = None
-    instructions: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    reasoning: dict[str, Any] | None = None
-    text: dict[str, Any] | None = None
     branch: int | None = None
     head: int | None = Field(None, description="The position of its last item; -1 if it is empty.")
 
