@@ -22,6 +22,12 @@ from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.web.owners import Owner
 
 
+def a_call(user: str | None = None) -> CallFacts:
+    route = RecordedRoute.of("POST", "/v1/chat/completions")
+    assert route is not None
+    return CallFacts(route, "provider", Owner(user_id=user), {}, CallSecrets({}))
+
+
 def _has_given_up(recording: RecordingThread, calls: int) -> bool:
     return recording.health()["unreadable"] == calls
 
@@ -30,14 +36,12 @@ def test_bytes_of_a_call_that_cannot_be_recorded_are_given_back(tmp_path: object
     """Also those that come afterwards: its answer is still under way."""
     url = f"sqlite:///{tmp_path}/chat.db"
     Store(url).close()
-    route = RecordedRoute.of("POST", "/v1/chat/completions")
-    assert route is not None
 
     async def run() -> list[int]:
         recording, waiting = RecordingThread(AsyncStore(url), max_bytes=1_500_000), []
         recording.start()
         for number in range(4):
-            exchange = recording.begin(CallFacts(route, "provider", Owner(), {}, CallSecrets({})))
+            exchange = recording.begin(a_call())
             assert exchange is not None
             exchange.note_request(b"not JSON")
             exchange.note_request_end()
@@ -56,15 +60,13 @@ def test_each_owner_has_a_share_of_what_waits(tmp_path: object) -> None:
     """What one of them sends, however much, keeps no call of others from being recorded."""
     url = f"sqlite:///{tmp_path}/chat.db"
     Store(url).close()
-    route = RecordedRoute.of("POST", "/v1/chat/completions")
-    assert route is not None
 
     async def run() -> list[bool]:
         recording = RecordingThread(AsyncStore(url), max_bytes=1_000_000, max_exchanges=8, stop_seconds=0.1)
         recording.start()
 
         def begin(user: str) -> Exchange | None:
-            return recording.begin(CallFacts(route, "provider", Owner(user_id=user), {}, CallSecrets({})))
+            return recording.begin(a_call(user))
 
         calls = [begin("ann") for _ in range(4)]
         assert all(calls)
