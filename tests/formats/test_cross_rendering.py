@@ -20,8 +20,10 @@ from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender, ProviderError
 from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.shared.dialects import RESPONSES
 
 Json = dict[str, Any]
+OWN_IDS = RESPONSES["openai"].ids
 STEP = 5 if MATRIX == "quick" else 1  # positions, of which one is tried
 PAIRS = [(source, target) for source in SPOKEN for target in NAMES if source != target]
 
@@ -123,6 +125,29 @@ def test_any_cut_of_a_recorded_conversation_is_valid(source: FormatName, target:
                 continue
             if broken := faults(payload, target):
                 wrong[name, position] = broken
+    assert wrong == {}
+
+
+def test_recorded_answers_of_any_vendor_go_to_openai() -> None:
+    """The Responses API takes no ids of others, Chat Completions no keys that only others have."""
+    wrong: dict[str, list[str]] = {}
+    for format_name in ("open_responses", "chat_completion"):
+        for name, session in conversations(format_name):
+            payload = get_format(format_name).render(session, RenderOptions(dialect="openai")).payload
+            items = payload.get("input", ())
+            broken = [
+                item["id"]
+                for item in items
+                if "id" in item and not item["id"].startswith(OWN_IDS.get(item.get("type"), ""))
+            ]
+            for message in payload.get("messages", ()):
+                unknown = message.keys() - {
+                    "role", "content", "name", "tool_calls", "tool_call_id", "refusal", "audio", "annotations",
+                    "function_call",
+                }  # fmt: skip
+                broken += sorted(unknown)
+            if broken:
+                wrong[name] = broken
     assert wrong == {}
 
 

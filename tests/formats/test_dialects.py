@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.formats.factories import Json, answer, assistant, call, codes, output, render, user
-from threadkeep import InvalidOption, Session
+from threadkeep import InvalidOption, Session, Store
 from threadkeep.domain.options import DIALECTS
-from threadkeep.domain.rendering import RenderOptions
+from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.shared.dialects import CHAT, RESPONSES
 
@@ -238,6 +238,95 @@ def test_mistral_gets_call_ids_of_nine_characters() -> None:
     assert all(re.fullmatch("[A-Za-z0-9]{9}", one) for one in sent)
     assert len({*sent}) == len(ids)
     assert codes(found)[1].count("call_id") == 3
+
+
+# What another vendor gave
+
+FOREIGN: Json = {
+    "reasoning_content": "hm",
+    "reasoning_details": [{"type": "reasoning.text", "text": "hm"}],
+    "channel": "x",
+}
+
+
+def foreign(*content: Json, **keys: Any) -> Json:
+    message = {"role": "assistant", "content": list(content) or None, **keys}
+    return {"id": "c1", "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+def moved(body: Json, dialect: str | None, format_name: FormatName = "chat_completion") -> Rendered:
+    session = Session(model="m", input="Hi")
+    session.add_response(body, format_name)
+    session.user("And now?")
+    return session.render(format_name, dialect=dialect) if dialect else session.render(format_name)
+
+
+@pytest.mark.parametrize("dialect", ["mistral", "openai"])
+def test_keys_of_another_vendor_are_left_out_where_they_are_refused(dialect: str) -> None:
+    body = foreign({"type": "text", "text": "Hello"}, **FOREIGN)
+    assert FOREIGN.keys() <= moved(body, None).payload["messages"][1].keys()
+    found = moved(body, dialect)
+    said = found.payload["messages"][1]
+    assert (said["role"], "Hello" in str(said["content"])) == ("assistant", True)
+    assert said.keys() <= {"role", "content"}
+    assert {loss.path for loss in found.losses if loss.code == "native"} == FOREIGN.keys()
+
+
+def test_an_answer_of_which_nothing_is_left_is_no_message() -> None:
+    found = moved(foreign(**FOREIGN), "mistral")
+    assert [message["role"] for message in found.payload["messages"]] == ["user", "user"]
+
+
+def test_thinking_of_mistral_goes_to_mistral_alone() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    body = foreign(thinking, {"type": "text", "text": "Hello"})
+    assert "thinking" in str(moved(body, "mistral").payload["messages"][1])
+    found = moved(body, "openai")
+    assert found.payload["messages"][1]["content"] == [{"type": "text", "text": "Hello"}]
+    assert codes(found)[0] == ["part"]
+
+
+def test_mistral_takes_no_names_of_people() -> None:
+    session = get_format("chat_completion").parse_request(
+        {"model": "m", "messages": [{"role": "user", "content": "Hi", "name": "ann"}]}
+    )
+    assert session.request_payload("chat_completion", dialect="openai")["messages"][0]["name"] == "ann"
+    assert "name" not in session.request_payload("chat_completion", dialect="mistral")["messages"][0]
+
+
+def test_ids_of_another_vendor_do_not_go_to_openai() -> None:
+    """OpenAI answers 400 to them: 'Expected an ID that begins with …'."""
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": []}
+    output = [
+        {"type": "reasoning", "id": "7-a", "summary": [], "encrypted_content": "x"},
+        {**message, "id": "8-b", "content": [{"type": "output_text", "text": "Hello", "annotations": []}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {**message, "id": "msg_2", "content": [{"type": "output_text", "text": "again", "annotations": []}]},
+    ]
+    body = {"id": "r1", "object": "response", "status": "completed", "model": "m", "output": output}
+    before = moved(body, None, "open_responses").payload["input"]
+    assert [item.get("id") for item in before] == [None, "7-a", "8-b", "rs_1", "msg_2", None]
+    found = moved(body, "openai", "open_responses")
+    sent = found.payload["input"]
+    assert [(item["type"], item.get("id")) for item in sent] == [
+        ("message", None), ("message", None), ("reasoning", "rs_1"), ("message", "msg_2"), ("message", None),
+    ]  # fmt: skip
+    assert codes(found) == (["reasoning"], ["item_id"])
+    assert sent[1]["content"][0]["text"] == "Hello"
+
+
+def test_a_request_for_one_vendor_does_not_change_the_next_for_another() -> None:
+    body = {
+        "id": "r1", "object": "response", "status": "completed", "model": "m",
+        "output": [{"type": "message", "id": "8-b", "role": "assistant", "content": [], "status": "completed"}],
+    }  # fmt: skip
+    with Store("sqlite:///:memory:") as store:
+        conversation = store.create_conversation(model="m", input="Hi")
+        conversation.add_response(body, "open_responses")
+        for _ in range(2):
+            for dialect, ids in (("openai", [None, None]), ("xiaomi", [None, "8-b"])):
+                payload = conversation.request_payload("open_responses", dialect=dialect)
+                assert [item.get("id") for item in payload["input"]] == ids
 
 
 # Cache marks

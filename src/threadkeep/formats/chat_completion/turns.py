@@ -21,6 +21,7 @@ from threadkeep.formats.chat_completion.calls import missing_message, spelled_ca
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import CARRIED, PARTS, wire_parts
+from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
@@ -76,6 +77,12 @@ class Writer(TurnWriter):
         """Whether the vendor takes texts as one string; an imported request goes back as it came."""
         return self._dialect.text == "string" and entry.position >= self._imported
 
+    def _say(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
+        """Put what the vendor takes of some keys onto the open message, or onto a new one."""
+        taken = vendor_keys({"role": "assistant", **keys}, self._dialect, self._context)
+        if len(taken) > len(keys) or any(value for key, value in taken.items() if key != "role"):
+            self._join({key: taken[key] for key in keys if key in taken}, entry, is_text=is_text)
+
     def _join(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
         """Put keys onto the open message where they belong to it, else onto a new one."""
         message = self._open
@@ -105,6 +112,8 @@ class Writer(TurnWriter):
         if self._spelling or self._as_string or self._is_text or not message["content"]:
             spellings.spell_assistant(message, self._spelling, as_string=self._as_string, is_joined=self._is_text)
             self._spelling = {}
+            for key in message.keys() - self._dialect.keys.get("assistant", message.keys()):  # an empty one
+                del message[key]
         self._open = self._turn = None
         if calls:
             self._calls = []
@@ -137,7 +146,7 @@ class Writer(TurnWriter):
             message["content"] = content
         if "native" in item:
             message = spellings.with_native(item, message, entry, self._context)
-        self.messages.append(message)
+        self.messages.append(vendor_keys(message, self._dialect, self._context))
 
     def _assistant(self, item: JsonObject, entry: Entry) -> None:
         is_own = entry.origin == NAME
@@ -151,12 +160,12 @@ class Writer(TurnWriter):
             keys["content"] = content
         elif len(keys) == 1 and not native_keys(item, NAME):
             return
-        self._join(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
+        self._say(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
         if keys := native_keys(item, NAME):
-            self._join(keys, entry, is_text=False)
+            self._say(keys, entry, is_text=False)
         else:
             self._context.loss("reasoning", "", "Reasoning was left out: the format has no place for it.")
 
@@ -168,13 +177,13 @@ class Writer(TurnWriter):
         spelling = spellings.item_spelling(item, entry)
         if "whole" in spelling:
             self._close()
-            self.messages.append(dict(payload))
+            self.messages.append(vendor_keys(payload, self._dialect, self._context))
         elif entry.call_id is not None or "call" in spelling:
             self._add_call(dict(payload), item, entry)
         elif "role" in payload:
-            self._join(spellings.message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
+            self._say(spellings.message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
         else:
-            self._join({"content": [payload]}, entry)
+            self._say({"content": [payload]}, entry)
 
     # Calls
 
@@ -231,7 +240,8 @@ class Writer(TurnWriter):
     def _add_output(self, call_id: str, output: Entry) -> None:
         self._context.position = output.position
         results = "parts" if output.position < self._imported else self._dialect.results
-        self.messages.append(tool_message(call_id, output, self._context, results))
+        message = tool_message(call_id, output, self._context, results)
+        self.messages.append(vendor_keys(message, self._dialect, self._context))
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""

@@ -4,6 +4,7 @@
 * Every assistant message has a key for its reasoning, where the vendor requires that while the model reasons.
 * A final assistant message is marked as one to be continued, where the vendor has a key for that.
 * Call ids have the vendor's form: the id without what it does not take, else a hash.
+* Messages have the keys alone that the vendor takes, and answers the parts: others may come from another vendor.
 
 Sources: see `formats.shared.dialects`.
 """
@@ -11,7 +12,7 @@ Sources: see `formats.shared.dialects`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -80,6 +81,29 @@ def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObj
     if isinstance(choice, str) and choice in dialect.choices:
         renamed["tool_choice"] = dialect.choices[choice]
     return renamed
+
+
+def vendor_keys(message: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
+    """A message without the keys that the vendor refuses, and an answer without the parts."""
+    role = message.get("role")
+    known = dialect.keys.get(role) if isinstance(role, str) else None
+    if known is None:
+        return dict(message)
+    for key in sorted(message.keys() - known):
+        if message[key] not in (None, "", []):
+            context.loss("native", key, f"{key} was left out: the vendor does not take it.")
+    kept = {key: value for key, value in message.items() if key in known}
+    if role == "assistant" and dialect.parts is not None and isinstance(content := kept.get("content"), list):
+        kept["content"] = [part for part in content if _is_taken(part, dialect.parts, context)] or None
+    return kept
+
+
+def _is_taken(part: Any, types: Collection[str], context: Context) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in types:
+        return True
+    context.loss("part", "content", f"A part of type {kind!r} was left out: the vendor does not take it.")
+    return False
 
 
 def vendor_messages(messages: list[JsonObject], dialect: Dialect, settings: JsonObject, context: Context) -> None:

@@ -1,7 +1,8 @@
 """What must be done about the items of a request beyond sending them, seen from the whole history.
 
 An unanswered call gets a placeholder, an output without its call is left out, and so is reasoning without the item it
-led to; ids come once. What an imported request of this format had so stays so.
+led to; ids come once. What an imported request of this format had so stays so. A vendor whose ids have a form gets no
+others.
 
 Nearly always there is nothing to do: no item is mapped, every call is answered in time, all reasoning is followed by
 what it led to, no id comes twice. `FastPath` sees that with one look at each item, and then nothing that comes later
@@ -10,7 +11,7 @@ changes anything either.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any, Final
@@ -27,6 +28,7 @@ from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 
 ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
+NO_FORM: Final[Mapping[str, str]] = {}  # ids of items that are of any form
 _has_id: Final = methodcaller("startswith", ID)
 # item types that no reasoning leads to
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
@@ -41,11 +43,13 @@ _TYPE, _POSITION, _CALL_ID, _PAYLOAD, _REST = map(
 class FastPath:
     """A look at the items of a conversation, or at those that follow others."""
 
-    def __init__(self, ids: Collection[bytes] = (), call_ids: Collection[str] = ()) -> None:
+    def __init__(
+        self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), own_ids: Mapping[str, str] = NO_FORM
+    ) -> None:
         self.text = b""  # the items as JSON, with commas between them
         self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
-        self._used_ids, self._used_call_ids = ids, call_ids
+        self._used_ids, self._used_call_ids, self._own_ids = ids, call_ids, own_ids
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
         self._sent = -1  # the last position that a recorded request has shown, of the items while calls waited
         self._unseen = 0  # the index of the first item that was not looked at for that
@@ -66,6 +70,8 @@ class FastPath:
         if len(self.ids) < len(with_ids) or not self.ids.isdisjoint(self._used_ids):
             return False
         if not all(self._goes_through(entries, *other) for other in others) or self._open:
+            return False
+        if self._own_ids and any(_has_other_id(entry, self._own_ids) for entry in entries):
             return False
         self.text = entries.elements() if isinstance(entries, PackedEntries) else b",".join(texts)
         return True
@@ -105,6 +111,12 @@ def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
     ]
 
 
+def _has_other_id(entry: Entry, own_ids: Mapping[str, str]) -> bool:
+    """Whether the id of an item is not of the form that the vendor's own have."""
+    payload, form = entry.payload, own_ids.get(entry.type)
+    return form is not None and payload is not None and _has_id(payload) and not payload.startswith(ID + form.encode())
+
+
 def _ids_of(payloads: Iterable[bytes]) -> set[bytes]:
     """The ids of items that have one, each as it stands in the payload up to the first quote in it."""
     start = len(ID)
@@ -129,14 +141,16 @@ class InputPlan:
     left_out: dict[int, tuple[str, str]] = field(default_factory=dict)  # code and detail
     call_ids: dict[int, str] = field(default_factory=dict)  # another call id than the item's own, which came before
     answer_ids: dict[int, str] = field(default_factory=dict)  # outputs with the call id that their call came with
-    idless: set[int] = field(default_factory=set)  # items sent without their id
+    idless: set[int] = field(default_factory=set)  # items sent without their id, which came before
+    not_own: set[int] = field(default_factory=set)  # items sent without their id, which is not of the vendor's form
     placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
     unsettled: int | None = None  # from here on a later append may change something
 
     def positions(self) -> set[int]:
         """The items that need more than a look at their row."""
         late = self.pairing.late
-        positions = {*self.left_out, *self.call_ids, *self.answer_ids, *self.idless, *late, *self.placeholders}
+        other_ids = {*self.call_ids, *self.answer_ids, *self.idless, *self.not_own}
+        positions = {*self.left_out, *other_ids, *late, *self.placeholders}
         return positions if self.unsettled is None else positions | {self.unsettled}
 
 
@@ -149,8 +163,13 @@ def imported_plan(snapshot: Snapshot) -> InputPlan:
     return plan_of(pairing.upto(snapshot.entries, imported.count - 1), InputPlan(alone))
 
 
-def plan_of(entries: Sequence[Entry], as_came: InputPlan, *, knows_more: bool = False) -> InputPlan:
-    """What must be done about the items beyond sending them; `knows_more`: the provider has other items, too."""
+def plan_of(
+    entries: Sequence[Entry], as_came: InputPlan, *, own_ids: Mapping[str, str] = NO_FORM, knows_more: bool = False
+) -> InputPlan:
+    """What must be done about the items beyond sending them; `knows_more`: the provider has other items, too.
+
+    `own_ids`: item type -> how ids of such items begin, for a vendor that takes no others.
+    """
     pairs = pairing.paired(entries, as_came.pairing.alone)
     plan = InputPlan(pairs)
     _leave_out_orphans(plan, entries, knows_more=knows_more)
@@ -159,6 +178,8 @@ def plan_of(entries: Sequence[Entry], as_came: InputPlan, *, knows_more: bool = 
     _use_ids_once(plan, entries)
     _use_call_ids_once(plan)
     _excuse(plan, as_came)
+    if own_ids:
+        _leave_out_other_ids(plan, entries, own_ids)
     for call in pairs.unanswered.values():
         if call.payload is not None:
             plan.placeholders.setdefault(pairing.run_end(entries, call), []).append(call)
@@ -212,6 +233,17 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
             turn, is_led_to = entry.turn, _is_led_to(entry)
         elif not is_led_to or turn != entry.turn:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
+
+
+def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Mapping[str, str]) -> None:
+    """The vendor refuses ids that others gave; the reasoning of others, which may be encrypted, goes with its id."""
+    for entry in entries:
+        if not _has_other_id(entry, own_ids) or entry.position in plan.left_out:
+            continue
+        if entry.type == "reasoning":
+            plan.left_out[entry.position] = ("reasoning", "Reasoning was left out: its id is another vendor's.")
+        else:
+            plan.not_own.add(entry.position)
 
 
 def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:

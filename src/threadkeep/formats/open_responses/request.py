@@ -55,8 +55,8 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
     snapshot, view = rendering.snapshot, rendering.view
     if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
-        return joined_input(view.entries, rendering.context, memo, snapshot)
-    elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot))
+        return joined_input(view.entries, rendering.context, memo, snapshot, dialect)
+    elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot), dialect)
     text = b",".join(with_text_output(element, dialect) for element in elements)
     return [text] if elements else [], stable
 

@@ -19,10 +19,12 @@ from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
+from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import CALLS, LAYER, MISSING_OUTPUT, OUTPUT_TYPES, late_output_message
-from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.reports import LOSSES, Context
 
 KEY: Final = f"{NAME}.input"
+OWN_KEY: Final = f"{KEY} with own ids"  # the same for a vendor that takes only ids of its own form
 
 
 @dataclass(slots=True)
@@ -50,27 +52,29 @@ class RenderedPrefix:
 
 
 def joined_input(
-    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot
+    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
+    own_ids = dialect.ids
+    key = OWN_KEY if own_ids else KEY
     # Taken out while it is used: another thread finds none and renders everything.
-    prefix = RenderedPrefix() if memo is None else memo.pop(KEY, None) or RenderedPrefix()
+    prefix = RenderedPrefix() if memo is None else memo.pop(key, None) or RenderedPrefix()
     if prefix.count > len(entries):
         prefix = RenderedPrefix()
     new = entries[prefix.count :] if prefix.count else entries
-    path = FastPath(prefix.ids, prefix.call_ids)
+    path = FastPath(prefix.ids, prefix.call_ids, own_ids)
     if path.takes(new):
         context.losses += prefix.losses
         context.repairs += prefix.repairs
         prefix.grow(len(new), path.text, path.ids, path.call_ids)
-        _remember(prefix, len(entries), memo)
+        _remember(prefix, len(entries), memo, key)
         return prefix.pieces, prefix.elements
     as_came, tail = plans.imported_plan(snapshot), context.apart()
-    plan = plan_of(new, as_came)
+    plan = plan_of(new, as_came, own_ids=own_ids)
     elements, stable = _rendered(new, plan, tail)
     if prefix.count and (_reaches_back(plan, prefix) or _cleans_names(tail)):  # names depend on all names before
         prefix, tail = RenderedPrefix(), context.apart()
-        plan = plan_of(entries, as_came)
+        plan = plan_of(entries, as_came, own_ids=own_ids)
         elements, stable = _rendered(entries, plan, tail)
     context.losses += [*prefix.losses, *tail.losses]
     context.repairs += [*prefix.repairs, *tail.repairs]
@@ -80,14 +84,14 @@ def joined_input(
     prefix.losses += tail.losses
     prefix.repairs += tail.repairs
     prefix.grow(len(elements), b",".join(elements), plan.ids, plans.used_call_ids(plan))
-    _remember(prefix, len(entries), memo)
+    _remember(prefix, len(entries), memo, key)
     return prefix.pieces, stable
 
 
-def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None) -> None:
+def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None, key: str) -> None:
     if memo is not None:
         prefix.count = count
-        memo[KEY] = prefix
+        memo[key] = prefix
 
 
 def _reaches_back(plan: InputPlan, prefix: RenderedPrefix) -> bool:
@@ -116,10 +120,10 @@ def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
 
 
 def input_of(
-    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: InputPlan
+    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: InputPlan, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
-    plan = plan_of(entries, as_came, knows_more=state is not None)
+    plan = plan_of(entries, as_came, own_ids=dialect.ids, knows_more=state is not None)
     if state is None:
         return _rendered(entries, plan, context)
     shown = _news(entries, state)
@@ -171,11 +175,11 @@ def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
     position = entry.position
     if position in plan.left_out:
         code, detail = plan.left_out[position]
-        (context.loss if code == "orphan_output" else context.repair)(code, "", detail)
+        (context.loss if code in LOSSES else context.repair)(code, "", detail)
     elif position in plan.pairing.late:
         context.late_output(entry)
         yield from _written(late_output_message(entry.item(), plan.pairing.late[position].item()), context)
-    elif any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless)):
+    elif any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless, plan.not_own)):
         yield from _with_other_ids(entry, plan, context)
     elif entry.rest is None and entry.payload is not None:
         yield entry.payload
@@ -190,7 +194,7 @@ def _written(item: JsonObject, context: Context) -> Iterator[bytes]:
 
 
 def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
-    """An item without the ids that an earlier one has, or with the call id that its call came with."""
+    """An item without an id that is not sent, or with the call id that its call came with."""
     position = entry.position
     call_id = plan.call_ids.get(position) or plan.answer_ids.get(position)
     item = wire_item(entry.item() if call_id is None else {**entry.item(), "call_id": "c"}, context)
@@ -200,8 +204,11 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
         item = {**item, "call_id": call_id}
     if position in plan.call_ids:
         context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
-    if position in plan.idless:
+    if position in plan.not_own:
+        context.repair("item_id", "id", f"The id {item['id']!r} was left out: it is another vendor's.")
+    elif position in plan.idless:
         context.repair("duplicate_id", "id", f"The id {item['id']!r} was sent before and was left out here.")
+    if position in plan.idless or position in plan.not_own:
         item = {key: value for key, value in item.items() if key != "id"}
     yield dumps(item)
 

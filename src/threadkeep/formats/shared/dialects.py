@@ -81,6 +81,10 @@ class Dialect:
     renamed: Mapping[str, str] = field(default_factory=dict)  # keys of the request under other names
     choices: Mapping[str, str] = field(default_factory=dict)  # tool choices under other names
     lacks: frozenset[str] = frozenset()  # keys of the request that the vendor refuses
+    # role -> the keys that its messages may have; other roles, and all without this, may have any
+    keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    parts: frozenset[str] | None = None  # the types of parts that the assistant's content may have; None: any
+    ids: Mapping[str, str] = field(default_factory=dict)  # item type -> how ids of such items begin
     # what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone
     marks: Literal["none", "tools", "parts"] = "none"
     marked_models: re.Pattern[str] = re.compile("")
@@ -97,6 +101,18 @@ _NOT_MISTRAL: Final = frozenset(
         "modalities", "audio", "web_search_options",
     }
 )  # fmt: skip
+_SAID: Final = frozenset({"role", "content"})
+# Mistral refuses messages with any other key; OpenAI's reference names no others, and `annotations` are of its answers.
+_MISTRAL_KEYS: Final = {
+    **dict.fromkeys(("system", "user"), _SAID),
+    "assistant": _SAID | {"tool_calls", "prefix"},
+    "tool": _SAID | {"tool_call_id", "name"},
+}
+_OPENAI_KEYS: Final = {
+    **dict.fromkeys(("system", "developer", "user", "function"), _SAID | {"name"}),
+    "assistant": _SAID | {"name", "refusal", "audio", "annotations", "tool_calls", "function_call"},
+    "tool": _SAID | {"tool_call_id"},
+}
 # vendors that take texts alone, and no role developer
 _TEXTS: Final = Dialect(GENERAL, text="string", results="text", takes_developer=False)
 
@@ -115,9 +131,11 @@ CHAT: Final[Mapping[str, Dialect]] = {
         renamed={"seed": "random_seed"},
         choices={"required": "any"},
         lacks=_NOT_MISTRAL,
+        keys=_MISTRAL_KEYS,
+        parts=frozenset({"text", "thinking", "reference"}),
     ),
     "moonshot": replace(_TEXTS, family=KIMI, thoughts="reasoning_content", prefix="partial"),
-    "openai": Dialect(efforts=_EFFORTS),
+    "openai": Dialect(efforts=_EFFORTS, keys=_OPENAI_KEYS, parts=frozenset({"text", "refusal"})),
     "openrouter": Dialect(
         reasoning="object", text="parts", marks="parts", marked_models=re.compile("anthropic/|google/|claude|gemini")
     ),
@@ -128,7 +146,11 @@ CHAT: Final[Mapping[str, Dialect]] = {
 RESPONSES: Final[Mapping[str, Dialect]] = {
     **dict.fromkeys(CHAT, STANDARD),
     "compatible": Dialect(results="json"),
-    "openai": Dialect(lacks=_PENALTIES, efforts=_EFFORTS),
+    "openai": Dialect(
+        lacks=_PENALTIES,
+        efforts=_EFFORTS,
+        ids={"message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc"},
+    ),
 }
 
 
