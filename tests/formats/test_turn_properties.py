@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
-from tests.formats.factories import user
+from tests.formats.factories import Json, answer, assistant, call, output, render, user
 from tests.formats.judges import faults
 from tests.formats.turns import MODELS, TURNS, rendered_turns
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
-from threadkeep.formats import FormatName, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 
 
@@ -80,3 +80,23 @@ def test_a_request_that_was_rendered_is_read_and_rendered_as_it_was(
         rendered = get_format(format_name).parse_request(payload, model=in_address).render(format_name)
         assert rendered.payload == payload
         assert (rendered.losses, rendered.repairs) == ([], [])
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+@pytest.mark.parametrize("results", [[], [output("c1")]])
+def test_what_is_lost_is_told_of_the_item_that_has_it(format_name: FormatName, results: list[Json]) -> None:
+    """Also where results, or placeholders for them, are written before it."""
+    foreign = next(name for name in NAMES if name != format_name)
+    block = {"type": "provider_item", "format": foreign, "payload": {"type": "odd"}}
+    items = [user("a"), answer(call("c1"), call("c2")), *results, answer(block, assistant("b"), origin=foreign)]
+    found = render(format_name, *items, user("c"), output("c3"))
+    after = 3 + len(results)
+    assert {loss.code: loss.position for loss in found.losses} == {"provider_item": after, "orphan_output": after + 3}
+    assert (
+        max(
+            repair.position
+            for repair in found.repairs
+            if repair.code == "missing_output" and repair.position is not None
+        )
+        == 2
+    )

@@ -238,10 +238,12 @@ class Writer(TurnWriter):
                 self.messages.append(missing_message(key, self._dialect.results))
 
     def _add_output(self, call_id: str, output: Entry) -> None:
-        self._context.position = output.position
+        context, position = self._context, self._context.position
+        context.position = output.position
         results = "parts" if output.position < self._imported else self._dialect.results
-        message = tool_message(call_id, output, self._context, results)
-        self.messages.append(vendor_keys(message, self._dialect, self._context))
+        message = tool_message(call_id, output, context, results)
+        self.messages.append(vendor_keys(message, self._dialect, context))
+        context.position = position
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
@@ -267,5 +269,4 @@ class Writer(TurnWriter):
         else:
             is_here = self.messages[-1].get("role") == "tool"
         if not is_here:
-            self._context.position = entry.position
             self._context.moved_output(entry)

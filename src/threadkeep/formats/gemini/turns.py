@@ -218,13 +218,14 @@ class Writer(TurnWriter):
     def close(self) -> None:
         """Put the outputs of the waiting calls behind them."""
         waiting, self._calls = self._calls, []
-        answers = self._pairing.answers
+        answers, position = self._pairing.answers, self._context.position
         pairs = [(output, call) for call in waiting if (output := answers.get(call.entry.position)) is not None]
         if all(call.call_id for _, call in pairs) or all(output.origin == NAME for output, _ in pairs):
             pairs.sort(key=lambda pair: pair[0].position)
         for output, call in pairs:
             self._context.position = output.position
             self._put(USER, self._response(output, call.name, call.call_id), output)
+        self._context.position = position
         for call in waiting:
             if call.entry.position in self._pairing.unanswered and call.entry.position not in answers:
                 self._missing(call)
@@ -266,7 +267,6 @@ class Writer(TurnWriter):
         is_here = bool(self._calls) and call.position >= self._calls[0].entry.position
         self.close()
         if not is_here and not (self.contents and self.contents[-1].has_in_place(entry.position)):
-            self._context.position = entry.position
             self._context.moved_output(entry)
 
 

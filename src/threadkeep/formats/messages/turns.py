@@ -87,13 +87,14 @@ class Writer(TurnWriter):
         """The results of the calls that wait for them; `output` is the one that is met first where it stands."""
         waiting, self._calls = self._calls, {}
         context, answers, alone = self._context, self._pairing.answers, self._pairing.alone
-        blocks = []
+        position, blocks = context.position, []
         for answer, call_id in sorted((answers[call], call_id) for call, call_id in waiting.items() if call in answers):
             context.position = answer.position
             blocks.append(tool_result(answer.item(), call_id, context))
         for call in [call for call in waiting if call not in answers and call not in alone]:
             context.missing_output(self._pairing.unanswered[call], MISSING_OUTPUT)
             blocks.append({"type": "tool_result", "tool_use_id": waiting[call], "content": MISSING_OUTPUT})
+        context.position = position
         if blocks:
             number, is_imported = (None, False) if output is None else (output.turn, self._is_imported(output))
             self.turns.append(Turn("user", number, is_imported, blocks))

@@ -158,6 +158,6 @@ class Context:
         self.repair("moved_output", "", f"The output of {output.call_id!r} was moved behind its call.")
 
     def missing_output(self, call: Entry, placeholder: str) -> None:
-        """Report a call that got a placeholder, at the position of the call, where the context stays."""
-        self.position = call.position
-        self.repair("missing_output", "", f"The call {call.call_id!r} has no output; {placeholder!r} was sent.")
+        """Report a call that got a placeholder, at the position of the call."""
+        detail = f"The call {call.call_id!r} has no output; {placeholder!r} was sent."
+        self.repairs.append(rendering.Repair("missing_output", call.position, "", detail))
