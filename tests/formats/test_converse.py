@@ -255,6 +255,33 @@ def test_unsigned_reasoning_goes_back_where_it_came_from() -> None:
     assert rendered.payload["messages"][1]["content"][0] == {"reasoningContent": {"reasoningText": {"text": "hm"}}}
 
 
+@pytest.mark.parametrize(
+    ("model", "sent", "why"),
+    [
+        ("us.anthropic.claude-sonnet-4-6", ["signed"], "without a signature"),
+        ("openai.gpt-oss-120b-1:0", ["unsigned"], "Claude's"),
+        ("moonshotai.kimi-k2.5", ["unsigned"], "Claude's"),
+        ("us.amazon.nova-2-lite-v1:0", [], "takes none"),
+        ("us.deepseek.r1-v1:0", [], "takes none"),
+        ("arn:aws:bedrock:us-east-1:1:application-inference-profile/x1", ["signed", "unsigned"], None),
+    ],
+)
+def test_reasoning_goes_to_models_that_take_it(model: str, sent: list[str], why: str | None) -> None:
+    """A conversation that moved from one model to another would be refused."""
+    unsigned = {"type": "reasoning", "content": [{"type": "thinking", "thinking": "hm"}]}
+    answers = [answer(thought, assistant("ok"), origin="converse") for thought in (THOUGHT, unsigned)]
+    rendered = render(user("go"), answers[0], user("on"), answers[1], user("on"), model=model)
+    thoughts = [
+        "signed" if "signature" in block["reasoningContent"]["reasoningText"] else "unsigned"
+        for message in rendered.payload["messages"]
+        for block in message["content"]
+        if "reasoningContent" in block
+    ]
+    assert thoughts == sent
+    assert codes(rendered) == (["reasoning"] * (2 - len(sent)), [])
+    assert why is None or why in rendered.losses[0].detail
+
+
 def test_thinking_of_a_joined_answer_is_left_out_unless_it_calls() -> None:
     first = answer(THOUGHT, assistant("a"), origin="converse")
     rendered = render(user("go"), first, answer(THOUGHT, assistant("b"), origin="converse"))

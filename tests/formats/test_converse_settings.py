@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.formats.factories import call, codes, output, snapshot, user
+from tests.formats.factories import answer, call, codes, output, snapshot, user
 from tests.formats.requests_converse import CLAUDE, FORMAT, LOOKUP, Json, outline, render
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.domain.session import Session
@@ -191,6 +191,52 @@ def test_each_model_is_asked_to_reason_in_its_way(model: str, wanted: Json, sent
     rendered = render(user("hi"), model=model, reasoning=wanted)
     assert rendered.payload.get("additionalModelRequestFields") == sent
     assert codes(rendered) == reports
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "sent", "reports"),
+    [
+        ("claude-sonnet-4-5-20250929-v1:0", {"temperature": 0.5, "top_p": 0.9}, ({"temperature": 0.5}, {}),
+         (["option"], [])),
+        ("claude-opus-4-7", {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 9}, ({"maxTokens": 9}, {}),
+         (["option", "option"], [])),
+        ("claude-sonnet-4-5", {"temperature": 0.5, "top_p": 0.5, "reasoning": {"budget_tokens": 2000}},
+         ({}, {"type": "enabled", "budget_tokens": 2000}), (["option", "option"], [])),
+        ("claude-sonnet-4-5", {"reasoning": {"budget_tokens": 9}}, ({}, {"type": "enabled", "budget_tokens": 1024}),
+         ([], ["range"])),
+        ("claude-sonnet-4-5", {"reasoning": {"budget_tokens": 0}}, ({}, {"type": "disabled"}), ([], [])),
+        ("claude-opus-4-8", {"reasoning": {"budget_tokens": 2000}}, ({}, {"type": "adaptive"}), (["option"], [])),
+        ("claude-opus-4-8", {"temperature": 0.5, "reasoning": {"effort": "high"}}, ({}, {"type": "adaptive"}),
+         (["option"], [])),
+    ],
+)  # fmt: skip
+def test_claude_gets_settings_that_it_takes_together(model: str, settings: Json, sent: Any, reports: Any) -> None:
+    """Anthropic's models have the same rules here as in Messages."""
+    rendered = render(user("hi"), model=f"us.anthropic.{model}", **settings)
+    inference = rendered.payload.get("inferenceConfig", {})
+    thinking = rendered.payload.get("additionalModelRequestFields", {}).get("thinking", {})
+    assert (inference, thinking) == sent
+    assert codes(rendered) == reports
+    assert {} not in rendered.payload.values()
+
+
+def test_no_tool_is_forced_while_claude_thinks_with_a_budget() -> None:
+    settings: Json = {"reasoning": {"budget_tokens": 2000}, "tool_choice": "required", "tools": [LOOKUP]}
+    rendered = render(user("hi"), model="anthropic.claude-sonnet-4-5", **settings)
+    assert rendered.payload["toolConfig"]["toolChoice"] == {"auto": {}}
+    assert codes(rendered) == (["tool_choice"], [])
+    adaptive = render(user("hi"), model=CLAUDE, **{**settings, "reasoning": {"effort": "low"}})
+    assert adaptive.payload["toolConfig"]["toolChoice"] == {"any": {}}
+
+
+def test_claude_thinks_without_a_budget_where_the_last_call_came_without_thinking() -> None:
+    settings: Json = {"model": "anthropic.claude-sonnet-4-5", "reasoning": {"budget_tokens": 2000}, "tools": [LOOKUP]}
+    rendered = render(user("hi"), answer(call("c1"), origin="chat_completion"), output("c1"), **settings)
+    assert "additionalModelRequestFields" not in rendered.payload
+    assert codes(rendered) == ([], ["option"])
+    thought = {"type": "reasoning", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}
+    rendered = render(user("hi"), answer(thought, call("c1"), origin="converse"), output("c1"), **settings)
+    assert rendered.payload["additionalModelRequestFields"]["thinking"]["budget_tokens"] == 2000
 
 
 def test_what_the_user_sets_for_the_model_wins() -> None:

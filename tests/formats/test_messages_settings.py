@@ -13,7 +13,7 @@ from threadkeep.domain.options import OPTIONS
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import FIELDS
 from threadkeep.formats.messages.parts import PARTS
-from threadkeep.formats.messages.settings import RULES, follows
+from threadkeep.formats.shared.claude import RULES, follows
 
 TOOL = {"type": "function", "name": "lookup", "parameters": {"type": "object"}}
 

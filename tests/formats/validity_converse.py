@@ -206,6 +206,43 @@ def settings_fit(payload: Json) -> Iterator[str]:
         yield "converse.stop-blank"
 
 
+def claude_agrees(payload: Json) -> Iterator[str]:
+    """What Anthropic's models refuse; the request has their settings where Messages has them under other names."""
+    if "claude" not in payload.get("modelId", ""):
+        return
+    inference, thinking = payload.get("inferenceConfig", {}), _thinking(payload)
+    if thinking.get("type") == "enabled":
+        if not 1024 <= thinking["budget_tokens"] < inference.get("maxTokens", 4096):
+            yield "claude.budget"
+        if {"any", "tool"} & payload.get("toolConfig", {}).get("toolChoice", {}).keys():
+            yield "claude.thinking-forced-tool"
+        last = [message for message in payload["messages"] if message["role"] != "system"][-2:]
+        kinds = [next(iter(message["content"][0]), None) for message in last]
+        if kinds[1:] == ["toolResult"] and kinds[0] != "reasoningContent":
+            yield "claude.thinking-first"
+    if thinking.get("type") in ("enabled", "adaptive") and (
+        inference.get("temperature", 1) != 1 or inference.get("topP", 1) < 0.95
+    ):
+        yield "claude.thinking-sampling"
+
+
+def _thinking(payload: Json) -> Json:
+    found: Json = payload.get("additionalModelRequestFields", {}).get("thinking", {})
+    return found
+
+
+def reasoning_is_for_the_model(payload: Json) -> Iterator[str]:
+    model = payload.get("modelId", "")
+    for thought in [block["reasoningContent"] for block in _all_blocks(payload) if "reasoningContent" in block]:
+        is_signed = "redactedContent" in thought or bool(thought["reasoningText"].get("signature"))
+        if "claude" in model and not is_signed:
+            yield "claude.unsigned-reasoning"
+        if ("gpt-oss" in model or "qwen" in model) and is_signed:
+            yield "converse.signature-unsupported"
+        if "nova" in model or "deepseek" in model:
+            yield "converse.reasoning-unsupported"
+
+
 RULES: list[Rule] = [
     fits_the_validator,
     fits_the_model,
@@ -218,4 +255,6 @@ RULES: list[Rule] = [
     objects_are_objects,
     documents_are_named,
     settings_fit,
+    claude_agrees,
+    reasoning_is_for_the_model,
 ]

@@ -1,9 +1,12 @@
 """Calls, tool results and reasoning of Converse, one by one.
 
 * Arguments are an object; others become an empty one, which is reported.
-* Reasoning is sent when it came from this format or from Anthropic's own, byte for byte; Claude requires a signature.
+* Reasoning is sent when it came from this format or from Anthropic's own, byte for byte; Claude requires a signature,
+  which no other model takes, and some take no reasoning.
 
-Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "ReasoningContentBlock".
+Source: Amazon Bedrock's API reference, "ToolUseBlock", "ToolResultBlock", "ReasoningContentBlock"; the service's errors
+"This model doesn't support the reasoningContent.reasoningText.signature field" and "User messages cannot contain
+reasoning content", as they were reported of these models.
 """
 
 from __future__ import annotations
@@ -22,6 +25,19 @@ from threadkeep.formats.shared.parts import native_keys
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
 _READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
+SIGNED, UNSIGNED, NONE = "signed", "unsigned", "none"
+# how a model is named -> the reasoning that it takes; others get what there is
+TAKEN: Final = (
+    (re.compile(r"claude"), SIGNED),
+    (re.compile(r"nova|deepseek"), NONE),
+    (re.compile(r"gpt-oss|qwen|kimi|minimax|glm|llama|mi[sx]tral|magistral|gemma|nemotron"), UNSIGNED),
+)
+# kind of reasoning that a model takes -> why other reasoning was left out
+_REFUSALS: Final = {
+    SIGNED: "Reasoning without a signature was left out.",
+    UNSIGNED: "Reasoning with a signature was left out: it is Claude's, and the model is another one.",
+    NONE: "Reasoning was left out: the model takes none back.",
+}
 
 
 def wire_id(call: Entry, used: set[str], context: WriteContext) -> str:
@@ -77,15 +93,25 @@ def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject
         context.loss("reasoning", "", "Reasoning was left out: it did not come from this service or from Anthropic's.")
         return []
     blocks = []
+    kind = None if context.is_as_came else taken_by(context.model)
     for index, part in enumerate(content):
         block = _thinking(part, is_own=origin == NAME) if isinstance(part, dict) else None
-        if block is None:
-            context.loss("reasoning", f"content[{index}]", "Reasoning without a signature was left out.")
+        if block is None or kind not in (None, SIGNED if _is_signed(block) else UNSIGNED):
+            context.loss("reasoning", f"content[{index}]", _REFUSALS[kind or SIGNED])
         else:
             blocks.append({"reasoningContent": block})
     if not content:
         context.loss("reasoning", "", "Reasoning was left out: it holds nothing that the service can read.")
     return blocks
+
+
+def taken_by(model: str) -> str | None:
+    """The kind of reasoning that a model takes; None where that is not known."""
+    return next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
+
+
+def _is_signed(block: JsonObject) -> bool:
+    return "redactedContent" in block or bool(block["reasoningText"].get("signature"))
 
 
 def _thinking(part: JsonObject, *, is_own: bool) -> JsonObject | None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.claude import THINKING, thinking_of
 from threadkeep.formats.shared.fields import DEFAULTS, Field, NoField, Row, SpecialField, tier_of, within
 from threadkeep.formats.shared.reports import Context
 
@@ -123,7 +124,6 @@ def schema_of(text: str) -> Any:
 # Reasoning
 
 How = Callable[[JsonObject, Context], JsonObject]
-_THINKING: Final = ("type", "budget_tokens", "display")
 _SILENT: Final = frozenset({"summary", "generate_summary"})  # every model shows the reasoning that it may show
 # effort -> the nearest of three levels
 _LEVELS: Final = {
@@ -133,27 +133,20 @@ _EFFORTS: Final = {"minimal": "low"} | {word: word for word in ("low", "medium",
 
 
 def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObject:
-    """The keys of `additionalModelRequestFields` that ask this model to reason; a budget may not take all tokens."""
+    """The keys of `additionalModelRequestFields` that ask this model to reason."""
     option = {key: value for key, value in (settings.get("reasoning") or {}).items() if value is not None}
     if not option:
         return {}
     model = str(settings.get("model") or "")
     how = next((how for pattern, how in MODELS if pattern.search(model)), _nothing)
-    sent = how(option, context)
-    budget, most = sent.get("thinking", {}).get("budget_tokens"), settings.get("max_output_tokens")
-    if isinstance(budget, int) and isinstance(most, int) and most <= budget:
-        raise CannotRender(
-            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}.",
-            hint="Raise max_output_tokens.",
-        )
-    return sent
+    return how(option, context)
 
 
 def _with_budget(option: JsonObject, context: Context, *others: str) -> JsonObject:
     """Claude 3.7 to 4.5: a budget, and no effort."""
-    _report(option, (*_THINKING, *others), context)
-    thinking = {key: option[key] for key in _THINKING if key in option}
-    return {"thinking": {"type": "enabled", **thinking}} if thinking else {}
+    _report(option, (*THINKING, *others), context)
+    thinking = thinking_of(option, context)
+    return {} if thinking is None else {"thinking": thinking}
 
 
 def _with_effort(option: JsonObject, context: Context) -> JsonObject:

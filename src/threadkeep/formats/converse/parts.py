@@ -35,6 +35,7 @@ class WriteContext(Context):
 
     documents: media.DocumentNames = field(default_factory=media.DocumentNames)
     is_as_came: bool = False  # whether the item stood in the very request that is sent again
+    model: str = ""
 
 
 def blocks_of(

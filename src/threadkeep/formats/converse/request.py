@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.converse import claude
 from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.cache_points import with_points
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, SCHEMA, reasoning_fields, schema_of
@@ -37,8 +38,10 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     context = WriteContext()
     rendering = begin(session, options, NAME, context)
     settings = rendering.snapshot.settings
-    body = _body(settings, rendering.spelling or {}, context)
-    if "modelId" not in body and rendering.spelling is None:
+    context.model = str(settings.get("model") or "")
+    is_new = rendering.spelling is None  # an imported request goes back as it came
+    body = _body(settings, rendering.spelling, context)
+    if "modelId" not in body and is_new:
         raise no_model()
     writer = Writer(rendering, context)
     messages, stable = writer.write(rendering.entries)
@@ -53,6 +56,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     said = [{"text": instructions}, *writer.system] if instructions else writer.system
     if system := said or _native(settings).get("system"):
         body["system"] = system
+    if is_new:
+        body = claude.agreed(body, writer.turns, context)
     body["messages"] = messages
     if options.cache is not None:
         body = with_points(body, settings.get("model"), repeated_turns(rendering.view, options, stable))
@@ -64,8 +69,8 @@ def _native(settings: JsonObject) -> JsonObject:
     return native if isinstance(native, dict) else {}
 
 
-def _body(settings: JsonObject, spelling: JsonObject, context: Context) -> JsonObject:
-    """The keys that the options set."""
+def _body(settings: JsonObject, spelling: JsonObject | None, context: Context) -> JsonObject:
+    """The keys that the options set; `spelling` is that of an imported request."""
     extra = settings.get("extra") or {}
     body = render_fields(FIELDS, settings, context)
     stops = extra.get("stop_sequences")
@@ -74,9 +79,11 @@ def _body(settings: JsonObject, spelling: JsonObject, context: Context) -> JsonO
         body = merged(body, {"inferenceConfig": {"stopSequences": stops}})
     if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
+    if spelling is None:
+        body = claude.fitted(body, context)
     body = merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
     body = merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
-    text, ours = spelling.get("schema"), value_at(body, SCHEMA)
+    text, ours = (spelling or {}).get("schema"), value_at(body, SCHEMA)
     if text is not None and isinstance(ours, str) and schema_of(ours) == schema_of(text):
         return with_value(body, SCHEMA, text)  # the schema as the request wrote it
     return body

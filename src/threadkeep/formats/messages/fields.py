@@ -10,6 +10,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared import fields
+from threadkeep.formats.shared.claude import THINKING, thinking_of
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, value_at, within
 from threadkeep.formats.shared.names import NameRule
 from threadkeep.formats.shared.reports import Context
@@ -18,7 +19,6 @@ NAME: Final = "messages"
 NAMES: Final = NameRule(longest=128)
 LONGEST_USER_ID: Final = 256
 DEFAULT_MAX_TOKENS: Final = 4096
-LEAST_BUDGET: Final = 1024
 ELLIPSIS: Final = "..."  # the text where the service requires one and there is none
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
@@ -43,9 +43,6 @@ INCOMPLETE: Final = {
     "max_tokens": "max_output_tokens",
     "model_context_window_exceeded": "model_context_window_exceeded",
 }
-
-_THINKING: Final = ("type", "budget_tokens", "display")
-_KINDS: Final = frozenset({"enabled", "adaptive", "disabled", "between_tools"})
 
 
 def metadata(value: Any, context: Context) -> Any:
@@ -73,48 +70,13 @@ def reasoning(value: Any, context: Context) -> JsonObject:
     """Thinking and effort."""
     if not isinstance(value, dict):
         return {}
-    fields.other_keys("reasoning", (*_THINKING, "effort"), value, context, "The format")
+    fields.other_keys("reasoning", (*THINKING, "effort"), value, context, "The format")
     keys: JsonObject = {}
-    if (thinking := _thinking(value, context)) is not None:
+    if (thinking := thinking_of(value, context)) is not None:
         keys["thinking"] = thinking
     if (effort := fields.effort_of(value, EFFORTS, context)) is not None:
         keys["output_config.effort"] = effort
     return keys
-
-
-def _thinking(value: JsonObject, context: Context) -> JsonObject | None:
-    """Thinking; a budget of zero means none in other formats, and a lesser one as much as the model likes."""
-    thinking = {key: value[key] for key in _THINKING if value.get(key) is not None}
-    if not thinking:
-        return None
-    kind = thinking.setdefault("type", "enabled")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        context.loss("option", "reasoning.type", f"The format has no thinking of type {kind!r}.")
-        return None
-    budget = _budget(thinking, kind)
-    if kind != "enabled" or budget > 0:
-        return thinking
-    if budget < 0:
-        context.loss("option", "reasoning.budget_tokens", "The format has no budget that the model sets itself.")
-        return None
-    return {"type": "disabled"}
-
-
-def _budget(thinking: JsonObject, kind: str) -> int:
-    """The budget, which only thinking that is enabled has."""
-    budget = thinking.get("budget_tokens")
-    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool)):
-        raise CannotRender(f"reasoning.budget_tokens is {budget!r}, not a whole number of tokens.")
-    if budget is None and kind == "enabled":
-        raise CannotRender(
-            "reasoning asks for thinking without saying how much.", hint="Set budget_tokens, or an effort."
-        )
-    hint = "Leave one of them out."
-    if budget is not None and kind != "enabled":
-        raise CannotRender(f"reasoning.budget_tokens goes with the type enabled, not {kind}.", hint=hint)
-    if kind in ("disabled", "between_tools") and "display" in thinking:
-        raise CannotRender(f"reasoning.display has no effect when thinking is {kind}.", hint=hint)
-    return budget or 0
 
 
 def read_reasoning(keys: JsonObject) -> Any:

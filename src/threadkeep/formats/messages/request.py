@@ -17,9 +17,10 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.messages import cache_marks, joining
 from threadkeep.formats.messages.fields import ELLIPSIS, EXTRAS, FIELDS, NAME, NAMES
-from threadkeep.formats.messages.settings import fit, follows, thinking_type
+from threadkeep.formats.messages.settings import fit
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Turn, Writer
+from threadkeep.formats.shared.claude import follows, thinking_type
 from threadkeep.formats.shared.fields import Field, render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler

@@ -1,0 +1,89 @@
+"""What Anthropic's models refuse in a Converse request, as in one of Messages: see `formats.shared.claude`.
+
+* A budget leaves room for the answer, and no tool can be forced beside it.
+* Where the thinking of the last calls is missing, as of another model's, nothing is thought with a budget.
+
+Source: Amazon Bedrock's user guide, "Anthropic Claude models", extended thinking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.errors import CannotRender
+from threadkeep.formats.converse.turns import Turn
+from threadkeep.formats.shared.claude import fit_sampling, fit_thinking, is_claude, thinking_type
+from threadkeep.formats.shared.fields import value_at, with_value
+from threadkeep.formats.shared.reports import Context
+
+_THINKING: Final = "additionalModelRequestFields.thinking"
+_CHOICE: Final = "toolConfig.toolChoice"
+_OBJECTS: Final = ("inferenceConfig", "additionalModelRequestFields")
+# key of a body of Messages -> where Converse has it
+_KEYS: Final = {
+    "max_tokens": "inferenceConfig.maxTokens",
+    "temperature": "inferenceConfig.temperature",
+    "top_p": "inferenceConfig.topP",
+    "thinking": _THINKING,
+}
+_FORCED: Final = frozenset({"any", "tool"})
+
+
+def fitted(body: JsonObject, context: Context) -> JsonObject:
+    """Return a request with settings that the model takes together; of other models as it is."""
+    model = body.get("modelId")
+    if not is_claude(model):
+        return body
+    given: JsonObject = {key: value for key, path in _KEYS.items() if (value := value_at(body, path)) is not None}
+    sent: JsonObject = {"model": model, **given}
+    fit_thinking(sent, context)
+    _check_budget(sent)
+    fit_sampling(sent, context)
+    for key, path in _KEYS.items():
+        if sent.get(key) != given.get(key):
+            body = with_value(body, path, sent.get(key))
+    return _without_empty(body)
+
+
+def agreed(body: JsonObject, turns: Sequence[Turn], context: Context) -> JsonObject:
+    """Return a request whose thinking, messages and choice of a tool can stand together.
+
+    Messages of an imported request go back as they came.
+    """
+    if not is_claude(body.get("modelId")) or thinking_type({"thinking": value_at(body, _THINKING)}) != "enabled":
+        return body
+    if _lacks_thought(turns):
+        context.repair("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
+        return _without_empty(with_value(body, _THINKING, None))
+    if _FORCED.isdisjoint(value_at(body, _CHOICE) or ()):
+        return body
+    context.loss("tool_choice", "tool_choice", "No tool can be forced while thinking has a budget.")
+    return with_value(body, _CHOICE, {"auto": {}})
+
+
+def _without_empty(body: JsonObject) -> JsonObject:
+    return {key: value for key, value in body.items() if key not in _OBJECTS or value}
+
+
+def _check_budget(body: JsonObject) -> None:
+    budget, most = (body.get("thinking") or {}).get("budget_tokens"), body.get("max_tokens")
+    if isinstance(budget, int) and isinstance(most, int) and most <= budget:
+        raise CannotRender(
+            f"The thinking budget of {budget} tokens leaves nothing of max_output_tokens {most}.",
+            hint="Raise max_output_tokens.",
+        )
+
+
+def _lacks_thought(turns: Sequence[Turn]) -> bool:
+    """Whether the message before the last tool results lacks the thinking that a budget requires."""
+    run = [turn for turn in turns if turn.role in ("assistant", "user")][-2:]
+    if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_as_came for turn in run):
+        return False
+    first, after = (_first_key(turn.blocks) for turn in run)
+    return after == "toolResult" and first != "reasoningContent"
+
+
+def _first_key(blocks: Sequence[Any]) -> str | None:
+    return next(iter(blocks[0]), None) if blocks else None
