@@ -73,9 +73,7 @@ def _body(settings: JsonObject, spelling: JsonObject | None, context: Context) -
     """The keys that the options set; `spelling` is that of an imported request."""
     extra = settings.get("extra") or {}
     body = render_fields(FIELDS, settings, context)
-    stops = extra.get("stop_sequences")
-    stops = [stops] if isinstance(stops, str) else stops if isinstance(stops, list) else []
-    if stops := [stop for stop in stops if stop != ""]:  # the service refuses empty ones
+    if stops := _stops(extra):
         body = merged(body, {"inferenceConfig": {"stopSequences": stops}})
     if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
@@ -87,6 +85,13 @@ def _body(settings: JsonObject, spelling: JsonObject | None, context: Context) -
     if text is not None and isinstance(ours, str) and schema_of(ours) == schema_of(text):
         return with_value(body, SCHEMA, text)  # the schema as the request wrote it
     return body
+
+
+def _stops(extra: JsonObject) -> list[Any]:
+    """The texts that end an answer; the service refuses empty ones."""
+    stops = extra.get("stop_sequences")
+    stops = [stops] if isinstance(stops, str) else stops if isinstance(stops, list) else []
+    return [stop for stop in stops if stop != ""]
 
 
 def _without_tools(messages: list[JsonObject], rendering: Rendering) -> list[JsonObject]:

@@ -23,8 +23,7 @@ from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import CALLS, LAYER, MISSING_OUTPUT, OUTPUT_TYPES, late_output_message
 from threadkeep.formats.shared.reports import LOSSES, Context
 
-KEY: Final = f"{NAME}.input"
-OWN_KEY: Final = f"{KEY} with own ids"  # the same for a vendor that takes only ids of its own form
+KEY: Final = f"{NAME}.input"  # what follows it are the types of items whose ids have a form of their own
 
 
 @dataclass(slots=True)
@@ -55,8 +54,7 @@ def joined_input(
     entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
-    own_ids = dialect.ids
-    key = OWN_KEY if own_ids else KEY
+    own_ids, key = dialect.ids, f"{KEY} {sorted(dialect.ids)}"
     # Taken out while it is used: another thread finds none and renders everything.
     prefix = RenderedPrefix() if memo is None else memo.pop(key, None) or RenderedPrefix()
     if prefix.count > len(entries):
