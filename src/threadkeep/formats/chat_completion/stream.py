@@ -20,7 +20,7 @@ Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -65,6 +65,13 @@ class ChunkAssembler(StreamAssembler):
         self._top: JsonObject = {}
         self._choices: dict[int, JsonObject] = {}
         self._has_chunks = False
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The last call, where it has text instead of arguments: nothing tells whether more would come."""
+        calls = [choice["message"].get("tool_calls") for _, choice in sorted(self._choices.items())]
+        last = calls[0][-1] if calls and isinstance(calls[0], list) and calls[0] else None
+        return [last.get("id")] if isinstance(last, dict) and "custom" in last else ()
 
     @property
     def body(self) -> JsonObject:

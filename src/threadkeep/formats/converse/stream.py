@@ -9,13 +9,14 @@ Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.media import joined_base64
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
 
@@ -38,6 +39,13 @@ class ConverseAssembler(StreamAssembler):
         self._role: Any = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._keys: JsonObject = {}
+        self._stopped: set[Any] = set()  # indexes of blocks that are whole
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The ids of calls whose block has not stopped."""
+        open_blocks = [block for index, block in self._blocks.items() if index not in self._stopped]
+        return [value_at(block, "toolUse.toolUseId") for block in open_blocks if "toolUse" in block]
 
     @property
     def body(self) -> JsonObject:
@@ -69,6 +77,8 @@ class ConverseAssembler(StreamAssembler):
                     self._start(read)
                 case "contentBlockDelta":
                     self._grow(read)
+                case "contentBlockStop":
+                    self._stopped.add(read.get("contentBlockIndex"))
                 case "messageStop":
                     self.is_ended = True
                     self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})

@@ -12,7 +12,7 @@ arguments".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -20,7 +20,7 @@ from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
 from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.streams import GrowingList, StreamAssembler
+from threadkeep.formats.shared.streams import LAST, GrowingList, StreamAssembler
 
 # keys of a candidate whose values are gathered from chunk to chunk
 GATHERED: Final = frozenset(
@@ -38,6 +38,12 @@ class Assembler(StreamAssembler):
         super().__init__(NAME, parse_response, headers)
         self._body: JsonObject = {}
         self._candidates: dict[int, Candidate] = {}
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The last call, where its arguments still come."""
+        first = min(self._candidates, default=None)
+        return (LAST,) if first is not None and self._candidates[first].has_open_call else ()
 
     @property
     def body(self) -> JsonObject:
@@ -84,6 +90,11 @@ class Candidate:
         self._content: JsonObject = {}
         self._parts: list[Any] = []
         self._call: PartialCall | None = None
+
+    @property
+    def has_open_call(self) -> bool:
+        """Whether arguments of a call still come."""
+        return self._call is not None
 
     def add(self, chunk: JsonObject) -> None:
         """Take in the part of a chunk that is about this candidate."""

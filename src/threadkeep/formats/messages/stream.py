@@ -9,7 +9,7 @@ Source: Anthropic's API reference, "Streaming Messages".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.items import Reasoning
@@ -18,6 +18,7 @@ from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
 from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.messages.parse_response import parse_response
+from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
 
 # keys of message_delta that are not the message's
@@ -45,6 +46,12 @@ class EventAssembler(StreamAssembler):
         self._message: JsonObject = {}
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
+        self._stopped: set[int] = set()  # blocks that are whole
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The ids of calls whose block has not stopped."""
+        return [value_at(block, "id") for index, block in self._blocks.items() if index not in self._stopped]
 
     @property
     def body(self) -> JsonObject:
@@ -80,6 +87,7 @@ class EventAssembler(StreamAssembler):
             self.is_ended = False
             self._message = {key: value for key, value in message.items() if key != "content"}
             self._blocks = dict(enumerate(blocks if isinstance(blocks, list) else ()))
+            self._stopped = set(self._blocks)
 
     def start_block(self, event: JsonObject) -> None:
         """A block begins."""
@@ -88,6 +96,7 @@ class EventAssembler(StreamAssembler):
             index = _index(event, len(self._blocks))
             self._blocks[index] = block
             self._inputs.pop(index, None)
+            self._stopped.discard(index)
 
     def add_delta(self, event: JsonObject) -> None:
         """A block grows."""
@@ -106,6 +115,10 @@ class EventAssembler(StreamAssembler):
                 before = block.get(key)
                 is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE
                 block[key] = before + value if is_piece else value
+
+    def stop_block(self, event: JsonObject) -> None:
+        """A block is whole."""
+        self._stopped.add(_index(event, len(self._blocks) - 1))
 
     def end(self, event: JsonObject) -> None:
         """The message says how it ended."""
@@ -136,6 +149,7 @@ _EVENTS: Final = {
     "message_start": EventAssembler.start,
     "content_block_start": EventAssembler.start_block,
     "content_block_delta": EventAssembler.add_delta,
+    "content_block_stop": EventAssembler.stop_block,
     "message_delta": EventAssembler.end,
     "message_stop": EventAssembler.stop,
 }

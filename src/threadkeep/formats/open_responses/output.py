@@ -48,6 +48,11 @@ class Output:
             self._settle(*text)
         return [streamed.item for streamed in sorted(self._streamed, key=lambda streamed: streamed.place)]
 
+    @property
+    def open_calls(self) -> list[Any]:
+        """The call ids of items that have not come whole."""
+        return [call_id for one in self._streamed if not one.is_done and (call_id := one.item.get("call_id"))]
+
     def find(self, item_id: Any, index: Any) -> StreamedItem | None:
         """The item of that id, else the newest one at that place."""
         by_id = self._by_id.get(item_id) if isinstance(item_id, str | int) else None

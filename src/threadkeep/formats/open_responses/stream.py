@@ -10,7 +10,7 @@ Source: OpenAI's API reference, "Responses", streaming events; the Open Response
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
@@ -66,6 +66,11 @@ class ResponsesAssembler(StreamAssembler):
         super().__init__(NAME, parse_response, headers)
         self._response: JsonObject = {}
         self._output = Output()
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The ids of calls that were not told to be done."""
+        return self._output.open_calls
 
     @property
     def body(self) -> JsonObject:

@@ -7,7 +7,7 @@ that a streamed response and the same response in one piece give the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
@@ -15,6 +15,8 @@ from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, canonical, check_d
 from threadkeep.domain.objects import body_object, event_text
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
+from threadkeep.formats.canonical.entries import call_id_of
+from threadkeep.formats.shared.pairing import CALLS
 from threadkeep.formats.shared.provider_errors import shortened
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
 
+LAST: Final = object()  # stands for the last call that has come, whatever its id
 NOT_KEPT: Final = "threadkeep:not_kept"  # key of an event of which something is kept as text, or not at all: why
 _DEEP: Final = MAX_DEPTH - 10  # a body has a few levels above the input of a call
 
@@ -52,6 +55,14 @@ class StreamAssembler:
     def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
         return True
+
+    @property
+    def open_calls(self) -> Collection[object]:
+        """The ids of calls that have not come whole, as the provider gave them; `LAST` is the last call that came.
+
+        Calls whose arguments are no JSON yet need not be named.
+        """
+        return ()
 
     def error_in(self, event: JsonObject) -> Any:
         """The error that an event states; None when it states none."""
@@ -91,12 +102,15 @@ class StreamAssembler:
     @property
     def partial(self) -> Response:
         """The response as far as it has come, of status in_progress."""
-        return self._read(is_partial=True).model_copy(update={"status": "in_progress"})
+        response = _with_open_calls(self._read(is_partial=True), self.open_calls)
+        return response.model_copy(update={"status": "in_progress"})
 
     @property
     def response(self) -> Response:
         """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
         response = self._read(is_partial=self.error is not None or not self.is_ended)
+        if not self.is_ended:
+            response = _with_open_calls(response, self.open_calls)
         if self.error is not None:
             return response.model_copy(update={"status": "failed", "error": response.error or self.error})
         if not self.is_ended or not response.is_final:
@@ -113,6 +127,19 @@ class StreamAssembler:
                     raise
                 return Response(format=self.name)  # nothing has come yet that could be read
         return self._parse(shallow(self.body), self._headers)  # something is nested too deeply
+
+
+def _with_open_calls(response: Response, call_ids: Collection[object]) -> Response:
+    """A response whose calls that have not come whole say so: nobody may run them."""
+    if not call_ids:
+        return response
+    output, is_last = list(response.output), True
+    for index in range(len(output) - 1, -1, -1):
+        thing = output[index].to_object()
+        if thing["type"] in CALLS and (call_id_of(thing) in call_ids or (is_last and LAST in call_ids)):
+            output[index] = output[index].model_copy(update={"status": "incomplete"})
+        is_last = is_last and thing["type"] not in CALLS
+    return response.model_copy(update={"output": output})
 
 
 def input_of(text: str) -> Any:
