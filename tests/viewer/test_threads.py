@@ -302,3 +302,22 @@ def test_what_is_said_of_a_conversation_has_a_limit(pages: Pages) -> None:
     assert "… (300,000 characters)" in html
     assert "… (50 more)" in html
     assert html.count("z") < 2_000 * 200
+
+
+@pytest.mark.parametrize(
+    ("tool", "shown"),
+    [
+        ({"type": "function", "name": "lookup", "description": "Looks up."}, "<code>lookup</code> Looks up."),
+        ({"type": "web_search"}, "<code>web_search</code>"),
+        ({"type": "custom", "name": "python", "description": None}, "<code>custom python</code>"),
+        ({"type": "mcp", "server_label": "wiki", "server_url": "https://x.test"}, "<code>mcp wiki</code>"),
+        ({"type": "provider_tool", "format": "messages", "payload": {"type": "bash_20250124", "name": "bash"}},
+         "<code>bash_20250124 bash</code>"),
+        ({"type": "provider_tool", "format": "gemini", "payload": {"googleSearch": {}}}, "<code>provider_tool</code>"),
+        ({"type": "new_kind", "name": 7, "description": ["odd"]}, "<code>new_kind</code>"),
+    ],
+)  # fmt: skip
+def test_tools_of_any_type_are_named(pages: Pages, tool: dict[str, Any], shown: str) -> None:
+    conversation = pages.store.create_conversation(tools=[tool])
+    assert f"<li>{shown}</li>" in pages.get(f"/c/{conversation.id}")
+    assert f"<li>{shown}</li>" in html_of(pages.store, conversation.id)

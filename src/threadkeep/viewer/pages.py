@@ -139,7 +139,7 @@ def environment() -> Environment:
     )
     for name in (
         "count", "short_count", "money", "duration", "percent", "size", "moment", "short_moment", "first_line",
-        "plain_line", "labels_text", "cut", "query_text",
+        "plain_line", "labels_text", "cut", "query_text", "named_tool",
     ):  # fmt: skip
         made.filters[name] = getattr(texts, name)
     made.globals["asset"] = lambda name: f"{name}?{asset(name)[1]}"

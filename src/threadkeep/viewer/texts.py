@@ -24,6 +24,7 @@ from markdown_it.token import Token
 from markupsafe import Markup, escape
 
 from threadkeep.domain.printing import printable
+from threadkeep.domain.typed import TypedObject
 
 MAX_MARKDOWN: Final = 20_000  # characters of a text that are read as Markdown
 MAX_TEXT: Final = 100_000  # characters of a text on a page
@@ -164,6 +165,19 @@ def first_line(text: str, length: int = 140) -> str:
     """Return the beginning of a text on one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def named_tool(tool: TypedObject) -> tuple[str, str]:
+    """Return the name of a tool and what it says about itself; a built-in one may have no more than a type."""
+    told = tool.to_object()
+    if isinstance(payload := told.get("payload"), Mapping):  # of a tool that only one provider knows
+        told = {**told, **payload}
+    names = (told.get("name"), told.get("server_label"))
+    name = next((name for name in names if isinstance(name, str) and name), "")
+    kind, description = first_line(str(told.get("type"))), told.get("description")
+    is_function = kind == "function" and bool(name)
+    label = first_line(name) if is_function else f"{kind} {first_line(name)}".strip()
+    return label, description if isinstance(description, str) else ""
 
 
 def plain_line(text: str, length: int = 140) -> str:
