@@ -322,3 +322,11 @@ def test_neighbours_of_one_role_are_joined(messages: list[tuple[str, Any]], expe
     before = dumps(given)
     assert [(message["role"], message["content"]) for message in merged(given)] == expected
     assert dumps(given) == before
+
+
+def test_cache_marks_stand_on_messages_calls_and_outputs() -> None:
+    mark = {"type": "ephemeral"}
+    items = [user("a", "b", cache_control=mark), call(cache_control=mark), output(cache_control=mark)]
+    said, called, answered = render("messages", *items).payload["messages"]
+    assert [block.get("cache_control") for block in said["content"]] == [None, mark]
+    assert [block["cache_control"] for block in (*called["content"], *answered["content"])] == [mark, mark]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from threadkeep import ToolNotFound, ToolRegistry
+from threadkeep.domain.tool_names import hashed, stands_for
+from threadkeep.formats.gemini import fields as gemini
+from threadkeep.formats.messages import fields as messages
 from threadkeep.formats.shared.media import ENDINGS, in_base64, is_textual, note
-from threadkeep.formats.shared.names import Names, hashed, is_valid_name
+from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names, is_valid_name
+
+RULES = [OPENAI_NAMES, messages.NAMES, gemini.NAMES]
 
 
 @given(tools=st.lists(st.text(max_size=70), max_size=6), name=st.text(max_size=70))
@@ -24,6 +33,25 @@ def test_a_valid_name_is_never_changed_and_a_cleaned_one_gives_way() -> None:
     assert Names(["my.tool"]).wire("my.tool") == "my_tool"
     assert Names().wire("ä").endswith(hashed("ä"))
     assert Names().wire(None) == Names().wire("")
+
+
+def says(tool: str) -> Callable[[Any], str]:
+    """A handler that returns the name of its tool."""
+    return lambda _arguments, /: tool
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(tools=st.lists(st.text("ab1._-: ä/", min_size=1, max_size=80), min_size=1, max_size=6, unique=True))
+def test_a_call_by_the_name_that_was_sent_runs_the_tool(rule: NameRule, tools: list[str]) -> None:
+    """Where it can mean one alone; it never runs another one."""
+    registry, names = ToolRegistry(), Names(tools, rule)
+    for tool in tools:
+        registry.register(tool, "A tool", {"type": "object"}, handler=says(tool))
+    for tool in tools:
+        try:
+            assert registry.invoke(names.wire(tool), {}) == tool
+        except ToolNotFound:
+            assert any(stands_for(names.wire(tool), other) for other in tools if other != tool)
 
 
 def test_the_same_text_at_two_places_has_two_hashes() -> None:

@@ -12,6 +12,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
 from threadkeep.domain.jsontext import JsonObject, canonical, loads
 from threadkeep.domain.objects import ErrorClass, at, mismatch, shown
+from threadkeep.domain.tool_names import stands_for
 from threadkeep.domain.typed import TypedObject
 from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound
 
@@ -309,8 +310,9 @@ class ToolRegistry:
     def invoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Call the handler of a tool with these arguments (a dict, or the JSON text of a call); return its result.
 
-        Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`. The result of an ``async``
-        handler is to be awaited; see `ainvoke`. Errors raised by the handler are passed on.
+        Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`; it may have the name in the
+        form in which a provider took it. The result of an ``async`` handler is to be awaited; see `ainvoke`. Errors
+        raised by the handler are passed on.
 
         Raises:
             ToolNotFound: there is no handler with that name.
@@ -320,6 +322,7 @@ class ToolRegistry:
         tool: Any = name
         if not isinstance(name, str):
             tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
+        tool = self._known(tool) if isinstance(tool, str) else tool
         handler = self._handlers.get(tool) if isinstance(tool, str) else None
         if handler is None:
             known = ", ".join(self._handlers) or "none"
@@ -334,6 +337,11 @@ class ToolRegistry:
             return handler(**self._signatures[tool].bind(values))
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
+
+    def _known(self, name: str) -> str:
+        """The name of the one handler that is meant, or the name as it is."""
+        meant = [name] if name in self._handlers else [one for one in self._handlers if stands_for(name, one)]
+        return meant[0] if len(meant) == 1 else name
 
     async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical import keys
 from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME
 from threadkeep.formats.canonical.parts import TOOL, own_parts, text_type, wire_parts
 from threadkeep.formats.shared.arguments import sent_arguments
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 

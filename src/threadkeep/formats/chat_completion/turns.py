@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.chat_completion import spelling as spellings
 from threadkeep.formats.chat_completion.calls import missing_message, spelled_call, tool_message
@@ -25,7 +26,6 @@ from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter

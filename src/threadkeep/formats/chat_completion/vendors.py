@@ -18,11 +18,11 @@ from itertools import count
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_effort, reasoning_object
 from threadkeep.formats.shared.cache_marks import MARK, mark_request
 from threadkeep.formats.shared.dialects import OFF, Dialect, Family, family_of
 from threadkeep.formats.shared.fields import EFFORT, FieldGroup, Row, effort_of
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.reports import Context
 
 _TEXT_KEYS: Final = frozenset({"type", "text", MARK})

@@ -15,11 +15,11 @@ import re
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
 from threadkeep.formats.shared.arguments import object_arguments
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.parts import native_keys
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type, data_url
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.shared.media import in_base64, is_base64, is_textual
-from threadkeep.formats.shared.names import hashed
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PLAIN_TEXT: Final = "txt"

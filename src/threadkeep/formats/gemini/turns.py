@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.gemini import calls
 from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Family
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter

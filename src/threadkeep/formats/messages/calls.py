@@ -14,11 +14,12 @@ import re
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
 from threadkeep.formats.shared.arguments import object_arguments
-from threadkeep.formats.shared.names import hashed
+from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -55,7 +56,9 @@ def tool_use(item: JsonObject, call_id: str, context: Context) -> JsonObject:
 
 
 def _with_native(item: JsonObject, block: JsonObject, context: Context) -> JsonObject:
-    """A block with the keys that its item came with."""
+    """A block with the keys that its item came with, and its cache mark."""
+    if item.get(MARK) is not None:
+        block[MARK] = item[MARK]
     if "native" not in item:
         return block
     report_foreign(item, NAME, context, "native")

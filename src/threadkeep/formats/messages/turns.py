@@ -19,6 +19,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
+from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -112,6 +113,8 @@ class Writer(TurnWriter):
         if "native" in item:
             report_foreign(item, NAME, context, "native")
         blocks = wire_parts(item.get("content") or (), role, context, "content")
+        if blocks and item.get(MARK) is not None and MARK not in blocks[-1]:
+            blocks[-1] = {**blocks[-1], MARK: item[MARK]}
         if role == "system" and not self._takes_system:
             self.hoisted += blocks
         elif blocks:

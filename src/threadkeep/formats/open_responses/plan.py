@@ -17,6 +17,7 @@ from operator import methodcaller
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import decode
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import sized_call_id
 from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
@@ -24,7 +25,6 @@ from threadkeep.formats.canonical.packed import Glance, PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
 from threadkeep.formats.shared import pairing
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 
 ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item

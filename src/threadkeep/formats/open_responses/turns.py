@@ -23,7 +23,7 @@ from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import CALLS, LAYER, MISSING_OUTPUT, OUTPUT_TYPES, late_output_message
 from threadkeep.formats.shared.reports import LOSSES, Context
 
-KEY: Final = f"{NAME}.input"  # what follows it are the types of items whose ids have a form of their own
+KEY: Final = f"{NAME}.input"
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def joined_input(
     entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
-    own_ids, key = dialect.ids, f"{KEY} {sorted(dialect.ids)}"
+    own_ids, key = dialect.ids, _key(dialect)
     # Taken out while it is used: another thread finds none and renders everything.
     prefix = RenderedPrefix() if memo is None else memo.pop(key, None) or RenderedPrefix()
     if prefix.count > len(entries):
@@ -84,6 +84,11 @@ def joined_input(
     prefix.grow(len(elements), b",".join(elements), plan.ids, plans.used_call_ids(plan))
     _remember(prefix, len(entries), memo, key)
     return prefix.pieces, stable
+
+
+def _key(dialect: Dialect) -> str:
+    """Under which key the beginning for a vendor is remembered: what its own ids look like makes a difference."""
+    return f"{KEY} {sorted(dialect.ids.items())}" if dialect.ids else KEY
 
 
 def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None, key: str) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
 from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE, RESPONSE_PARTS
 from threadkeep.formats.pydantic_ai.parts import texts, user_content
-from threadkeep.formats.shared.names import hashed
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter

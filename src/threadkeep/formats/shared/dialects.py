@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import EFFORTS, dialect_name
 from threadkeep.domain.rendering import RenderOptions
+from threadkeep.formats.canonical.keys import PREFIXES
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 # efforts that ask for no reasoning
@@ -149,7 +150,7 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
     "openai": Dialect(
         lacks=_PENALTIES,
         efforts=_EFFORTS,
-        ids={"message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc"},
+        ids=PREFIXES,
     ),
 }
 

@@ -6,11 +6,12 @@ gives the same bytes wherever and how often it is rendered.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from threadkeep.domain.tool_names import hashed
 
 _HASH: Final = 33  # a hash and the underscore before it
 
@@ -45,12 +46,6 @@ class NameRule:
 
 OPENAI_NAMES: Final = NameRule()
 is_valid_name: Final = OPENAI_NAMES.takes  # whether every provider of the OpenAI family takes this name
-
-
-def hashed(original: str, position: int | None = None) -> str:
-    """32 hexadecimal digits that stand for a text (at a position, where the same text occurs twice)."""
-    text = original if position is None else f"{original}\0{position}"
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Names:

@@ -1,0 +1,26 @@
+"""Names of functions as providers get them: most take letters, digits, `_` and `-`, and others are replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+# what all providers refuse in a name, and what most do
+_REFUSED: Final = (re.compile("[^A-Za-z0-9_.:-]"), re.compile("[^A-Za-z0-9_-]"))
+
+
+def hashed(original: str, position: int | None = None) -> str:
+    """Return 32 hexadecimal digits that stand for a text (at a position, where the same text occurs twice)."""
+    text = original if position is None else f"{original}\0{position}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def stands_for(sent: str, name: str) -> bool:
+    """Return whether a function was sent under one name because a provider does not take another.
+
+    >>> stands_for("github_search", "github.search"), stands_for("search", "github.search")
+    (True, False)
+    """
+    cleaned = {refused.sub("_", name) for refused in _REFUSED}
+    return not cleaned.isdisjoint((sent, sent.removeprefix("_"))) or sent.endswith(f"_{hashed(name)}")
