@@ -322,11 +322,7 @@ class ToolRegistry:
         tool: Any = name
         if not isinstance(name, str):
             tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
-        tool = self._known(tool) if isinstance(tool, str) else tool
-        handler = self._handlers.get(tool) if isinstance(tool, str) else None
-        if handler is None:
-            known = ", ".join(self._handlers) or "none"
-            raise ToolNotFound(f"There is no handler for the tool {shown(tool)}. Tools with handlers: {known}.")
+        tool, handler = self._handler_of(tool)
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             try:
@@ -338,10 +334,14 @@ class ToolRegistry:
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
 
-    def _known(self, name: str) -> str:
-        """The name of the one handler that is meant, or the name as it is."""
-        meant = [name] if name in self._handlers else [one for one in self._handlers if stands_for(name, one)]
-        return meant[0] if len(meant) == 1 else name
+    def _handler_of(self, name: Any) -> tuple[str, Handler]:
+        """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""
+        handlers = self._handlers if isinstance(name, str) else {}
+        meant = [name] if name in handlers else [one for one in handlers if stands_for(name, one)]
+        if len(meant) != 1:
+            known = ", ".join(self._handlers) or "none"
+            raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
+        return meant[0], handlers[meant[0]]
 
     async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""

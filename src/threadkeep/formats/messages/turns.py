@@ -112,9 +112,7 @@ class Writer(TurnWriter):
         role = "system" if role in SYSTEM_ROLES else "assistant" if role == "assistant" else "user"
         if "native" in item:
             report_foreign(item, NAME, context, "native")
-        blocks = wire_parts(item.get("content") or (), role, context, "content")
-        if blocks and item.get(MARK) is not None and MARK not in blocks[-1]:
-            blocks[-1] = {**blocks[-1], MARK: item[MARK]}
+        blocks = _marked(wire_parts(item.get("content") or (), role, context, "content"), item.get(MARK))
         if role == "system" and not self._takes_system:
             self.hoisted += blocks
         elif blocks:
@@ -177,6 +175,11 @@ class Writer(TurnWriter):
             return
         is_of_model = entry.origin == NAME or stands_in(block, "assistant")
         self._turn("assistant" if is_of_model else "user", entry).blocks.append(block)
+
+
+def _marked(blocks: list[JsonObject], mark: Any) -> list[JsonObject]:
+    """The blocks of a message, the last one with the message's cache mark, unless it has one."""
+    return blocks if mark is None or not blocks else [*blocks[:-1], {MARK: mark, **blocks[-1]}]
 
 
 def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
