@@ -61,6 +61,22 @@ def test_a_model_of_any_format_answers(served: Any, scripted: Scripted) -> None:
     assert (row.provider, row.attempts, row.total_tokens) == (scripted.upstream.name, 1, 18)
 
 
+def test_a_stored_answer_tells_what_was_asked_for(served: Any, scripted: Scripted) -> None:
+    """Also after the options of the conversation have changed."""
+    client = in_front_of(served, scripted)
+    scripted.will_say("Sunny.")
+    asked: Any = {
+        "instructions": "Be brief.", "max_output_tokens": 50, "metadata": {"order": "7"}, "temperature": 0.5,
+        "parallel_tool_calls": False, "tool_choice": "required", "tools": [TOOL],
+    }  # fmt: skip
+    made = client.responses.create(model=scripted.format, input="Weather?", **asked)
+    scripted.will_say("Rainy.")
+    again = {"instructions": "Rhyme.", "temperature": 0.9, "metadata": {}}
+    client.responses.create(model=scripted.format, input="And now?", previous_response_id=made.id, **again)
+    later, told = client.responses.retrieve(made.id).to_dict(), made.to_dict()
+    assert {key: later[key] for key in asked} == {key: told[key] for key in asked} == asked
+
+
 def test_a_stream_of_any_format_is_one_of_openai(served: Any, scripted: Scripted) -> None:
     client = in_front_of(served, scripted)
     scripted.will_say("Let ", "me ", "see.", calls=True)
@@ -301,6 +317,7 @@ def test_an_upstream_that_breaks_off(served: Any, one: Scripted) -> None:
     events: Any = list(client.responses.create(model=one.format, input="Hello", stream=True))
     assert events[-1].response.status in {"incomplete", "failed"}
     assert events[-1].response.output_text == "Half an "
+    assert events[-1].response.output[-1].status == "incomplete"
     one.will_say("Again.")
     again = client.responses.create(model=one.format, input="And?", previous_response_id=events[-1].response.id)
     assert again.output_text == "Again."

@@ -13,6 +13,7 @@ from threadkeep.domain.item_ids import response_id, response_place
 from threadkeep.domain.jsontext import loads_stored
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound, shown
+from threadkeep.store.config_cache import Config
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import ItemWindow, item_window, read_window
 from threadkeep.store.item_rows import short_hash
@@ -69,6 +70,17 @@ def get_place(handle: Handle, wanted: int | str) -> ResponsePlace:
     tools = row["tool_set_hash"]
     hashes = ConfigHashes(bytes(row["config_hash"]), None if tools is None else bytes(tools))
     return ResponsePlace(row["number"], row["model"], row["status"], hashes)
+
+
+def request_options(handle: Handle, wanted: int | str) -> Config:
+    """The options and tools of the request of a response of a conversation; not to be changed."""
+    configs, tenant = handle.resources.configs, handle.ref.scope.tenant
+
+    def read(connection: Connection, row: RowMapping) -> Config:
+        return configs.get(connection, tenant, row["config_hash"], row["tool_set_hash"])
+
+    found: Config = _read(handle, wanted, read)
+    return found
 
 
 def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping], Any]) -> Any:

@@ -24,6 +24,7 @@ from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.http.openai.growing import GrowingEvents
+from threadkeep.http.openai.response_objects import ECHOED
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key, required
@@ -51,12 +52,6 @@ LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream co
 STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
 _MAX_LOSSES: Final = 20  # that the header names …
 _MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
-# keys of requests that the answer repeats
-_ECHOED: Final = (
-    "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
-    "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
-    "truncation", "user",
-)  # fmt: skip
 _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
 _BAD_GATEWAY: Final = 502
 _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
@@ -91,7 +86,7 @@ class Wanted(NamedTuple):
         if body.get("store") is False:
             problem = "store must not be false: this server answers from what it stores, and stores what it answers."
             raise Problem(400, problem, param="store", code="unsupported_value")
-        echoed = {key: body[key] for key in _ECHOED if body.get(key) is not None}
+        echoed = {key: body[key] for key in ECHOED if body.get(key) is not None}
         return cls(model, conversation, previous, bool(body.get("stream")), bool(body.get("background")), echoed)
 
 

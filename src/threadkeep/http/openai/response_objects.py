@@ -9,26 +9,54 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.domain.usage import Usage
-from threadkeep.errors import FormatError
+from threadkeep.errors import CannotRender, FormatError
+from threadkeep.formats import get_format
+from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.overviews import handle_of
+from threadkeep.store.response_lookup import request_options
 
 _OWN: Final = "open_responses"
 _STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
 _REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
 # what stands for keys that clients require
 _REQUIRED: Final[JsonObject] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+# keys of requests that the answer repeats
+ECHOED: Final = (
+    "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
+    "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
+    "truncation", "user",
+)  # fmt: skip
+NO_SETTINGS: Final[JsonObject] = {}
 _CODE: Final = "server_error"  # of errors that other providers gave
 
 
-def response_object(stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject]) -> JsonObject:
+def asked_for(conversation: Conversation, number: int) -> JsonObject:
+    """Return the settings of the request of a response, as its answer repeats them (blocking)."""
+    options = request_options(handle_of(conversation), number)
+    entry = entry_of({"type": "message", "role": "user", "content": []}, position=0)
+    snapshot = Snapshot({"model": "", **options.settings}, options.tools, [entry])
+    try:
+        asked = get_format(_OWN).render(snapshot).payload
+    except CannotRender:  # settings that no longer stand together
+        return {}
+    return {key: asked[key] for key in ECHOED if asked.get(key) is not None}
+
+
+def response_object(
+    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] = NO_SETTINGS
+) -> JsonObject:
     """Return a response with its output and all keys that clients require.
 
     Args:
         stored: where the response is stored.
         body: its raw body; None if there is none (any more).
         output: its items, as clients validate them.
+        asked: the settings of its request.
     """
     raw, parsed = _parsed(stored, body)
-    found: JsonObject = {**_REQUIRED}
+    found: JsonObject = {**_REQUIRED, **asked}
     if stored.format == _OWN:
         found |= {key: value for key, value in raw.items() if value is not None or key not in _REQUIRED}
     return found | {

@@ -19,14 +19,15 @@ from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
 from threadkeep.http.openai.objects import item_object, list_object
-from threadkeep.http.openai.response_objects import response_object
+from threadkeep.http.openai.response_objects import asked_for, response_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, flag
 from threadkeep.http.service import Call
-from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.aio import AsyncConversation, on_conversation
 
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
+_CUT: Final = frozenset({"incomplete", "cancelled"})  # statuses of a response whose output may end anywhere
 POLL_SECONDS: Final = 0.2  # between looks at a response that is in progress
 
 
@@ -114,8 +115,13 @@ async def stored_object(call: Call, found: Found) -> JsonObject:
         body = await found.conversation.response_body(number)
     except NotFound:
         body = None  # removed by retention, or not there yet
-    output = [item_object(item, masked(call)) for item in await found.conversation.output_items(number)]
-    return {**response_object(found.stored, body, output), "id": found.id}
+    items = await found.conversation.output_items(number)
+    output = [item_object(item, masked(call)) for item in items]
+    is_cut = bool(items) and found.stored.status in _CUT and items[-1].item.to_object().get("status") is None
+    if is_cut and output[-1].get("status") == "completed":  # which stands for none
+        output[-1] = {**output[-1], "status": "incomplete"}
+    asked = await on_conversation(found.conversation, asked_for, number)
+    return {**response_object(found.stored, body, output, asked), "id": found.id}
 
 
 async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObject]:
