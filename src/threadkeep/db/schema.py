@@ -28,6 +28,7 @@ from threadkeep.db.partitions import (
     refuse_months,
     refuse_other_number,
 )
+from threadkeep.db.sessions import check_encoding
 from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
@@ -96,7 +97,13 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
 
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not; the message names the command to run.
+        SchemaError: tables are missing, as after a downgrade that was interrupted.
     """
+    if not isinstance(engine, Connection):
+        with _checked(engine).connect() as connection:
+            check(connection, url)
+            _check_tables(connection)
+        return
     version = current(engine)
     if version == HEAD:
         return
@@ -119,19 +126,23 @@ def upgrade(
 
     Raises:
         SchemaTooNew: the database belongs to a newer release.
-        SchemaError: another application has tables, views or other objects with names that threadkeep needs (nothing
-            was changed), rows violate a foreign key afterwards (SQLite), another upgrade does not finish, or the
-            tables exist with another number of partitions, or without those of months.
+        SchemaError: the database does not hold all characters, another application has tables, views or other objects
+            with names that threadkeep needs (nothing was changed), rows violate a foreign key afterwards (SQLite),
+            another upgrade does not finish, or the tables exist with another number of partitions, or without those of
+            months.
         InvalidOption: partitions are not for this database, or it is no such number or date.
     """
     count = checked_partitions(partitions, _checked(engine).dialect.name)
     first = months.checked_month(monthly_bodies, engine.dialect.name)
     with _upgrading(engine) as connection:
+        check_encoding(connection)
         _check_names(connection)
         version = current(connection)
         if version is not None and version not in _known():
             raise SchemaTooNew(version, HEAD)
         if version is not None:
+            _check_place(connection)
+            _check_tables(connection)
             refuse_other_number(connection, count)
             refuse_months(connection, first)
         _command("upgrade", revision, _config(connection=connection, partitions=count, months=_months_since(first)))
@@ -182,6 +193,7 @@ def needs_set_up(connection: Connection, url: str | None = None) -> bool:
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
     """
+    check_encoding(connection)
     try:
         check(connection, url)
     except SchemaMissing:
@@ -318,6 +330,32 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
             connection.commit()
         except SQLAlchemyError:
             connection.invalidate()  # the lock goes with the connection
+
+
+def _check_tables(connection: Connection) -> None:
+    """Raise SchemaError if a database that commits each statement was left in the middle of a downgrade."""
+    if connection.dialect.name not in MYSQL:
+        return
+    missing = METADATA.tables.keys() - inspect(connection).get_table_names()
+    if missing and current(connection) == HEAD:
+        raise SchemaError(
+            f"The database lacks {', '.join(sorted(missing))}: a downgrade was interrupted.",
+            hint="Call threadkeep.schema.downgrade(engine) again and then upgrade, or restore a backup.",
+        )
+
+
+def _check_place(connection: Connection) -> None:
+    """Raise SchemaError if PostgreSQL finds the tables along its search path, but not where new ones would be."""
+    if connection.dialect.name != "postgresql":
+        return
+    place = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass(:name)"
+    found = connection.execute(text(place), {"name": VERSION_TABLE}).scalar()
+    here = connection.execute(text("SELECT quote_ident(current_schema())")).scalar()
+    if found is not None and found != here:
+        raise SchemaError(
+            f"The search_path finds threadkeep's tables in the schema {found}; new ones would be made in {here}.",
+            hint=f"Begin the search_path with {found}, or for tables of its own leave that out.",
+        )
 
 
 def _check_names(connection: Connection) -> None:

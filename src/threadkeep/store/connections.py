@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
@@ -109,6 +110,25 @@ def _end(connection: Connection) -> None:
     connection.close()
 
 
+def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
+    """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
+    try:
+        connection.execution_options(isolation_level=level)
+    except Exception as error:
+        cause: Any = error.orig if isinstance(error, DBAPIError) else error
+        dialect = connection.dialect
+        driver_error: Any = dialect.loaded_dbapi.Error
+        is_lost = isinstance(cause, driver_error) and dialect.is_disconnect(cause, connection.connection, None)
+        if is_lost:
+            connection.invalidate(error)
+        connection.close()
+        if not is_lost:
+            raise
+        connection.engine.dispose()
+        return False
+    return True
+
+
 class Connections:
     """A connection for each transaction.
 
@@ -117,8 +137,10 @@ class Connections:
     `waits`: for a server that refuses, but responded before.
     """
 
-    def __init__(self, engine: Engine, *, keeps: bool, waits: bool = True) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: Engine, *, keeps: bool, waits: bool = True, isolation: IsolationLevel | None = None
+    ) -> None:
+        self._engine, self._isolation = engine, isolation
         self._keeps, self._waits = keeps, waits
         self._is_shared = keeps and engine.dialect.name != "sqlite"
         self._free: deque[tuple[Connection, float]] = deque()
@@ -182,12 +204,20 @@ class Connections:
         free, self._free = self._free, deque()
         return free
 
+    def _opened(self) -> Connection:
+        """A connection of the engine with its isolation level; one that was lost while it was idle is replaced."""
+        for _ in range(2):
+            connection = self._engine.connect()
+            if self._isolation is None or _set_isolation(connection, self._isolation):
+                return connection
+        return self._engine.connect().execution_options(isolation_level=self._isolation)
+
     def _connect(self) -> Connection:
         """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
         first = time.monotonic()
         while True:
             try:
-                connection = self._engine.connect()
+                connection = self._opened()
             except PoolTimeout as error:
                 raise PoolExhausted from error
             except OperationalError:

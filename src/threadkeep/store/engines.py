@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from threadkeep.db import hosts, loops, poolers
+from threadkeep.db import hosts, loops, poolers, sessions
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound="Engine | AsyncEngine")
 
 BUSY_SECONDS: Final = 60
+SWITCH_SECONDS: Final = 1  # how long to wait for others before a file gets a write-ahead log
 # After how many pages SQLite copies its log into the file; a turn writes about 30, many of them again and again. With
 # its default of 1,000, turns take 8 % more CPU time. The index of a log has another part for every 4,096 pages.
 CHECKPOINT_PAGES: Final = 4_000
@@ -69,6 +70,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         poolers.watch(url, is_owned=False)
+        sessions.watch(url, is_owned=False)
         return url
     _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
@@ -84,6 +86,7 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
         engine: AsyncEngine = given
         _check_driver(engine.sync_engine, is_async=True)
         poolers.watch(engine.sync_engine, is_owned=False)
+        sessions.watch(engine, is_owned=False)
     else:
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
 
@@ -120,6 +123,8 @@ def _check_replica(url: URL, primary: Engine) -> None:
 
 def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
     target, extra = _resolved(url, is_async=is_async)
+    if extra == "mysql" and not target.database:
+        raise _not_a_url("it names no database", f"Write {target.get_backend_name()}://user@host/NAME.")
     target, threshold = poolers.threshold_of(target)
     servers = hosts.hosts_of(target)
     target, is_writable = hosts.with_attributes(target, hosts.WRITABLE), True  # a store writes
@@ -132,6 +137,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
         engine = create(target, hide_parameters=True, **options)
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
+    sessions.watch(engine, is_owned=True)
     if not threshold:
         poolers.watch(engine, is_owned=True)
     if servers:
@@ -201,9 +207,15 @@ def parsed_url(url: Any) -> URL:
         raise _not_a_url("its port is not a number" if is_port else _given(url), _url_hint(url)) from None
     if "\x00" in "".join(map(str, found[:-1])) or "%00" in str(found):
         raise _not_a_url("there is a NUL character in it", "Write the name of the database without it.")
-    if "@" in (found.host or ""):  # what follows the first @ of the password would be the host, and be shown
+    if not found.drivername.startswith("sqlite") and _has_two_hosts(found, url):
         raise _not_a_url("there are two @ in it", "Write %40 for one in a password.")
     return found
+
+
+def _has_two_hosts(found: URL, url: Any) -> bool:
+    """Whether there is another @: what follows the first one of a password would be the host and more, and be shown."""
+    query = url.partition("?")[2] if isinstance(url, str) else ""
+    return "@" in f"{found.host}{found.database}" or any("@" in one and "=" not in one for one in query.split("&"))
 
 
 def _not_a_url(reason: str, hint: str) -> InvalidOption:
@@ -234,7 +246,7 @@ def shown_url(url: Any) -> str:
 
 def command_url(engine: Engine) -> str | None:
     """The URL of an engine made here, for the command line; None if it has parameters, without which it is another."""
-    url = engine.url.difference_update_query(["charset"])
+    url = engine.url.difference_update_query(["charset", "client_encoding"])
     return None if url.query else url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
@@ -262,8 +274,10 @@ def _resolved(url: str | URL, *, is_async: bool) -> tuple[URL, str]:
     if backend == "sqlite" and target.host:
         raise _not_a_url("it has a host", "After sqlite: come three slashes, as in sqlite:///chat.db.")
     target = target.set(drivername=driver)
-    if extra == "mysql" and "charset" not in target.query:
-        target = target.update_query_dict({"charset": "utf8mb4"})
+    if extra == "mysql":
+        target = sessions.with_charset(target)
+    elif extra == "postgres":
+        target = sessions.with_encoding(target)
     return target, extra
 
 
@@ -285,9 +299,8 @@ def _options(url: URL) -> dict[str, Any]:
         # rollback, which under asyncio is a hop for nothing.
         options |= {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
     else:
-        # Every statement sees what is committed, as on PostgreSQL; and no value is cut to fit its column.
-        strict = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES')"
-        options |= {"isolation_level": "READ COMMITTED", "connect_args": {"init_command": strict}}
+        # Every statement sees what is committed, as on PostgreSQL.
+        options |= {"isolation_level": "READ COMMITTED", "connect_args": sessions.connect_arguments(url)}
     return options
 
 
@@ -334,11 +347,13 @@ def _prepare_sqlite(connection: Any, record: object) -> None:  # noqa: ARG001 - 
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA secure_delete=ON")
     cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
-    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+    cursor.execute(f"PRAGMA busy_timeout={SWITCH_SECONDS * 1000}")
     if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
-        except OperationalError as error:  # a file that may only be read is read as it is
-            if "readonly" not in str(error):
+        except OperationalError as error:
+            # A file that may only be read, or that others use, goes on as it is; the next connection tries again.
+            if "readonly" not in str(error) and "locked" not in str(error):
                 raise
+    cursor.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
     cursor.close()

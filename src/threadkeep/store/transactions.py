@@ -69,10 +69,9 @@ class EngineTransactions(Inheritable):
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and keeps_connections(engine)
-        reader = engine.execution_options(isolation_level=reading) if reading else engine
-        writer = engine.execution_options(isolation_level=writing) if writing else engine
-        self._writing = Connections(writer, keeps=keeps)
-        self._reading = self._writing if reader is writer else Connections(reader, keeps=keeps)
+        self._writing = Connections(engine, keeps=keeps, isolation=writing)
+        is_same = reading == writing
+        self._reading = self._writing if is_same else Connections(engine, keeps=keeps, isolation=reading)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads."""

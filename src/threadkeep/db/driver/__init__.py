@@ -45,7 +45,7 @@ class Statement:
         self.statement = statement
         self._column_names = column_names
         self._rows = RowFormat(binary or text_as_bytes, text_as_bytes)
-        self._compiled: dict[tuple[str, str, str | None], CompiledStatement] = {}
+        self._compiled: dict[tuple[str, str, str | None, str], CompiledStatement] = {}
 
     def execute(self, connection: Connection, parameters: Parameters) -> int:
         """Execute it; returns the number of rows it matched."""
@@ -68,8 +68,8 @@ class Statement:
         return rows
 
     def compiled(self, dialect: Dialect, paramstyle: str | None = None) -> CompiledStatement:
-        """The statement for a dialect; compiled once."""
-        key = (dialect.name, dialect.driver, paramstyle)
+        """The statement for a dialect; compiled once. Servers quote names in two ways."""
+        key = (dialect.name, dialect.driver, paramstyle, dialect.identifier_preparer.initial_quote)
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compiled[key] = CompiledStatement(self.statement, dialect, self._column_names, paramstyle)

@@ -54,6 +54,7 @@ def check(
     run.each(shared.wrong_attempts, shared.check_attempts, at_once=shared.BATCH)
     run.each(shared.wrong_sums, shared.check_sums)
     run.part(shared.check_unused)
+    run.part(shared.check_file)
     if run.report.repaired:
         resources.configs.clear()
         resources.histories.clear()

@@ -9,10 +9,11 @@ from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import ForeignKeyConstraint, RowMapping, Table, select
+from sqlalchemy import Connection, ForeignKeyConstraint, RowMapping, Table, func, select
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.tables import METADATA
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import DamagedRow
 from threadkeep.store.checking.findings import Findings
@@ -156,6 +157,28 @@ def check_unused(findings: Findings) -> None:
             mend = partial(collect_these_media, tenant=findings.tenant, hashes=[hash_])
             repair = "remove it" if location is None else "set it aside for purge_deleted(), which removes its object"
             findings.add("unused", tables.blobs, {"hash": hash_}, "no item has it", repair, mend)
+
+
+# The file
+
+
+def check_file(findings: Findings) -> None:
+    """Let SQLite compare its tables with the indexes through which rows are found; once for all tenants of a file."""
+    connection = findings.connection
+    first = connection.execute(select(func.min(tables.tenants.c.id))).scalar()
+    if connection.dialect.name != "sqlite" or first != findings.tenant:
+        return
+    for name, table in METADATA.tables.items():
+        for (said,) in connection.exec_driver_sql(f'PRAGMA integrity_check("{name}")').all():
+            if said == "ok":
+                continue
+            is_index = " index " in said
+            mend = partial(_reindex, name=name) if is_index else None
+            findings.add("file", table, {}, f"SQLite says: {said}", "make the index anew" if is_index else None, mend)
+
+
+def _reindex(connection: Connection, name: str) -> None:
+    connection.exec_driver_sql(f'REINDEX "{name}"')
 
 
 # The ledger

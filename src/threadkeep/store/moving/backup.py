@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from os import PathLike, fspath
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -39,23 +40,30 @@ def _copy(connection: Connection, transactions: Transactions, path: Path, progre
     if connection.dialect.name != "sqlite":
         hint = "Use the server's own backup, such as pg_dump or mariadb-dump, or `threadkeep copy` to a SQLite file."
         raise InvalidOption("Only SQLite databases can be backed up this way.", hint=hint)
+    part = path.with_name(f"{path.name}.{token_hex(4)}.part")  # what is interrupted is no backup
     try:
-        path.open("xb").close()
+        _check_is_new(path)
+        part.open("xb").close()
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        reason = (
-            "it exists already" if isinstance(error, FileExistsError) else getattr(error, "strerror", None) or error
-        )
+        reason = getattr(error, "strerror", None) or error
         raise InvalidOption(f"The backup {str(path)!r} cannot be written: {reason}.") from error
     begin_snapshot(connection, transactions)
     connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")  # from here on, it shows one moment
     try:
-        _write(connection, path, progress)
+        _write(connection, part, progress)
+        _check_is_new(path)
+        part.rename(path)
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         if isinstance(error, sqlite3.Error):
             raise InvalidOption(f"The backup {str(path)!r} cannot be written: {error}.") from error
         raise
     return path.stat().st_size
+
+
+def _check_is_new(path: Path) -> None:
+    if path.exists():
+        raise InvalidOption(f"The backup {str(path)!r} cannot be written: it exists already.")
 
 
 def _write(connection: Connection, path: Path, progress: Progress | None) -> None:

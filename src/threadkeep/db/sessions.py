@@ -1,0 +1,136 @@
+"""What the session of a connection must be like: with other settings texts would change, or not be understood.
+
+* PostgreSQL: the client's encoding is UTF-8, moments are written as ISO 8601 has them, and a backslash in a text is a
+  backslash. psycopg knows these settings without asking. A store sets them for its own connections.
+* MariaDB and MySQL: the character set is utf8mb4, and `sql_mode` is that of a store, whatever the server has. asyncmy
+  escapes bytes with backslashes in any mode.
+* Connections of a host's engine are the host's: a store refuses those that it cannot use.
+
+The database itself must hold all characters: PostgreSQL in UTF8 (or SQL_ASCII, which takes bytes as they come), SQLite
+in UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from threadkeep.db.dialects import PSYCOPG, is_mysql
+from threadkeep.errors import InvalidOption, SchemaError
+
+# Every value fits its column or is refused; quotes and backslashes are what the drivers take them for.
+SQL_MODE: Final = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+CHARSET: Final = "utf8mb4"
+# setting of PostgreSQL -> how it begins, and what it is set to
+_WANTED: Final = {
+    "client_encoding": ("UTF8", "UTF8"),
+    "DateStyle": ("ISO", "ISO, MDY"),
+    "standard_conforming_strings": ("on", "on"),
+}
+_CHECKED: Final = "threadkeep_session"
+_NO_BACKSLASH_ESCAPES: Final = 512  # flag of a server's status
+
+
+def with_charset(url: URL) -> URL:
+    """Return a URL of MariaDB or MySQL with the character set that a store needs.
+
+    Raises:
+        InvalidOption: it names another one.
+    """
+    if url.query.get("charset", CHARSET) != CHARSET:
+        shown = url.set(drivername=url.get_backend_name(), query={}).render_as_string(hide_password=True)
+        problem = f"({shown}) names another charset than {CHARSET}, in which not every character can be stored."
+        raise InvalidOption(problem, argument="url", hint="Leave the parameter out.")
+    return url.update_query_dict({"charset": CHARSET})
+
+
+def with_encoding(url: URL) -> URL:
+    """Return a URL of PostgreSQL with the encoding that a store needs, whatever the role or the environment says."""
+    return url.update_query_dict({"client_encoding": "utf8"})
+
+
+def connect_arguments(url: URL) -> Mapping[str, Any]:
+    """Return how the driver of MariaDB or MySQL sets the mode of a connection; `watch` does where the URL says more."""
+    return {} if "init_command" in url.query else {"init_command": SQL_MODE}
+
+
+def watch(host: Any, *, is_owned: bool) -> None:
+    """Let the connections of an Engine or AsyncEngine have the session that a store needs, or refuse them."""
+    engine: Engine = getattr(host, "sync_engine", host)
+    if is_owned and (
+        engine.dialect.driver in PSYCOPG or (is_mysql(engine.dialect) and "init_command" in engine.url.query)
+    ):
+        event.listen(engine, "connect", _set_up if engine.dialect.driver in PSYCOPG else _set_mode)
+    elif not is_owned and engine.dialect.name != "sqlite" and not event.contains(engine, "checkout", _on_checkout):
+        event.listen(engine, "checkout", _on_checkout)
+
+
+def check_encoding(connection: Connection) -> None:
+    """Raise SchemaError for a database that does not hold all characters."""
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql("PRAGMA encoding").scalar_one()
+        if found != "UTF-8":
+            raise SchemaError(
+                f"The SQLite file has its texts in {found}; threadkeep reads UTF-8.",
+                hint="Give threadkeep a file of its own.",
+            )
+    elif connection.dialect.driver in PSYCOPG:
+        driver: Any = connection.connection.driver_connection
+        found = driver.info.parameter_status("server_encoding")
+        if found not in ("UTF8", "SQL_ASCII", None):  # a pooler may not say
+            raise SchemaError(
+                f"The database has the encoding {found}, which does not have all characters.",
+                hint="Create one with ENCODING 'UTF8' TEMPLATE template0.",
+            )
+
+
+def _set_up(connection: Any, record: ConnectionPoolEntry) -> None:
+    """Set what a connection of a store to PostgreSQL lacks."""
+    for name in _wrong(record.driver_connection):
+        _execute(connection, f"SET {name} TO '{_WANTED[name][1]}'")
+
+
+def _set_mode(connection: Any, record: ConnectionPoolEntry) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    _execute(connection, SQL_MODE)
+
+
+def _execute(connection: Any, statement: str) -> None:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(statement)
+    finally:
+        cursor.close()
+        if not getattr(connection, "autocommit", False):
+            connection.commit()
+
+
+def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    if _CHECKED not in record.info:
+        _check(record.driver_connection)
+        record.info[_CHECKED] = True
+
+
+def _check(driver: Any) -> None:
+    """Refuse a connection of a host's engine with which texts would change."""
+    if hasattr(driver, "info"):  # psycopg's
+        wrong = _wrong(driver)
+        if wrong:
+            name = wrong[0]
+            problem = f"makes connections whose {name} is {driver.info.parameter_status(name)}."
+            hint = f"They need {_WANTED[name][1]}: set it in the URL (?client_encoding=utf8), or for the role."
+            raise InvalidOption(problem, argument="url", hint=hint)
+    elif (charset := getattr(driver, "charset", CHARSET)) != CHARSET:
+        problem = f"makes connections with the charset {charset}, in which not every character can be stored."
+        raise InvalidOption(problem, argument="url", hint=f"Make the engine with ?charset={CHARSET}.")
+    elif type(driver).__module__.startswith("asyncmy") and driver.server_status & _NO_BACKSLASH_ESCAPES:
+        problem = "makes connections with the sql_mode NO_BACKSLASH_ESCAPES, which asyncmy does not heed."
+        raise InvalidOption(problem, argument="url", hint="Set another sql_mode for them.")
+
+
+def _wrong(driver: Any) -> list[str]:
+    """The settings of a connection of psycopg that are not as a store needs them."""
+    told = {name: driver.info.parameter_status(name) for name in _WANTED}
+    return [name for name, value in told.items() if value is not None and not value.startswith(_WANTED[name][0])]
