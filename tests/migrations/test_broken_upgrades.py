@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from tests.databases import Database, Databases
 from tests.migrations.hosts import definitions, tables
 from tests.migrations.upgrading import burning
-from threadkeep import SchemaMissing, Store, schema
+from threadkeep import SchemaError, SchemaMissing, Store, schema
 from threadkeep.store.engines import engine_for
 
 
@@ -76,3 +76,16 @@ def test_an_upgrade_that_broke_off_can_be_taken_back(engine: Engine) -> None:
     assert len(tables(engine)) > 1
     schema.downgrade(engine)
     assert tables(engine) == set()
+
+
+@pytest.mark.parametrize("empty_database", ["mariadb"], indirect=True)
+def test_a_downgrade_that_broke_off_is_told(engine: Engine) -> None:
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE threadkeep_usage_records")
+    for attempt in (schema.check, schema.upgrade):
+        with pytest.raises(SchemaError, match=r"lacks threadkeep_usage_records: a downgrade was interrupted"):
+            attempt(engine)
+    schema.downgrade(engine)
+    schema.upgrade(engine)
+    schema.check(engine)

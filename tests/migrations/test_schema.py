@@ -19,7 +19,7 @@ from tests.databases import Database
 from tests.migrations.upgrading import upgrade_in_process
 from tests.processes import forked
 from tests.store.watching import engine_of
-from threadkeep import AsyncStore, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
+from threadkeep import AsyncStore, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
 from threadkeep.db.base import with_index_options
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
 from threadkeep.db.tables import METADATA
@@ -248,3 +248,20 @@ def test_a_file_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Store(create_engine(URL.create("sqlite", database=str(folder / "chat.db")))) as store:
         assert store.get_conversation(public_id).head == 0
         engine_of(store).dispose()
+
+
+@pytest.mark.parametrize("empty_database", ["postgresql"], indirect=True)
+def test_tables_of_another_schema_on_the_search_path_are_not_taken_for_ours(empty_database: Database) -> None:
+    """Both teams would write into the same tables."""
+    schema.upgrade(empty_database.engine())
+    with empty_database.engine().begin() as connection:
+        connection.exec_driver_sql("CREATE SCHEMA team2")
+    url = empty_database.engine().url
+    beside = create_engine(url.update_query_dict({"options": "-csearch_path=team2,public"}))
+    with pytest.raises(SchemaError, match=r"in the schema public; new ones would be made in team2"):
+        schema.upgrade(beside)
+    alone = create_engine(url.update_query_dict({"options": "-csearch_path=team2"}))
+    schema.upgrade(alone)
+    schema.upgrade(beside)
+    for engine in (alone, beside):
+        engine.dispose()

@@ -22,7 +22,13 @@ def test_backup_is_for_sqlite(database: Database, store: Any, tmp_path: Path) ->
         assert not file.exists()
         return
     seen: list[int] = []
-    assert store.backup(file, progress=lambda _, count: seen.append(count)) == file.stat().st_size
+
+    def note(_what: str, count: int) -> None:
+        assert not file.exists()  # what is killed now is no backup
+        seen.append(count)
+
+    assert store.backup(file, progress=note) == file.stat().st_size
+    assert [one.name for one in tmp_path.iterdir()] == ["backup.db"]
     assert seen == sorted(seen)
     with Store(f"sqlite:///{file}", tenants=True) as opened:
         name = next(name for name in tenants_of(opened) if has(opened.for_tenant(name), conversation.id))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +20,7 @@ from tests.databases import Database
 from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.test_exports import full
 from tests.store.watching import Tables, statements_of
-from threadkeep import InvalidOption, NotFound
+from threadkeep import InvalidOption, NotFound, Store
 from threadkeep.db import tables as t
 from threadkeep.db.base import SEARCH_INDEX, written_columns
 
@@ -415,3 +418,26 @@ def test_memory_does_not_grow_with_a_conversation(
         most.append(min(peak_of(store.check) for _ in range(3)))
     few, many = most
     assert many < 1.2 * few, most
+
+
+def test_indexes_of_a_file_are_compared_with_their_tables(tmp_path: Path) -> None:
+    """A restored file may find nothing of what it has."""
+    file, name = tmp_path / "damaged.db", "threadkeep_conversations_external_id_idx"
+    with Store(f"sqlite:///{file}") as store:
+        made = store.create_conversation(external_id="ours")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with file.open("r+b") as pages:
+        pages.seek((page - 1) * size)
+        pages.write(bytes([10, 0, 0, 0, 0, *size.to_bytes(2, "big"), 0]).ljust(size, b"\x00"))  # a leaf without entries
+    with Store(f"sqlite:///{file}") as store:
+        assert store.find_conversation(external_id="ours") is None
+        report = store.check()
+        assert {(one.code, one.table, one.is_repaired) for one in report.findings} == {("file", "conversations", False)}
+        assert store.check(repair=True).is_healthy
+        found = store.find_conversation(external_id="ours")
+        assert found is not None
+        assert found.id == made.id
+        assert store.check().findings == []

@@ -372,3 +372,17 @@ def test_cursors_of_the_application_see_all_statements(database: Database) -> No
     engine.dispose()
     assert any(statement.startswith("UPDATE threadkeep_conversations") for statement in seen)
     assert any("INSERT INTO threadkeep_usage_records" in statement for statement in seen)
+
+
+@SERVERS
+@pytest.mark.parametrize("name", CALLS)
+def test_a_connection_of_a_hosts_engine_that_is_lost_while_it_is_idle(database: Database, name: str) -> None:
+    """Its isolation level is set before the first statement, which may be what notices the loss."""
+    engine = database.engine()
+    with Store(engine, tenants=True) as root:
+        store = root.create_tenant(f"idle {name}")
+        conversation = store.create_conversation(model="m", input="Hello")
+        kill_all(database)
+        CALLS[name](store, conversation)
+        assert store.get_conversation(conversation.id).id == conversation.id
+    engine.dispose()
