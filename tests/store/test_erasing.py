@@ -369,3 +369,14 @@ def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant
 
     assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0
     assert store.get_conversation(kept.id).user_id == "somebody"
+
+
+def test_a_copy_belongs_to_the_user_of_the_original(store: Any) -> None:
+    """What a user wrote is erased with the user, also where the application copied it."""
+    original = store.create_conversation(model="m", user_id="ann", input="A secret")
+    assert store.copy_conversation(original.id).user_id == "ann"
+    assert store.copy_conversation(original.id, user_id="ben").user_id == "ben"
+    nobodys = store.copy_conversation(original.id, user_id=None)
+    assert nobodys.user_id is None
+    store.erase_user("ann")
+    assert {one.user_id for one in store.list_conversations().items} == {None, "ben"}

@@ -140,18 +140,18 @@ def in_batches(
 
 
 def copied_conversation(
-    handle: Handle, properties: Mapping[str, str], info: ConversationInfo, scope: Scope, key: str | None
+    handle: Handle, kept: ConversationInfo, info: ConversationInfo, scope: Scope, key: str | None
 ) -> NewConversation:
-    """A copy of a conversation. Its `properties` and the times of its items are kept, unless `info` has others.
+    """A copy of a conversation, with what is `kept` of it and the times of its items, unless `info` has others.
 
     The key is for the original's id, because the original may have grown since.
     """
     session, items_created_at = detach_with_times(handle)
-    new = new_conversation(session, info, scope)
-    once = IdempotencyKey.of(key, "copy_conversation", [handle.ref.public_id, *new.described()])
-    kept = new.properties if "properties" in info else properties
+    described = () if key is None else new_conversation(session, info, scope).described()
+    once = IdempotencyKey.of(key, "copy_conversation", [handle.ref.public_id, *described])
+    new = new_conversation(session, {**kept, **info}, scope)
     times = new.times if new.times.items else SourceTimes(new.times.created_at, items_created_at)
-    return replace(new, properties=kept, times=times, key=once)
+    return replace(new, times=times, key=once)
 
 
 # Turns

@@ -373,13 +373,16 @@ class Store:
     ) -> Conversation:
         """Create a conversation with the options, tools, properties and items of another one's active branch.
 
-        The copy is created now, unless `created_at` is given; its items keep their times.
+        It belongs to the same user, whose words are erased with the user; give a `user_id` for another one, None for
+        nobody. The copy is created now, unless `created_at` is given; its items keep their times.
 
         Raises:
             NotFound: this store has no conversation with that id.
         """
         original, scope = self._open(id, is_current=True), self._scope
-        copy = importing.copied_conversation(original, Conversation(original).properties, info, scope, idempotency_key)
+        source = Conversation(original)
+        kept: tk.ConversationInfo = {"user_id": source.user_id, "properties": source.properties}
+        copy = importing.copied_conversation(original, kept, info, scope, idempotency_key)
         return self._create(copy, scope)
 
     def delete_conversation(self, id: str, *, idempotency_key: str | None = None) -> None:
