@@ -204,3 +204,10 @@ def test_depth_is_limited_at_the_door() -> None:
     value.append(value)
     with pytest.raises(InvalidItem, match=r"content\[0\].loop is nested deeper"):
         item_from({"role": "user", "content": [{"type": "input_text", "text": "a", "loop": value}]}, "").to_dict()
+
+
+@pytest.mark.parametrize("kind", ["function_call", "function_call_output", "custom_tool_call_output"])
+def test_a_turn_of_a_tool_is_no_content(kind: str) -> None:
+    """No call would find its output there."""
+    with pytest.raises(InvalidItem, match=r"content\[1\] is a .* add_item"):
+        content_from(["Hello", {"type": kind, "call_id": "c", "output": "42"}])

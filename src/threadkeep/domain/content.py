@@ -220,6 +220,8 @@ Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapp
 """The content of a message: text, a part, a dict that describes one, or a list of these."""
 
 PARTS: Final[dict[str, type[Part]]] = by_type(Part)
+# types of items that would be lost as content: no call would find its output there
+_TURNS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 
 
 def part_from(value: object, role: str | None = None, path: str = "content") -> Part:
@@ -248,6 +250,9 @@ def typed_part(value: object, path: str) -> Part:
     if isinstance(value, dict):
         kind = value.get("type")
         if isinstance(kind, str) and kind:
+            if kind in _TURNS:
+                problem = f"is a {kind}, which is an item of its own and no content."
+                raise InvalidItem(problem, argument=path, hint="Append it with add_item().")
             return PARTS.get(kind, UnknownPart).read(value, path)
     elif isinstance(value, Part):
         return value
