@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.formats.factories import codes, render, user
 from threadkeep import ToolNotFound, ToolRegistry
 from threadkeep.domain.tool_names import hashed, stands_for
+from threadkeep.formats import NAMES, FormatName
 from threadkeep.formats.gemini import fields as gemini
 from threadkeep.formats.messages import fields as messages
 from threadkeep.formats.shared.media import ENDINGS, in_base64, is_textual, note
@@ -84,3 +86,21 @@ def test_notes_name_what_is_missing_in_short() -> None:
     assert note({"type": "input_image"}) == "[image not included: no source]"
     assert note({"type": "input_image", "image_url": "https://" + "x" * 300}) == "[image not included: long URL]"
     assert ENDINGS["text/csv"] == "csv"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "pydantic_ai"])
+@pytest.mark.parametrize(
+    ("filename", "data", "media_type"),
+    [
+        ("a.pdf", "JVBERi0xLjcK", "application/pdf"),
+        (None, "JVBERi0xLjcK", "application/pdf"),
+        ("b.txt", "YSBi", "text/plain"),
+    ],
+)
+def test_bare_base64_of_a_file_is_its_data(name: FormatName, filename: str | None, data: str, media_type: str) -> None:
+    """OpenAI's reference calls `file_data` base64; taken for an address, it would be lost."""
+    file = {"type": "input_file", "file_data": data, **({"filename": filename} if filename else {})}
+    as_url = {**file, "file_data": f"data:{media_type};base64,{data}"}
+    found, same = (render(name, user("Read it.", one)) for one in (file, as_url))
+    assert found.payload == same.payload
+    assert codes(found) == codes(same)

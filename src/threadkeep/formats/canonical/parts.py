@@ -16,7 +16,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.keys import ANNOTATIONS, DETAILS, NAME, PART_KEYS
-from threadkeep.formats.shared.media import in_base64, is_broken, note
+from threadkeep.formats.shared.media import in_base64, is_broken, note, url_of
 from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -125,7 +125,7 @@ def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObje
 def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
     if role == ASSISTANT:
         return _noted(part, role, context, path, ("media", "An assistant message holds no file"))
-    url = in_base64(str(part.get("file_data") or part.get("file_url") or "").strip())
+    url = url_of(part)
     if base64_media_type(url) is not None:
         return _file_with_data(part, url, role, context, path)
     if part.get("file_data"):

@@ -17,7 +17,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import ENDINGS, decoded_text, in_base64, is_broken, is_textual, note
+from threadkeep.formats.shared.media import ENDINGS, decoded_text, in_base64, is_broken, is_textual, note, url_of
 from threadkeep.formats.shared.parts import Mapper
 from threadkeep.formats.shared.reports import Context
 
@@ -76,7 +76,7 @@ def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
 
 
 def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    url = in_base64((part.get("file_data") or part.get("file_url") or "").strip())
+    url = url_of(part)
     own_type = base64_media_type(url)
     if own_type is None:
         if part.get("file_id"):

@@ -19,7 +19,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type, data_url
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.shared.media import in_base64, is_base64, is_textual
+from threadkeep.formats.shared.media import is_base64, is_textual
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PLAIN_TEXT: Final = "txt"
@@ -76,13 +76,6 @@ AUDIO: Final = Kind(
     {ending: ending for ending in ("mp3", "wav", "aac", "flac", "ogg", "opus", "m4a")},
 )  # fmt: skip
 MEDIA: Final = {kind.block: kind for kind in (IMAGE, DOCUMENT, VIDEO, AUDIO)}
-
-
-def url_of(part: JsonObject) -> str:
-    """The URL of a picture, file or video; data URLs in their base64 form."""
-    keys = ("image_url", "video_url", "file_data", "file_url")
-    url = next((value for key in keys if isinstance(value := part.get(key), str) and value.strip()), "")
-    return in_base64(url.strip())
 
 
 def kind_of_file(part: JsonObject, url: str) -> Kind:

@@ -18,9 +18,9 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.converse import media
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.media import Kind, document_name, kind_of_file, source_block, url_of
+from threadkeep.formats.converse.media import Kind, document_name, kind_of_file, source_block
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import note
+from threadkeep.formats.shared.media import note, url_of
 from threadkeep.formats.shared.mending import read_value
 from threadkeep.formats.shared.parts import Mapper, native_keys
 from threadkeep.formats.shared.reports import Context

@@ -18,7 +18,7 @@ from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
 from threadkeep.formats.gemini import spelling
 from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import in_base64, is_base64, note, source_of
+from threadkeep.formats.shared.media import in_base64, is_base64, note, source_of, url_of
 from threadkeep.formats.shared.parts import MEDIA, TEXTS, Mapper, native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
@@ -130,7 +130,7 @@ def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
     source = next((value for key in SOURCES[kind] if (value := str(part.get(key) or "").strip())), "")
     if not source:
         return _noted(part, _NO_SOURCE[kind], "The part has no source", context, path)
-    url = in_base64(source)
+    url = url_of(part) if source == str(part.get("file_data")).strip() else in_base64(source)
     if base64_media_type(url) is not None or url.startswith("data:"):
         return _inline(part, url, context, path)
     media_type = part.get("media_type") or _ending(part, url) or _FALLBACKS.get(kind)

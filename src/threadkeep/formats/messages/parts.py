@@ -20,7 +20,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.messages.fields import NAME, PLAIN_TEXT
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import decoded_text, in_base64, is_base64, is_textual, note, source_of
+from threadkeep.formats.shared.media import decoded_text, in_base64, is_base64, is_textual, note, source_of, url_of
 from threadkeep.formats.shared.parts import Mapper, native_keys
 from threadkeep.formats.shared.reports import Context
 
@@ -195,7 +195,7 @@ def _inline_image(media_type: str, url: str, part: JsonObject, context: Context,
 
 def _document(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A document block (an image block for pictures), or a note where the service takes no such file."""
-    url = in_base64(str(part.get("file_data") or part.get("file_url") or "").strip())
+    url = url_of(part)
     own_type = base64_media_type(url)
     if own_type is not None:
         wire = _inline_document(str(part.get("media_type") or own_type), url, part, context, path)

@@ -16,7 +16,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.own import URL_KINDS
-from threadkeep.formats.shared.media import in_base64, is_broken, note, source_of
+from threadkeep.formats.shared.media import is_broken, note, source_of, url_of
 from threadkeep.formats.shared.parts import MEDIA, NOT_SENT, TEXTS, Mapper, own_block, report_foreign, unknown_part
 from threadkeep.formats.shared.reports import Context
 
@@ -50,8 +50,7 @@ def _text(part: JsonObject, context: Context, path: str) -> str:
 
 
 def _media(part: JsonObject, context: Context, path: str) -> Any:
-    keys = ("image_url", "video_url", "file_data", "file_url")
-    url = in_base64(next((str(part[key]).strip() for key in keys if part.get(key)), ""))
+    url = url_of(part)
     named = {"identifier": part["filename"]} if isinstance(part.get("filename"), str) else {}
     media_type = base64_media_type(url)
     if not url:

@@ -29,6 +29,9 @@ ENDINGS: Final = {
     "text/markdown": "md",
     "text/plain": "txt",
 }
+_TYPES: Final = {ending: media_type for media_type, ending in ENDINGS.items()}
+_PDF: Final = "JVBERi0"  # how base64 of a PDF begins
+_URLS: Final = ("image_url", "video_url", "file_data", "file_url")
 # keys that hold the source of a part, in the order in which one is named
 SOURCES: Final = ("filename", "image_url", "file_url", "video_url", "file_id", "file_data")
 _LONGEST_SOURCE: Final = 200
@@ -71,6 +74,20 @@ def in_base64(url: str) -> str:
     if not comma or head.endswith(";base64"):
         return url
     return f"data:{head or 'text/plain'};base64,{base64.b64encode(unquote_to_bytes(text)).decode('ascii')}"
+
+
+def url_of(part: JsonObject) -> str:
+    """The URL of a picture, file or video, data URLs in their base64 form; empty where there is none.
+
+    `file_data` may be bare base64, which OpenAI's APIs take: the file's name, or its beginning, tells its type.
+    """
+    key = next((key for key in _URLS if isinstance(part.get(key), str) and part[key].strip()), None)
+    url = "" if key is None else str(part[key]).strip()
+    if key == "file_data" and is_base64(url):
+        ending = str(part.get("filename") or "").rpartition(".")[2].lower()
+        media_type = "application/pdf" if url.startswith(_PDF) else _TYPES.get(ending, "application/octet-stream")
+        return f"data:{media_type};base64,{url}"
+    return in_base64(url)
 
 
 def joined_base64(left: str, right: str) -> str:
