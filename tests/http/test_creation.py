@@ -71,7 +71,7 @@ def test_a_stored_answer_tells_what_was_asked_for(served: Any, scripted: Scripte
     }  # fmt: skip
     made = client.responses.create(model=scripted.format, input="Weather?", **asked)
     scripted.will_say("Rainy.")
-    again = {"instructions": "Rhyme.", "temperature": 0.9, "metadata": {}}
+    again: Any = {"instructions": "Rhyme.", "temperature": 0.9, "metadata": {}}
     client.responses.create(model=scripted.format, input="And now?", previous_response_id=made.id, **again)
     later, told = client.responses.retrieve(made.id).to_dict(), made.to_dict()
     assert {key: later[key] for key in asked} == {key: told[key] for key in asked} == asked
@@ -321,6 +321,25 @@ def test_an_upstream_that_breaks_off(served: Any, one: Scripted) -> None:
     one.will_say("Again.")
     again = client.responses.create(model=one.format, input="And?", previous_response_id=events[-1].response.id)
     assert again.output_text == "Again."
+
+
+def test_what_a_provider_says_in_the_middle_is_told(served: Any, one: Scripted) -> None:
+    one.will_say("Half an ", "answer")
+    one.scripts[0][1:] = [{"error": {"message": "The model is overloaded.", "code": "overloaded"}}]
+    client = in_front_of(served, one)
+    failed = client.responses.create(model=one.format, input="Hello")
+    for found in (failed, client.responses.retrieve(failed.id)):
+        assert found.status == "failed"
+        assert found.error is not None
+        assert found.error.message == "The model is overloaded."
+
+
+@pytest.mark.parametrize(("given", "told"), [("7", "7"), (None, None), ("\xe9", None), ("", None)])
+def test_when_to_ask_again_is_told(served: Any, one: Scripted, given: str | None, told: str | None) -> None:
+    one.scripts = [[UpstreamError(429, None, "Not now.", given)]]
+    http = served.http(upstreams={one.format: one.upstream})
+    answer = http.post("/responses", json={"model": one.format, "input": "Hello"})
+    assert (answer.status_code, answer.headers.get("retry-after")) == (429, told)
 
 
 def test_losses_are_told_or_refused(served: Any, one: Scripted) -> None:

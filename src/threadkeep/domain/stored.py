@@ -159,6 +159,7 @@ class StoredResponse:
         created_at: when it was stored; aware, in UTC.
         id: its id: ``resp_``, the digits of the conversation's id, and its number.
         conversation_id: the id of its conversation.
+        error: what the provider said about a response that failed, or the error of its recorder; None for others.
     """
 
     number: int
@@ -175,6 +176,7 @@ class StoredResponse:
     created_at: datetime
     id: str = ""
     conversation_id: str = ""
+    error: Any = None
 
 
 @dataclass(frozen=True, slots=True)

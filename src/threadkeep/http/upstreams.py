@@ -35,11 +35,11 @@ Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
 
 
 class UpstreamError(Exception):
-    """An upstream refused a request, or did not answer: with a status, and the body it gave."""
+    """An upstream refused a request, or did not answer: with a status, the body it gave, and when to ask again."""
 
-    def __init__(self, status: int, body: Any, message: str) -> None:
+    def __init__(self, status: int, body: Any, message: str, retry_after: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.body, self.message = status, body, message
+        self.status, self.body, self.message, self.retry_after = status, body, message, retry_after
 
 
 def spoken_format(name: FormatName) -> None:
@@ -236,7 +236,8 @@ async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
         body = loads(text)
     except ValueError:
         body = None
-    return UpstreamError(response.status_code, body, f"{name} answered with status {response.status_code}.")
+    message = f"{name} answered with status {response.status_code}."
+    return UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))
 
 
 def is_event_stream(headers: httpx2.Headers) -> bool:

@@ -116,7 +116,8 @@ def stored_response(row: RowMapping, public_id: str) -> StoredResponse:
     """The response of a row."""
     number = row["number"]
     fields = {name: row[name] for name in STORED}
-    fields["view"] = loads_stored(row["view"] or "null", "responses", f"number {number}")
+    for name in ("view", "error"):
+        fields[name] = loads_stored(row[name] or "null", "responses", f"number {number}")
     return StoredResponse(**fields, id=response_id(public_id, number), conversation_id=public_id)
 
 

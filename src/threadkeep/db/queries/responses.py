@@ -13,7 +13,7 @@ from threadkeep.db.tables import conversations, responses
 # The columns of a StoredResponse, and what it was rendered with
 STORED: Final = (
     "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
-    "from_position", "to_position", "view", "created_at",
+    "from_position", "to_position", "view", "created_at", "error",
 )  # fmt: skip
 _EXISTS: Final = responses.c.deleted_at.is_(None)
 _COLUMNS: Final = tuple(responses.c[name] for name in (*STORED, "config_hash", "tool_set_hash"))

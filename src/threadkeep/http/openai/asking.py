@@ -342,7 +342,9 @@ def refused(error: UpstreamError) -> Problem:
     said = given.get("message") if isinstance(given, dict) else None
     is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
     message = f"{error.message} {redact(said)}" if is_told else error.message
-    return Problem(status, message, code="upstream_error", type="upstream_error")
+    again = error.retry_after or ""
+    headers = {"retry-after": again[:_MAX_PATH]} if again.isascii() and again.isprintable() and again else {}
+    return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)
 
 
 async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:

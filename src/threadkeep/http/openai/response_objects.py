@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.redaction import redact
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.domain.usage import Usage
@@ -41,7 +42,7 @@ def asked_for(conversation: Conversation, number: int) -> JsonObject:
         asked = get_format(_OWN).render(snapshot).payload
     except CannotRender:  # settings that no longer stand together
         return {}
-    return {key: asked[key] for key in ECHOED if asked.get(key) is not None}
+    return {key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None}
 
 
 def response_object(
@@ -63,7 +64,7 @@ def response_object(
         "id": stored.id,
         "object": "response",
         "created_at": raw["created_at"] if _is_number(raw.get("created_at")) else int(stored.created_at.timestamp()),
-        "model": stored.model or "",
+        "model": stored.model or asked.get("model") or "",
         "status": stored.status if stored.status in _STATUSES else "completed",
         "output": list(output),
         "usage": usage_object(parsed.usage) if parsed is not None else None,
@@ -111,9 +112,8 @@ def usage_object(usage: Usage | None) -> JsonObject | None:
 def _error(stored: StoredResponse, raw: Mapping[str, Any]) -> JsonObject | None:
     if stored.status != "failed":
         return None
-    error = raw.get("error")
-    given = error if isinstance(error, Mapping) else {}
-    message = given.get("message")
+    given = next((error for error in (raw.get("error"), stored.error) if isinstance(error, Mapping)), {})
+    message = redact(given.get("message"))  # errors may repeat the request with its key
     code = given.get("code") if stored.format == _OWN else None
     return {
         "code": code if isinstance(code, str) else _CODE,
