@@ -126,7 +126,18 @@ def test_what_is_stable_stays_while_the_conversation_grows(
     for (start, before, stable), (other, after, _) in pairwise(renders):
         assert 0 <= stable <= len(before)
         if start == other:
-            assert after[:stable] == before[:stable]
+            assert after[:stable] == before[:stable] or _goes_on(before[:stable], after[:stable])
+
+
+def _goes_on(before: list[Any], after: list[Any]) -> bool:
+    """Whether the last message of Converse has more blocks now: a cache of what it had is found all the same.
+
+    A layer that stood between two messages of the assistant has moved on, and they are one.
+    """
+    *begun, last = before
+    *others, grown = after
+    is_one = others == begun and "content" in last and grown.get("role") == last["role"] == "assistant"
+    return is_one and isinstance(last["content"], list) and grown["content"][: len(last["content"])] == last["content"]
 
 
 @pytest.mark.parametrize("format_name", NAMES)

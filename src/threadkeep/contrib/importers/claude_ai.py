@@ -116,7 +116,7 @@ class _Conversation:
         for kind in sorted({str(text_of(block, "type")) for block in blocks} - KINDS):
             self.skipped.append(Skipped(where, f"there is no place for a block of the type {kind!r}"))
         pieces = list(_pieces(blocks, role, id_))
-        extra = [] if role == "assistant" else self._files(message)
+        extra = [] if role == "assistant" else self._files(message, where)
         if extra and pieces and pieces[-1][-1]["type"] == "message":
             pieces[-1][-1]["content"] += extra
         elif extra:
@@ -129,8 +129,8 @@ class _Conversation:
         answer = Answer("messages", model=model, provider="anthropic") if is_answer else None
         self.entries.append(Entry(name, parent, items, at, answer))
 
-    def _files(self, message: JsonObject) -> list[JsonObject]:
-        parts = []
+    def _files(self, message: JsonObject, where: str) -> list[JsonObject]:
+        parts: list[JsonObject] = []
         for attachment in list_of(message, "attachments"):
             text, name = text_of(attachment, "extracted_content"), text_of(attachment, "file_name")
             if text is not None:
@@ -142,6 +142,8 @@ class _Conversation:
             file_id = text_of(file, "file_uuid") or text_of(file, "uuid") or name
             if file_id is not None:
                 parts.append(self.files.part(file_id, name, is_image=text_of(file, "file_kind") == "image"))
+        if any(part["type"] == "input_text" and part["text"].startswith("[file not included") for part in parts):
+            self.skipped.append(Skipped(where, "the export has the name of a file, and not the file"))
         return parts
 
 

@@ -42,7 +42,7 @@ class Attachments:
                 self._ids.setdefault(known, member)
 
     def part(self, id: str, name: str | None = None, *, is_image: bool = False) -> JsonObject:
-        """The content part of a file: with its bytes if the archive has them, else with its id."""
+        """The content part of a file: with its bytes if the archive has them, else with its id; a note for a name."""
         found = self._read(id, name)
         if found is not None:
             data, stated = found
@@ -50,14 +50,17 @@ class Attachments:
             if media_type.startswith("image/"):
                 return {"type": "input_image", "image_url": data_url(data, media_type)}
             return {"type": "input_file", "filename": name or id, "file_data": data_url(data, media_type)}
+        if _is_name(id, name):  # which no provider knows
+            return text_part(f"[file not included: {name}]", "user")
         if is_image:
             return {"type": "input_image", "file_id": id}
         return {"type": "input_file", "file_id": id} | ({} if name is None else {"filename": name})
 
     def _read(self, id: str, name: str | None) -> tuple[bytes, str | None] | None:
         """The bytes of a file and the type that its name says; None where they are missing, or too large."""
-        is_name = id == name and not id.startswith(UPLOADED)
-        member = (None if is_name else self._ids.get(id)) or self._names.get(id) or self._names.get(name or "")
+        member = (
+            (None if _is_name(id, name) else self._ids.get(id)) or self._names.get(id) or self._names.get(name or "")
+        )
         if self._archive is None or member is None or self._archive.getinfo(member).file_size > MAX_BYTES:
             return None
         try:
@@ -66,6 +69,11 @@ class Attachments:
             raise CannotParse(f"{member} cannot be read: {error}.") from error
         ending = PurePosixPath(member).suffix.lower() or PurePosixPath(name or "").suffix.lower()
         return data, _ENDINGS.get(ending)
+
+
+def _is_name(id: str, name: str | None) -> bool:
+    """Whether what stands for an id is the file's name alone."""
+    return id == name and not id.startswith(UPLOADED)
 
 
 @contextmanager

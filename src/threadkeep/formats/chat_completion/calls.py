@@ -43,7 +43,7 @@ def read_call(call: Any, *, is_sent: bool = False) -> JsonObject:
     """A call as an item: one of a response, which may lack keys, or one that a request sent and that goes back so."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") not in (None, "function"):
-        return {**block(call, NAME), "origin": NAME, "spelling": {"call": True}}
+        return {**block(call if is_sent else _unplaced(call), NAME), "origin": NAME, "spelling": {"call": True}}
     arguments = function.get("arguments")
     native = _strange(call, _CALL_KEYS, is_sent=is_sent)
     inner = _strange(function, _FUNCTION_KEYS, is_sent=is_sent)
@@ -59,6 +59,11 @@ def read_call(call: Any, *, is_sent: bool = False) -> JsonObject:
     item = with_native_keys(item, {**native, "function": inner} if inner else native, NAME)
     spelling = _spelling_of(call) if is_sent else {}
     return {**item, "spelling": spelling} if spelling else item
+
+
+def _unplaced(call: Any) -> Any:
+    """A call of a response without the index that it has in a stream."""
+    return {key: value for key, value in call.items() if key != "index"} if isinstance(call, dict) else call
 
 
 def _strange(thing: JsonObject, known: frozenset[str], *, is_sent: bool) -> JsonObject:

@@ -21,6 +21,7 @@ Source: OpenAI's API reference, "Chat Completions", the chunk object; recorded s
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -82,7 +83,7 @@ class ChunkAssembler(StreamAssembler):
             counts = (holder.get("usage") for holder in holders if isinstance(holder, dict))
             body |= next(({"usage": usage} for usage in counts if isinstance(usage, dict)), {})
         if self._has_chunks:
-            body["choices"] = [choice for _, choice in sorted(self._choices.items())]
+            body["choices"] = [_in_order(choice) for _, choice in sorted(self._choices.items())]
         return body
 
     def output_in(self, event: JsonObject) -> bool:
@@ -134,6 +135,14 @@ class ChunkAssembler(StreamAssembler):
 
 
 assembler: Final = ChunkAssembler
+
+
+def _in_order(choice: JsonObject) -> JsonObject:
+    """A choice with its calls in the order of their indexes, whichever began first."""
+    calls = choice["message"].get("tool_calls")
+    if not isinstance(calls, list) or not all(isinstance(one, dict) and type(one.get("index")) is int for one in calls):
+        return choice
+    return {**choice, "message": {**choice["message"], "tool_calls": sorted(calls, key=itemgetter("index"))}}
 
 
 def _set(holder: JsonObject, key: str, value: Any) -> None:

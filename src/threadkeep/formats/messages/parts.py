@@ -219,7 +219,10 @@ def _inline_document(media_type: str, url: str, part: JsonObject, context: Conte
         return _inline_image(media_type, url, part, context, path)
     text = decoded_text(url) if is_textual(media_type) else None
     if text is None or not text.strip():
-        return _noted("media", f"The service takes no files of type {media_type}", part, context, path)
+        why = f"The service takes no files of type {media_type}"
+        if is_textual(media_type):
+            why = "The text is not UTF-8" if text is None else "The text is empty"
+        return _noted("media", why, part, context, path)
     return {"type": "document", "source": {"type": "text", "media_type": PLAIN_TEXT, "data": text}}
 
 
