@@ -17,7 +17,7 @@ from tests.formats.spelling_open_responses import leveled
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, ThreadkeepError
-from threadkeep.formats import get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.open_responses.fields import FIELDS
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, SpecialField
@@ -325,3 +325,12 @@ def test_any_turns_are_read_or_refused_and_never_changed(turns: Any) -> None:
 def repr_of(thing: Any) -> str:
     """A JSON value as text in which NaN is NaN, and 1 is 1.0."""
     return json.dumps(thing, sort_keys=True).replace(".0", "")
+
+
+@pytest.mark.parametrize("format_name", NAMES)
+def test_a_choice_beside_a_tool_whose_name_is_no_text(format_name: FormatName) -> None:
+    tool = {"type": "function", "name": ["odd"], "parameters": {}}
+    session = FORMAT.parse_request(request(tools=[tool], tool_choice={"type": "function", "name": "other"}))
+    session.user("Hello")
+    with contextlib.suppress(ThreadkeepError):
+        get_format(format_name).render(session)

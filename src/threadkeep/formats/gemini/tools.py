@@ -99,7 +99,7 @@ def _some(choice: Any, context: Context) -> JsonObject | None:
     match choice:
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if tools:
             names = [tool.get("name") for tool in tools if isinstance(tool, dict) and tool.get("type") == "function"]
-            offered = {tool.get("name") for tool in context.tools}
+            offered = [tool.get("name") for tool in context.tools]
             if len(names) == len(tools) and all(isinstance(name, str) and name in offered for name in names):
                 return {"mode": _SOME[mode], "allowedFunctionNames": [context.name(name) for name in names]}
     return None

@@ -112,7 +112,7 @@ class Context:
             raise CannotRender(
                 "tool_choice asks for a function without naming it.", hint="Set {'type': 'function', 'name': …}."
             )
-        if name in {tool.get("name") for tool in self.tools}:
+        if any(tool.get("name") == name for tool in self.tools):
             return self.name(name, "tool_choice.name")
         self.repair("tool_choice", "tool_choice", f"The choice of {name!r} was left out: no such tool is offered.")
         return None
