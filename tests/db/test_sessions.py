@@ -76,8 +76,14 @@ def test_connections_of_a_host_that_change_values_are_refused(
 ) -> None:
     url = make_url(database.url).set(drivername="postgresql+psycopg")
     engine = create_engine(url, connect_args=arguments)
-    with pytest.raises(InvalidOption, match=name):
-        Store(engine)
+    for _ in range(2):
+        with pytest.raises(InvalidOption, match=name):
+            Store(engine)
+    with engine.connect() as connection:  # which the application goes on with
+        assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+        with Store(database.url, tenants=True) as root, pytest.raises(InvalidOption, match=name):
+            root.create_tenant(f"t{next(NUMBERS)}").within(connection).create_conversation(model="m")
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     engine.dispose()
 
 

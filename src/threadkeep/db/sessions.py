@@ -4,7 +4,7 @@
   backslash. psycopg knows these settings without asking. A store sets them for its own connections.
 * MariaDB and MySQL: the character set is utf8mb4, and `sql_mode` is that of a store, whatever the server has. asyncmy
   escapes bytes with backslashes in any mode.
-* Connections of a host's engine are the host's: a store refuses those that it cannot use.
+* Connections of a host's engine are the host's: a store refuses to use those that it cannot use.
 
 The database itself must hold all characters: PostgreSQL in UTF8 (or SQL_ASCII, which takes bytes as they come), SQLite
 in UTF-8.
@@ -57,15 +57,24 @@ def connect_arguments(url: URL) -> Mapping[str, Any]:
     return {} if "init_command" in url.query else {"init_command": SQL_MODE}
 
 
-def watch(host: Any, *, is_owned: bool) -> None:
-    """Let the connections of an Engine or AsyncEngine have the session that a store needs, or refuse them."""
+def watch(host: Any) -> None:
+    """Let the connections of an Engine or AsyncEngine of a store have the session that it needs."""
     engine: Engine = getattr(host, "sync_engine", host)
-    if is_owned and (
-        engine.dialect.driver in PSYCOPG or (is_mysql(engine.dialect) and "init_command" in engine.url.query)
-    ):
-        event.listen(engine, "connect", _set_up if engine.dialect.driver in PSYCOPG else _set_mode)
-    elif not is_owned and engine.dialect.name != "sqlite" and not event.contains(engine, "checkout", _on_checkout):
-        event.listen(engine, "checkout", _on_checkout)
+    if engine.dialect.driver in PSYCOPG:
+        event.listen(engine, "connect", _set_up)
+    elif is_mysql(engine.dialect) and "init_command" in engine.url.query:
+        event.listen(engine, "connect", _set_mode)
+
+
+def check(connection: Connection) -> None:
+    """Refuse a connection of a host with which texts would change; a connection is looked at once.
+
+    Raises:
+        InvalidOption: it has a setting that a store cannot use, which the error names.
+    """
+    if connection.dialect.name != "sqlite" and _CHECKED not in connection.info:
+        _check(connection.connection.driver_connection)
+        connection.info[_CHECKED] = True
 
 
 def check_encoding(connection: Connection) -> None:
@@ -107,14 +116,7 @@ def _execute(connection: Any, statement: str) -> None:
             connection.commit()
 
 
-def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
-    if _CHECKED not in record.info:
-        _check(record.driver_connection)
-        record.info[_CHECKED] = True
-
-
 def _check(driver: Any) -> None:
-    """Refuse a connection of a host's engine with which texts would change."""
     if hasattr(driver, "info"):  # psycopg's
         wrong = _wrong(driver)
         if wrong:

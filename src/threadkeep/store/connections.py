@@ -18,8 +18,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
-from threadkeep.db import poolers
-from threadkeep.errors import PoolExhausted
+from threadkeep.db import poolers, sessions
+from threadkeep.errors import InvalidOption, PoolExhausted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -134,13 +134,14 @@ class Connections:
 
     Taking one from SQLAlchemy's pool and giving it back takes longer than a statement of SQLite, and a third of one of
     PostgreSQL. So `keeps` keeps it; those to a server for a minute, and no more of them than the pool keeps open.
-    `waits`: for a server that refuses, but responded before.
+    `waits`: for a server that refuses, but responded before. `is_hosts`: they are an application's, see `db.sessions`.
     """
 
     def __init__(
-        self, engine: Engine, *, keeps: bool, waits: bool = True, isolation: IsolationLevel | None = None
-    ) -> None:
-        self._engine, self._isolation = engine, isolation
+        self, engine: Engine, *, keeps: bool, waits: bool = True, isolation: IsolationLevel | None = None,
+        is_hosts: bool = False,
+    ) -> None:  # fmt: skip
+        self._engine, self._isolation, self._is_hosts = engine, isolation, is_hosts
         self._keeps, self._waits = keeps, waits
         self._is_shared = keeps and engine.dialect.name != "sqlite"
         self._free: deque[tuple[Connection, float]] = deque()
@@ -209,8 +210,16 @@ class Connections:
         for _ in range(2):
             connection = self._engine.connect()
             if self._isolation is None or _set_isolation(connection, self._isolation):
-                return connection
-        return self._engine.connect().execution_options(isolation_level=self._isolation)
+                break
+        else:
+            connection = self._engine.connect().execution_options(isolation_level=self._isolation)
+        if self._is_hosts:
+            try:
+                sessions.check(connection)
+            except InvalidOption:
+                connection.close()
+                raise
+        return connection
 
     def _connect(self) -> Connection:
         """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""

@@ -70,7 +70,6 @@ def engine_for(url: str | URL | Engine) -> Engine:
         if url.dialect.name == "sqlite" and not event.contains(url, "checkout", _on_checkout):
             event.listen(url, "checkout", _on_checkout)  # it may have connections already
         poolers.watch(url, is_owned=False)
-        sessions.watch(url, is_owned=False)
         return url
     _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
@@ -86,7 +85,6 @@ def async_engine_for(url: str | URL | AsyncEngine) -> AsyncEngine:
         engine: AsyncEngine = given
         _check_driver(engine.sync_engine, is_async=True)
         poolers.watch(engine.sync_engine, is_owned=False)
-        sessions.watch(engine, is_owned=False)
     else:
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - not needed by a Store
 
@@ -137,7 +135,7 @@ def _created(create: Callable[..., E], url: str | URL, *, is_async: bool) -> E:
         engine = create(target, hide_parameters=True, **options)
     except ImportError as error:
         raise MissingExtra(extra, f"The database {target.get_backend_name()}") from error
-    sessions.watch(engine, is_owned=True)
+    sessions.watch(engine)
     if not threshold:
         poolers.watch(engine, is_owned=True)
     if servers:

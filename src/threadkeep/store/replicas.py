@@ -40,8 +40,7 @@ class Replica(Inheritable):
         super().__init__()
         self._engine, self._is_owned = engine, is_owned
         reading, _ = isolation_levels(engine.dialect, is_owned=is_owned)
-        reader = engine.execution_options(isolation_level=reading) if reading else engine
-        self._connections = Connections(reader, keeps=False, waits=False)
+        self._connections = Connections(engine, keeps=False, waits=False, isolation=reading, is_hosts=not is_owned)
         self._away_until = 0.0
 
     @property

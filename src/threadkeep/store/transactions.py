@@ -19,6 +19,7 @@ from weakref import WeakSet
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from threadkeep.db import sessions
 from threadkeep.db.replication import parse_position, read_position
 from threadkeep.errors import InvalidOption
 from threadkeep.store.connections import Connections, give_up, hide_parameters, run_blocking, sleep
@@ -69,9 +70,10 @@ class EngineTransactions(Inheritable):
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine.dialect, is_owned=is_owned)
         keeps = is_owned and keeps_connections(engine)
-        self._writing = Connections(engine, keeps=keeps, isolation=writing)
-        is_same = reading == writing
-        self._reading = self._writing if is_same else Connections(engine, keeps=keeps, isolation=reading)
+        self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
+        self._reading = self._writing
+        if reading != writing:
+            self._reading = Connections(engine, keeps=keeps, isolation=reading, is_hosts=not is_owned)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run work that only reads."""
@@ -260,12 +262,12 @@ class HostTransactions:
         """It is the caller's, too, to say when it is over."""
 
     def _connection(self) -> Connection:
-        if not isinstance(self._host, Connection):
-            return self._host.connection()
-        if self._host.closed:
+        connection = self._host if isinstance(self._host, Connection) else self._host.connection()
+        if connection.closed:
             hint = "Open the conversation again from the store."
             raise InvalidOption("The connection that `within` was given is closed.", hint=hint)
-        return self._host
+        sessions.check(connection)
+        return connection
 
 
 class ThreadTransactions:

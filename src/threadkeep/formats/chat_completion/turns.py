@@ -79,6 +79,9 @@ class Writer(TurnWriter):
 
     def _say(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
         """Put what the vendor takes of some keys onto the open message, or onto a new one."""
+        if not self._dialect.keys:
+            self._join(keys, entry, is_text=is_text)
+            return
         taken = vendor_keys({"role": "assistant", **keys}, self._dialect, self._context)
         if len(taken) > len(keys) or any(value for key, value in taken.items() if key != "role"):
             self._join({key: taken[key] for key in keys if key in taken}, entry, is_text=is_text)
@@ -177,7 +180,7 @@ class Writer(TurnWriter):
         spelling = spellings.item_spelling(item, entry)
         if "whole" in spelling:
             self._close()
-            self.messages.append(vendor_keys(payload, self._dialect, self._context))
+            self.messages.append(vendor_keys(dict(payload), self._dialect, self._context))
         elif entry.call_id is not None or "call" in spelling:
             self._add_call(dict(payload), item, entry)
         elif "role" in payload:

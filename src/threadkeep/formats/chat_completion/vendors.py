@@ -84,11 +84,11 @@ def vendor_body(body: JsonObject, dialect: Dialect, context: Context) -> JsonObj
 
 
 def vendor_keys(message: JsonObject, dialect: Dialect, context: Context) -> JsonObject:
-    """A message without the keys that the vendor refuses, and an answer without the parts."""
+    """A message without the keys that the vendor refuses, and an answer without the parts; else the message itself."""
     role = message.get("role")
-    known = dialect.keys.get(role) if isinstance(role, str) else None
+    known = dialect.keys.get(role) if dialect.keys and isinstance(role, str) else None
     if known is None:
-        return dict(message)
+        return message
     for key in sorted(message.keys() - known):
         if message[key] not in (None, "", []):
             context.loss("native", key, f"{key} was left out: the vendor does not take it.")
