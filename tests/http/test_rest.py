@@ -152,6 +152,7 @@ def test_a_repeated_change_changes_nothing_again(api: httpx2.Client, more: dict[
 
 def test_problems_have_the_names_of_requests(api: httpx2.Client) -> None:
     assert refusal(api.get("/search")) == (400, "invalid_value", "q")
+    assert refusal(api.get("/search", params={"q": "?!"})) == (400, "invalid_value", "q")
     assert refusal(api.get("/conversations", params={"status": "new"})) == (400, "invalid_value", "status")
     path, headers = f"/conversations/{post(api, '/conversations')['id']}/messages", {"Idempotency-Key": "k1"}
     assert api.post(path, json={"content": "Hi", "answer": False}, headers=headers).status_code == 201

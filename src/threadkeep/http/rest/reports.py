@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from threadkeep.domain.reports import UsageRow
+from threadkeep.errors import InvalidOption
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.objects import list_object
 from threadkeep.http.problems import Problem
@@ -28,10 +29,14 @@ async def search(call: Call) -> Response:
     page, query = PageQuery.of(call.request), call.request.query_params
     if not query.get("q"):
         raise Problem(400, "q is missing: it says what is looked for.", param="q", code="invalid_value")
-    found = await call.store.search_conversations(
-        query["q"], user_id=query.get("user_id"), status=status_of(call.request),
-        since=_moment(call, "since"), until=_moment(call, "until"), after=page.after, limit=page.limit,
-    )  # fmt: skip
+    try:
+        found = await call.store.search_conversations(
+            query["q"], user_id=query.get("user_id"), status=status_of(call.request),
+            since=_moment(call, "since"), until=_moment(call, "until"), after=page.after, limit=page.limit,
+        )  # fmt: skip
+    except InvalidOption as error:
+        name = "q" if error.argument == "text" else error.argument
+        raise InvalidOption(error.message, argument=name, hint=error.hint) from error
     data = [
         {
             "id": one.conversation_id, "object": "search.hit", "conversation_id": one.conversation_id,
