@@ -86,4 +86,5 @@ def _lacks_thought(turns: Sequence[Turn]) -> bool:
 
 
 def _first_key(blocks: Sequence[Any]) -> str | None:
-    return next(iter(blocks[0]), None) if blocks else None
+    first = blocks[0] if blocks else None
+    return next(iter(first), None) if isinstance(first, dict) else None
