@@ -315,6 +315,17 @@ def test_ids_of_another_vendor_do_not_go_to_openai() -> None:
     assert sent[1]["content"][0]["text"] == "Hello"
 
 
+def test_an_answer_that_repeats_its_ids_does_not_so_at_openai() -> None:
+    """Some hosts give all items of an answer one id; OpenAI takes each once."""
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": []}
+    texts = [{**item, "content": [{"type": "output_text", "text": text, "annotations": []}]} for text in "ab"]
+    body = {"id": "r1", "object": "response", "status": "completed", "model": "m", "output": texts}
+    assert [one.get("id") for one in moved(body, None, "open_responses").payload["input"][1:3]] == ["msg_1", "msg_1"]
+    found = moved(body, "openai", "open_responses")
+    assert [one.get("id") for one in found.payload["input"][1:3]] == ["msg_1", None]
+    assert codes(found) == ([], ["duplicate_id"])
+
+
 def test_a_request_for_one_vendor_does_not_change_the_next_for_another() -> None:
     body = {
         "id": "r1", "object": "response", "status": "completed", "model": "m",

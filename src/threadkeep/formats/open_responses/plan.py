@@ -175,7 +175,7 @@ def plan_of(
     _leave_out_orphans(plan, entries, knows_more=knows_more)
     _leave_out_triggers(plan, entries)
     _leave_out_reasoning(plan, entries)
-    _use_ids_once(plan, entries)
+    _use_ids_once(plan, entries, has_form=bool(own_ids))
     _use_call_ids_once(plan)
     _excuse(plan, as_came)
     if own_ids:
@@ -246,8 +246,11 @@ def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Map
             plan.not_own.add(entry.position)
 
 
-def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:
-    """The later item goes without an id that came before, where it can; one answer of a host may repeat its own."""
+def _use_ids_once(plan: InputPlan, entries: Sequence[Entry], *, has_form: bool) -> None:
+    """The later item goes without an id that came before, where it can; one answer of a host may repeat its own.
+
+    Not so for a vendor whose ids have a form: it does not give one twice.
+    """
     with_ids = [(entry, entry.payload) for entry in entries if entry.payload is not None and _has_id(entry.payload)]
     plan.ids = _ids_of(payload for _, payload in with_ids)
     if len(plan.ids) == len(with_ids):
@@ -258,7 +261,8 @@ def _use_ids_once(plan: InputPlan, entries: Sequence[Entry]) -> None:
         if entry.position in plan.left_out:
             continue
         first = used.setdefault(item_id, entry)
-        if first is entry or (entry.turn is not None and entry.turn == first.turn and entry.origin == NAME):
+        is_one_answer = entry.turn is not None and entry.turn == first.turn and entry.origin == NAME
+        if first is entry or (is_one_answer and not has_form):
             continue
         if entry.type in IDLESS:
             plan.idless.add(entry.position)
