@@ -66,7 +66,7 @@ def test_a_stored_answer_tells_what_was_asked_for(served: Any, scripted: Scripte
     client = in_front_of(served, scripted)
     scripted.will_say("Sunny.")
     asked: Any = {
-        "instructions": "Be brief.", "max_output_tokens": 50, "metadata": {"order": "7"}, "temperature": 0.5,
+        "max_output_tokens": 50, "metadata": {"order": "7"}, "temperature": 0.5,
         "parallel_tool_calls": False, "tool_choice": "required", "tools": [TOOL],
     }  # fmt: skip
     made = client.responses.create(model=scripted.format, input="Weather?", **asked)

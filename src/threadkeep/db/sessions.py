@@ -122,7 +122,7 @@ def _check(driver: Any) -> None:
         if wrong:
             name = wrong[0]
             problem = f"makes connections whose {name} is {driver.info.parameter_status(name)}."
-            hint = f"They need {_WANTED[name][1]}: set it in the URL (?client_encoding=utf8), or for the role."
+            hint = f"They need {_WANTED[name][1]}: set it for the role, or when they are made."
             raise InvalidOption(problem, argument="url", hint=hint)
     elif (charset := getattr(driver, "charset", CHARSET)) != CHARSET:
         problem = f"makes connections with the charset {charset}, in which not every character can be stored."
@@ -135,4 +135,10 @@ def _check(driver: Any) -> None:
 def _wrong(driver: Any) -> list[str]:
     """The settings of a connection of psycopg that are not as a store needs them."""
     told = {name: driver.info.parameter_status(name) for name in _WANTED}
-    return [name for name, value in told.items() if value is not None and not value.startswith(_WANTED[name][0])]
+    return [name for name, value in told.items() if value is not None and not _is_wanted(name, value)]
+
+
+def _is_wanted(name: str, value: str) -> bool:
+    """Whether a setting is as a store needs it; a pooler may tell it as the client has written it."""
+    written = value.upper().replace("-", "") if name == "client_encoding" else value.upper()
+    return written.startswith(_WANTED[name][0].upper()) or written == "UNICODE"

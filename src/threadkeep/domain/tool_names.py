@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 # what all providers refuse in a name, and what most do
+_BEGINNING: Final = re.compile("[A-Za-z_]")
 _REFUSED: Final = (re.compile("[^A-Za-z0-9_.:-]"), re.compile("[^A-Za-z0-9_-]"))
 
 
@@ -23,4 +24,6 @@ def stands_for(sent: str, name: str) -> bool:
     (True, False)
     """
     cleaned = {refused.sub("_", name) for refused in _REFUSED}
-    return not cleaned.isdisjoint((sent, sent.removeprefix("_"))) or sent.endswith(f"_{hashed(name)}")
+    bare = sent.removeprefix("_")  # put before a name that does not begin as names do
+    is_bare = bare in cleaned and not _BEGINNING.match(bare)
+    return sent in cleaned or is_bare or sent.endswith(f"_{hashed(name)}")

@@ -336,8 +336,10 @@ class ToolRegistry:
 
     def _handler_of(self, name: Any) -> tuple[str, Handler]:
         """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""
-        handlers = self._handlers if isinstance(name, str) else {}
-        meant = [name] if name in handlers else [one for one in handlers if stands_for(name, one)]
+        handlers, meant = self._handlers, list[str]()
+        if isinstance(name, str):
+            is_known = name in self._definitions
+            meant = [one for one in handlers if one == name or (not is_known and stands_for(name, one))]
         if len(meant) != 1:
             known = ", ".join(self._handlers) or "none"
             raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")

@@ -113,6 +113,8 @@ def _end(connection: Connection) -> None:
 def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
     """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
     try:
+        if connection.in_transaction():  # begun by a listener of the application, such as a ping
+            connection.rollback()
         connection.execution_options(isolation_level=level)
     except Exception as error:
         cause: Any = error.orig if isinstance(error, DBAPIError) else error

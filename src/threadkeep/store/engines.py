@@ -212,7 +212,8 @@ def parsed_url(url: Any) -> URL:
 
 def _has_two_hosts(found: URL, url: Any) -> bool:
     """Whether there is another @: what follows the first one of a password would be the host and more, and be shown."""
-    query = url.partition("?")[2] if isinstance(url, str) else ""
+    given = url.partition("://")[2] if isinstance(url, str) else ""
+    query = (given.partition("@")[2] or given).partition("?")[2]
     return "@" in f"{found.host}{found.database}" or any("@" in one and "=" not in one for one in query.split("&"))
 
 

@@ -100,7 +100,7 @@ def vendor_keys(message: JsonObject, dialect: Dialect, context: Context) -> Json
 
 def _is_taken(part: Any, types: Collection[str], context: Context) -> bool:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in types:
+    if isinstance(kind, str) and kind in types:
         return True
     context.loss("part", "content", f"A part of type {kind!r} was left out: the vendor does not take it.")
     return False

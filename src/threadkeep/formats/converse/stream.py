@@ -44,7 +44,7 @@ class ConverseAssembler(StreamAssembler):
     @property
     def open_calls(self) -> Collection[object]:
         """The ids of calls whose block has not stopped."""
-        open_blocks = [block for index, block in self._blocks.items() if index not in self._stopped]
+        open_blocks = [block for index, block in self._blocks.items() if str(index) not in self._stopped]
         return [value_at(block, "toolUse.toolUseId") for block in open_blocks if "toolUse" in block]
 
     @property
@@ -78,7 +78,7 @@ class ConverseAssembler(StreamAssembler):
                 case "contentBlockDelta":
                     self._grow(read)
                 case "contentBlockStop":
-                    self._stopped.add(read.get("contentBlockIndex"))
+                    self._stopped.add(str(read.get("contentBlockIndex")))
                 case "messageStop":
                     self.is_ended = True
                     self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})

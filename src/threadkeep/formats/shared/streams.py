@@ -131,6 +131,7 @@ class StreamAssembler:
 
 def _with_open_calls(response: Response, call_ids: Collection[object]) -> Response:
     """A response whose calls that have not come whole say so: nobody may run them."""
+    call_ids = [call_id for call_id in call_ids if call_id is not None]
     if not call_ids:
         return response
     output, is_last = list(response.output), True

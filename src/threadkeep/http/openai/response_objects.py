@@ -29,6 +29,9 @@ ECHOED: Final = (
     "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
     "truncation", "user",
 )  # fmt: skip
+# what the application may have set, and a user of it need not see; other tools may have keys of services in them
+_HOSTS: Final = frozenset({"instructions", "user"})
+_SHOWN_TOOLS: Final = frozenset({"function", "custom"})
 NO_SETTINGS: Final[JsonObject] = {}
 _CODE: Final = "server_error"  # of errors that other providers gave
 
@@ -42,7 +45,10 @@ def asked_for(conversation: Conversation, number: int) -> JsonObject:
         asked = get_format(_OWN).render(snapshot).payload
     except CannotRender:  # settings that no longer stand together
         return {}
-    return {key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None}
+    found = {key: asked[key] for key in ("model", *ECHOED) if key not in _HOSTS and asked.get(key) is not None}
+    if "tools" in found:
+        found["tools"] = [tool for tool in found["tools"] if tool.get("type") in _SHOWN_TOOLS]
+    return found
 
 
 def response_object(

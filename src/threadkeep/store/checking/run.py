@@ -40,6 +40,9 @@ def check(
     if not (progress is None or callable(progress)):
         raise mismatch(InvalidOption, "a function", progress, "progress")
     run = _Check(transactions, scope, repair=repair)
+    run.part(partial(shared.check_file, is_always=repair))
+    if not run.report.is_healthy:  # rows may not be found, and nothing else can be told
+        return run.report
     for table in shared.tables_with_parents():
         while run.part(partial(shared.check_orphans, table=table)) >= shared.BATCH:
             pass
@@ -54,7 +57,6 @@ def check(
     run.each(shared.wrong_attempts, shared.check_attempts, at_once=shared.BATCH)
     run.each(shared.wrong_sums, shared.check_sums)
     run.part(shared.check_unused)
-    run.part(shared.check_file)
     if run.report.repaired:
         resources.configs.clear()
         resources.histories.clear()

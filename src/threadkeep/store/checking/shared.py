@@ -162,11 +162,14 @@ def check_unused(findings: Findings) -> None:
 # The file
 
 
-def check_file(findings: Findings) -> None:
-    """Let SQLite compare its tables with the indexes through which rows are found; once for all tenants of a file."""
+def check_file(findings: Findings, *, is_always: bool) -> None:
+    """Let SQLite compare its tables with the indexes through which rows are found, before anything is made of these.
+
+    Once for all tenants of a file, with the first one; or always.
+    """
     connection = findings.connection
     first = connection.execute(select(func.min(tables.tenants.c.id))).scalar()
-    if connection.dialect.name != "sqlite" or first != findings.tenant:
+    if connection.dialect.name != "sqlite" or not (is_always or first == findings.tenant):
         return
     for name, table in METADATA.tables.items():
         for (said,) in connection.exec_driver_sql(f'PRAGMA integrity_check("{name}")').all():

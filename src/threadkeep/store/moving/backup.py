@@ -44,6 +44,8 @@ def _copy(connection: Connection, transactions: Transactions, path: Path, progre
     try:
         _check_is_new(path)
         part.open("xb").close()
+    except InvalidOption:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         reason = getattr(error, "strerror", None) or error
         raise InvalidOption(f"The backup {str(path)!r} cannot be written: {reason}.") from error
