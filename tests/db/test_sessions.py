@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import Database
 from threadkeep import AsyncStore, InvalidOption, SchemaError, Store, StoredItem, schema
+from threadkeep.store.engines import parsed_url
 
 TEXT = "café “😀” \\ ' \" \x00 \ud800"
 TITLE = "café “😀” \\ ' \" %"
@@ -147,6 +148,11 @@ def test_a_password_that_is_not_quoted_is_not_shown(url: str) -> None:
     with pytest.raises(InvalidOption, match="two @") as refusal:
         Store(url)
     assert "ss" not in str(refusal.value).replace("password", "")
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:p?x@h/d", "mariadb://u:p?x=1@h/d"])
+def test_a_password_may_have_a_question_mark(url: str) -> None:
+    assert parsed_url(url).host == "h"
 
 
 @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])

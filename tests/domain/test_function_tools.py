@@ -409,3 +409,14 @@ def test_any_arguments_are_taken_or_refused(arguments: dict[str, Any]) -> None:
     registry.register(weather)
     with suppress(InvalidToolArguments):
         assert isinstance(registry.invoke("weather", arguments), str)
+
+
+def test_a_name_means_its_own_tool_alone() -> None:
+    """Another one that would be sent so does not stand in for it."""
+    registry = ToolRegistry()
+    registry.register("a_b", "Has no handler", {"type": "object"})
+    registry.register("a.b", "Has one", {"type": "object"}, handler=lambda _arguments, /: "ran a.b")
+    registry.register("delete", "Has one", {"type": "object"}, handler=lambda _arguments, /: "deleted")
+    for name in ("a_b", "_delete", {"name": "delete"}, None):
+        with pytest.raises(ToolNotFound):
+            registry.invoke(name, {})  # type: ignore[arg-type]

@@ -77,6 +77,25 @@ def test_a_stored_answer_tells_what_was_asked_for(served: Any, scripted: Scripte
     assert {key: later[key] for key in asked} == {key: told[key] for key in asked} == asked
 
 
+def test_a_stored_answer_tells_nothing_that_the_application_set(served: Any, one: Scripted) -> None:
+    client = in_front_of(served, one)
+    one.will_say("Sunny.")
+    made = client.responses.create(model=one.format, input="Weather?")
+    assert made.conversation is not None
+    conversation = served.call(served.store.get_conversation, made.conversation.id)
+    tool = {"type": "mcp", "server_label": "s", "server_url": "https://s.test", "authorization": "SECRET"}
+    served.call(conversation.update, instructions="SECRET")
+    served.call(conversation.register_tools, [tool, TOOL])
+    served.call(
+        conversation.add_response,
+        {"id": "r9", "object": "response", "status": "completed", "output": []},
+        "open_responses",
+    )
+    found = client.responses.retrieve("r9")
+    assert "SECRET" not in found.model_dump_json()
+    assert [one.type for one in found.tools] == ["function"]
+
+
 def test_a_stream_of_any_format_is_one_of_openai(served: Any, scripted: Scripted) -> None:
     client = in_front_of(served, scripted)
     scripted.will_say("Let ", "me ", "see.", calls=True)
