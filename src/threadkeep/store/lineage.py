@@ -99,11 +99,6 @@ class Lineage:
         removed = [part.branch == REMOVED for part in self.parts]
         return lambda position: (index := bisect_left(ends, position)) == len(ends) or not removed[index]
 
-    @property
-    def has_gaps(self) -> bool:
-        """Whether something was removed."""
-        return any(part.branch == REMOVED for part in self.parts)
-
     def knew_more(self, response: int, upto: int) -> bool:
         """Whether a response may have been given when something was still there before or at a position."""
         start = -1

@@ -84,11 +84,6 @@ class Block:
         """When the item was stored."""
         return self.stored.created_at
 
-    @property
-    def last_position(self) -> int:
-        """The position of its last item: that of the output of a call."""
-        return self.position if self.output is None else self.output.position
-
 
 def blocks_of(items: Iterable[StoredItem], budget: Budget) -> list[Block]:
     """Return the blocks of items: an output is in the block of its call if that is among them.
