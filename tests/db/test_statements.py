@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import Table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
@@ -17,6 +18,7 @@ from threadkeep.db.driver import RowReader, Statement, insert_statement
 from threadkeep.db.queries import conversations, items, tool_calls
 from threadkeep.db.queries.appends import placed_rows
 from threadkeep.db.queries.lists import ListQuery, conversation_page
+from threadkeep.db.tables import METADATA
 from threadkeep.db.tables import changes as changes_table
 from threadkeep.db.tables import items as items_table
 from threadkeep.db.types import escaped
@@ -161,3 +163,10 @@ def test_values_of_a_row_pass_their_types_when_they_are_read(dialect: Any) -> No
         _ = row.payload
     assert reader.values(dialect, tuple(row[:4])) == ["a\\b", "message", 3, None]
     assert reader.mappings(dialect, [tuple(row[:4])])[0]["item_id"] == "a\\b"
+
+
+@pytest.mark.parametrize("table", METADATA.sorted_tables, ids=lambda table: table.name)
+def test_rows_are_inserted_many_at_once(table: Table) -> None:
+    """From Python 3.12 on, sqlite3 executes no statement that returns rows for several sets of parameters."""
+    for dialect in DIALECTS:
+        assert "RETURNING" not in insert_statement(table).compiled(dialect).text

@@ -125,9 +125,8 @@ def insert_statement(table: Table) -> Statement:
         column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
         for column, (expression, parameters) in _made_columns(table)
     }
-    return Statement(
-        insert(table).values(made) if made else insert(table), [column.name for column in written_columns(table)]
-    )
+    statement = insert(table).values(made) if made else insert(table)
+    return Statement(statement.inline(), [column.name for column in written_columns(table)])
 
 
 def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
@@ -178,7 +177,7 @@ def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tu
         values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
         for column, (expression, used) in made.items():
             values[column.name] = expression(*(bindparam(f"{name}_{number}", type_=BigInteger) for name in used))
-        inserts.append(insert(table).values(values))
+        inserts.append(insert(table).values(values).inline())
         names.append([(f"{name}_{number}", name) for name in (*plain, *parameters)])
     *others, last = inserts
     ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))
