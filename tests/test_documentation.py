@@ -14,11 +14,12 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import threadkeep
-from threadkeep import MissingExtra
+from threadkeep import MissingExtra, Store
 from threadkeep.domain.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -53,8 +54,21 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="make test-peers has it")
     monkeypatch.chdir(tmp_path)
-    for example in EXAMPLES.parse(page):
-        example.evaluate()
+    examples = EXAMPLES.parse(page)
+    try:
+        for example in examples:
+            example.evaluate()
+    finally:
+        close_all(examples.namespace)
+
+
+def close_all(names: dict[str, Any]) -> None:
+    """Close the stores and engines of a page, which it may leave open, as a program may when it ends."""
+    for value in names.values():
+        if isinstance(value, Store):
+            value.close()
+        elif isinstance(value, Engine):
+            value.dispose()
 
 
 # Navigation and links

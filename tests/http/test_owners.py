@@ -158,10 +158,10 @@ def test_without_keys_callers_behind_a_proxy_are_nobody(served: Any, name: str) 
 
 async def asked_from_here(headers: dict[str, str], method: str = "GET") -> int:
     """What a program of this machine is answered by a server without keys."""
-    application = app(AsyncStore("sqlite://"), auth=None)
-    transport = httpx2.ASGITransport(app=application, client=("127.0.0.1", 123))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:4010") as http:
-        return (await http.request(method, "/v1/conversations", headers=headers, content=b"")).status_code
+    async with AsyncStore("sqlite://") as store:
+        transport = httpx2.ASGITransport(app=app(store, auth=None), client=("127.0.0.1", 123))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:4010") as http:
+            return (await http.request(method, "/v1/conversations", headers=headers, content=b"")).status_code
 
 
 @pytest.mark.parametrize(

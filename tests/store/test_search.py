@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -346,5 +347,5 @@ def test_a_store_sees_what_is_new_now_and_then(store: Any, conversation: Any, ta
 
 
 def test_the_sqlite_of_this_machine_has_fts5() -> None:
-    with sqlite3.connect(":memory:") as connection:
+    with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE VIRTUAL TABLE words USING fts5(word)")

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, insert, text
+from sqlalchemy import Date, Engine, bindparam, create_engine, delete, event, insert, text
 
 from tests.conftest import FACES
 from tests.databases import Database
@@ -67,9 +67,12 @@ def ledger(store: Any) -> dict[int, str]:
 
 def take_back(store: Any, watching: Engine, days: list[date]) -> None:
     """Let days be filled no more, though nothing came late."""
-    statement = "UPDATE threadkeep_usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day"
+    update = text("UPDATE threadkeep_usage_days SET filled_at = NULL WHERE tenant_id = :tenant AND day = :day")
     with watching.begin() as connection:
-        connection.execute(text(statement), [{"tenant": store._scope.tenant, "day": day} for day in days])
+        connection.execute(
+            update.bindparams(bindparam("day", type_=Date)),
+            [{"tenant": store._scope.tenant, "day": day} for day in days],
+        )
 
 
 @pytest.fixture(params=["ledger", "filled", "partly"])
@@ -151,7 +154,8 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
         f"UPDATE threadkeep_{table} SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
     )
     with watching.begin() as connection:
-        connection.execute(text(change), {"tenant": store._scope.tenant, "day": day})
+        of_day = text(change).bindparams(bindparam("day", day, Date), tenant=store._scope.tenant)
+        connection.execute(of_day)
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     take_back(store, watching, [day - DAY])
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
@@ -264,10 +268,8 @@ def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tabl
     filled = [row["day"] for row in tables.rows("usage_days", "day")]
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=0)
     with watching.begin() as connection:
-        connection.execute(
-            text("DELETE FROM threadkeep_usage_records WHERE tenant_id = :tenant AND day IN (:one, :other)"),
-            {"tenant": store._scope.tenant, "one": date(2026, 2, 1), "other": date(2025, 3, 30)},
-        )
+        of_tenant = delete(usage_records).where(usage_records.c.tenant_id == store._scope.tenant)
+        connection.execute(of_tenant.where(usage_records.c.day.in_([date(2026, 2, 1), date(2025, 3, 30)])))
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=2)
     assert same(store.usage(by="day"), expected(tables.rows("usage_records", "id"), by=("day",)))
     assert [row["day"] for row in tables.rows("usage_days", "day")] == filled
