@@ -40,6 +40,17 @@ def test_backup_is_for_sqlite(database: Database, store: Any, tmp_path: Path) ->
     assert file.read_bytes() == before
 
 
+def test_a_backup_replaces_no_link_that_leads_nowhere(tmp_path: Path) -> None:
+    """It may lead to a disk that is not there just now."""
+    file = tmp_path / "backup.db"
+    file.symlink_to(tmp_path / "disk" / "backup.db")
+    with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
+        store.create_conversation(model="m")
+        with pytest.raises(InvalidOption, match="it exists already"):
+            store.backup(file)
+    assert file.is_symlink()
+
+
 def tenants_of(store: Store) -> list[str]:
     return list_tenants(store._transactions)
 

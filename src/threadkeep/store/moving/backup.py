@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from os import PathLike, fspath
+from os.path import lexists
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -41,11 +42,9 @@ def _copy(connection: Connection, transactions: Transactions, path: Path, progre
         hint = "Use the server's own backup, such as pg_dump or mariadb-dump, or `threadkeep copy` to a SQLite file."
         raise InvalidOption("Only SQLite databases can be backed up this way.", hint=hint)
     part = path.with_name(f"{path.name}.{token_hex(4)}.part")  # what is interrupted is no backup
+    _check_is_new(path)
     try:
-        _check_is_new(path)
         part.open("xb").close()
-    except InvalidOption:
-        raise
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         reason = getattr(error, "strerror", None) or error
         raise InvalidOption(f"The backup {str(path)!r} cannot be written: {reason}.") from error
@@ -64,7 +63,7 @@ def _copy(connection: Connection, transactions: Transactions, path: Path, progre
 
 
 def _check_is_new(path: Path) -> None:
-    if path.exists():
+    if lexists(path):  # a link that leads nowhere, too, which the new file would replace
         raise InvalidOption(f"The backup {str(path)!r} cannot be written: it exists already.")
 
 
