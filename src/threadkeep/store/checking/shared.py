@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from sqlalchemy import Connection, ForeignKeyConstraint, RowMapping, Table, func, select
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from threadkeep.db import tables
 from threadkeep.db.queries.conversations import DELETED
@@ -24,6 +25,7 @@ from threadkeep.store.moving.records import Row
 from threadkeep.store.places import FIRST_HASH
 from threadkeep.store.refs import TENANT_WIDE
 from threadkeep.store.rollups import compare_batch, different_days, invalidate, roll_up
+from threadkeep.store.search.index import reason_of
 
 BATCH: Final = 500  # rows without a parent, in one transaction; hashes of media in one statement
 
@@ -161,6 +163,9 @@ def check_unused(findings: Findings) -> None:
 
 # The file
 
+_INDEX: Final = " index "  # ends with the name of the index, what SQLite says of one
+_DUPLICATES: Final = "none: change or remove one of the rows that have the same values, and repair again"
+
 
 def check_file(findings: Findings, *, is_always: bool) -> None:
     """Let SQLite compare its tables with the indexes through which rows are found, before anything is made of these.
@@ -171,17 +176,59 @@ def check_file(findings: Findings, *, is_always: bool) -> None:
     first = connection.execute(select(func.min(tables.tenants.c.id))).scalar()
     if connection.dialect.name != "sqlite" or not (is_always or first == findings.tenant):
         return
-    for name, table in METADATA.tables.items():
-        for (said,) in connection.exec_driver_sql(f'PRAGMA integrity_check("{name}")').all():
-            if said == "ok":
-                continue
-            is_index = " index " in said
-            mend = partial(_reindex, name=name) if is_index else None
-            findings.add("file", table, {}, f"SQLite says: {said}", "make the index anew" if is_index else None, mend)
+    for table in METADATA.tables.values():
+        said = _integrity_of(connection, table.name)
+        if said != ["ok"]:
+            _report_file(findings, table, said)
 
 
-def _reindex(connection: Connection, name: str) -> None:
-    connection.exec_driver_sql(f'REINDEX "{name}"')
+def _integrity_of(connection: Connection, table: str) -> list[str]:
+    said: list[str] = []
+    try:
+        said.extend(connection.exec_driver_sql(f'PRAGMA integrity_check("{table}")').scalars())
+    except DatabaseError as error:  # of a table that cannot be read, after what was found until then
+        said.append(_damage(error))
+    return said
+
+
+def _damage(error: DatabaseError) -> str:
+    """What is wrong with the file; raises what is wrong with something else, such as a lock."""
+    if isinstance(error, OperationalError):
+        raise error
+    return reason_of(error)
+
+
+def _report_file(findings: Findings, table: Table, said: Sequence[str]) -> None:
+    """Report what SQLite says of a table; of its indexes, all are made anew, for it does not say everything."""
+    of_indexes = [line for line in said if _INDEX in line]
+    refused = _reindex(findings.connection, table.name) if findings.repair and of_indexes else {}
+    for line in said:
+        problem, index = f"SQLite says: {line}", line.rpartition(_INDEX)[2]
+        if line not in of_indexes or index in refused:
+            findings.add("file", table, {}, problem)
+        elif line.startswith("non-unique"):
+            findings.add("file", table, {}, problem, _DUPLICATES)
+        else:
+            findings.add("file", table, {}, problem, "make the index anew", _is_mended)
+    for index, error in refused.items():
+        problem = f"the index {index} cannot be made anew: {_damage(error)}"
+        findings.add("file", table, {}, problem, _DUPLICATES if isinstance(error, IntegrityError) else None)
+
+
+def _reindex(connection: Connection, table: str) -> dict[str, DatabaseError]:
+    """Make the indexes of a table anew; return those for which it is not possible, and why."""
+    refused = {}
+    for name in connection.exec_driver_sql(f'SELECT name FROM pragma_index_list("{table}")').scalars().all():
+        try:
+            connection.exec_driver_sql(f'REINDEX "{name}"')
+        except DatabaseError as error:
+            _damage(error)
+            refused[name] = error
+    return refused
+
+
+def _is_mended(connection: Connection) -> None:
+    """Nothing is left to be done: all indexes of the table were made anew at once."""
 
 
 # The ledger
