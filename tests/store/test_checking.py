@@ -491,3 +491,46 @@ def test_a_table_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         for repair in (False, True):
             report = store.check(repair=repair)
             assert {(one.code, one.table, one.repair) for one in report.findings} == {("file", "items", None)}
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "what"),
+    [
+        ("conversations", "created_at", "yesterday", "a time"),
+        ("conversations", "public_id", "conv_1", "bytes"),
+        ("items", "created_at", "2026-02-30 10:00:00.000000", "a time"),
+        ("items", "created_at", 5, "a time"),
+        ("items", "position", "first", "a number"),
+        ("items", "payload", b"{}", "text"),
+        ("usage_records", "day", "today", "a day"),
+    ],
+)
+def test_values_that_cannot_be_read_are_told(tmp_path: Path, table: str, column: str, value: Any, what: str) -> None:
+    """SQLite takes any value in any column, and nothing else of the row can be read."""
+    file = tmp_path / "damaged.db"
+    with Store(f"sqlite:///{file}") as store:
+        full(store)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        changed = connection.execute(
+            f"UPDATE threadkeep_{table} SET {column} = ? WHERE rowid = (SELECT max(rowid) FROM threadkeep_{table})",
+            (value,),
+        )
+        assert changed.rowcount == 1
+    with Store(f"sqlite:///{file}") as store:
+        for repair in (False, True):
+            report = store.check(repair=repair)
+            (finding,) = report.findings
+            assert (finding.code, finding.table, finding.problem) == ("type", table, f"{column} is not {what}")
+            assert not report.is_healthy
+
+
+@pytest.mark.parametrize("value", ["2026-02-28 10:00:00", "2026-02-28 10:00:59.999", "2026-02-28 10:00:59.999999"])
+def test_times_that_can_be_read_are_no_damage(tmp_path: Path, value: str) -> None:
+    """An application may have set them with a function of SQLite."""
+    file = tmp_path / "chat.db"
+    with Store(f"sqlite:///{file}") as store:
+        full(store)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE threadkeep_items SET created_at = ?", (value,))
+    with Store(f"sqlite:///{file}") as store:
+        assert store.check().findings == []

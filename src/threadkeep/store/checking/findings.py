@@ -101,7 +101,10 @@ class Findings:
             return
         row = tables.conversations.c
         statement = select(row.id, row.public_id).where(row.tenant_id == self.tenant, row.id.in_(sorted(keys)))
-        ids = {found.id: public_id_text(bytes(found.public_id)) for found in self.connection.execute(statement)}
+        rows = [
+            found for found in self.connection.execute(statement) if not isinstance(found.public_id, str)
+        ]  # damaged
+        ids = {found.id: public_id_text(bytes(found.public_id)) for found in rows}
         self.listed = [
             finding if key is None else replace(finding, conversation_id=ids.get(key))
             for finding, key in zip(self.listed, self._conversations, strict=True)

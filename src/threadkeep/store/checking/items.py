@@ -23,7 +23,7 @@ from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.search.index import forget_documents, scope_of
 
 # Columns that are made of the JSON of an item, and by which it is found
-_MADE: Final = ("item_id", "item_hash", "call_id", "call_hash", "type", "role", "status", "name")
+MADE: Final = ("item_id", "item_hash", "call_id", "call_hash", "type", "role", "status", "name")
 _BATCH: Final = 200
 
 
@@ -88,7 +88,7 @@ def _check_item(check: ConversationCheck, row: Row) -> bool:
     except (DamagedRow, InvalidItem) as error:
         _note(check, row, "json", f"its JSON cannot be read: {error.message}")
         return False
-    wrong = {name: columns[name] for name in _MADE if _value(row[name]) != columns[name]}
+    wrong = {name: columns[name] for name in MADE if _value(row[name]) != columns[name]}
     if wrong:
         problem = f"{', '.join(wrong)} are not those of its JSON"
         _note(check, row, "columns", problem, "set them to those of the JSON", **wrong)

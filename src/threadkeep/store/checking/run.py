@@ -20,6 +20,7 @@ from threadkeep.store.checking.conversations import ConversationCheck
 from threadkeep.store.checking.findings import CheckReport, Findings
 from threadkeep.store.checking.items import check_items
 from threadkeep.store.checking.responses import check_responses
+from threadkeep.store.checking.types import check_types
 from threadkeep.store.handle import StoreResources
 from threadkeep.store.moving.contents import begin_snapshot
 from threadkeep.store.moving.exporting import Source
@@ -40,8 +41,7 @@ def check(
     if not (progress is None or callable(progress)):
         raise mismatch(InvalidOption, "a function", progress, "progress")
     run = _Check(transactions, scope, repair=repair)
-    run.part(partial(shared.check_file, is_always=repair))
-    if not run.report.is_healthy:  # rows may not be found, and nothing else can be told
+    if not run.is_readable():
         return run.report
     for table in shared.tables_with_parents():
         while run.part(partial(shared.check_orphans, table=table)) >= shared.BATCH:
@@ -67,6 +67,14 @@ class _Check:
     def __init__(self, transactions: Transactions, scope: Scope, *, repair: bool) -> None:
         self._transactions, self._scope, self._repair = transactions, scope, repair
         self.report = CheckReport()
+
+    def is_readable(self) -> bool:
+        """Check whether all rows are found and can be read; if not, nothing else can be told."""
+        for part in (partial(shared.check_file, is_always=self._repair), check_types):
+            self.part(part)
+            if not self.report.is_healthy:
+                return False
+        return True
 
     def part(self, part: Part) -> int:
         """Check a part, and mend what can be mended; return how many rows were mended."""

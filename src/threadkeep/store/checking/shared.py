@@ -218,12 +218,12 @@ def _report_file(findings: Findings, table: Table, said: Sequence[str]) -> None:
 def _reindex(connection: Connection, table: str) -> dict[str, DatabaseError]:
     """Make the indexes of a table anew; return those for which it is not possible, and why."""
     refused = {}
-    for name in connection.exec_driver_sql(f'SELECT name FROM pragma_index_list("{table}")').scalars().all():
+    for index in connection.exec_driver_sql(f'PRAGMA index_list("{table}")').all():
         try:
-            connection.exec_driver_sql(f'REINDEX "{name}"')
+            connection.exec_driver_sql(f'REINDEX "{index.name}"')
         except DatabaseError as error:
             _damage(error)
-            refused[name] = error
+            refused[index.name] = error
     return refused
 
 
