@@ -23,6 +23,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
+from threadkeep.store import item_rows
 
 pytestmark = pytest.mark.one_face
 
@@ -326,6 +327,19 @@ def test_a_copy_is_made_once(store: Any, conversation: Any) -> None:
     assert (first.replayed, again.replayed, again.id == first.id) == (False, True, True)
     with pytest.raises(IdempotencyConflict):
         store.copy_conversation(conversation.id, idempotency_key="key", title="another one")
+
+
+def test_the_items_of_a_copy_are_encoded_once(store: Any, conversation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation.user("Hi")
+    encoded = []
+
+    def encode_item(*args: Any, **kwargs: Any) -> Any:
+        encoded.append(args)
+        return item_rows.encode_item(*args, **kwargs)
+
+    monkeypatch.setattr("threadkeep.store.conversations.encode_item", encode_item)
+    store.copy_conversation(conversation.id, idempotency_key="key")
+    assert len(encoded) == len(conversation.session().items)
 
 
 def test_a_deletion_is_done_once(store: Any, conversation: Any) -> None:

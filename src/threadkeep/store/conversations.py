@@ -83,28 +83,35 @@ def new_conversation(
     if not isinstance(session, Session):
         hint = "Make one with Session(...) or Session.from_dict(...)."
         raise mismatch(InvalidOption, "a Session", session, "session", hint)
-    validation.check_names(info, ConversationInfo.__annotations__)
-    user_id = validation.optional_identifier("user_id", info.get("user_id"))
-    if scope.user is not None and user_id not in {None, scope.user}:
-        raise validation.other_user(scope.user, user_id)
-    owner = scope.user or user_id
-    external_id = validation.optional_identifier("external_id", info.get("external_id"))
-    title, labels = validation.title_text(info.get("title")), validation.label_texts(info.get("labels"))
-    properties = validation.property_texts(info.get("properties"))
+    known = known_conversation(info, scope, len(session.items))
     settings = dict(session.settings)
     if session.response_boundary:
         settings["response_boundary"] = session.response_boundary
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
-    times = SourceTimes.of(info, len(session.items))
     records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
-    new = NewConversation(
-        settings, session.tools, records, turn_offsets(session.turns), owner, external_id, title, labels,
-        properties, times,
-    )  # fmt: skip
+    turns = turn_offsets(session.turns)
+    new = replace(known, settings=settings, tools=session.tools, records=records, turns=turns)
     if key is None:
         return new
     return replace(new, key=IdempotencyKey.of(key, method, [session.to_dict(), *new.described()]))
+
+
+def known_conversation(info: ConversationInfo, scope: Scope, items: int) -> NewConversation:
+    """What is known of a new conversation of so many items, without its content."""
+    validation.check_names(info, ConversationInfo.__annotations__)
+    user_id = validation.optional_identifier("user_id", info.get("user_id"))
+    if scope.user is not None and user_id not in {None, scope.user}:
+        raise validation.other_user(scope.user, user_id)
+    return NewConversation(
+        {},
+        user_id=scope.user or user_id,
+        external_id=validation.optional_identifier("external_id", info.get("external_id")),
+        title=validation.title_text(info.get("title")),
+        labels=validation.label_texts(info.get("labels")),
+        properties=validation.property_texts(info.get("properties")),
+        times=SourceTimes.of(info, items),
+    )
 
 
 def create_conversation(

@@ -23,7 +23,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import paired
 from threadkeep.store import conversations, positions
 from threadkeep.store.appending import write_items
-from threadkeep.store.conversations import ConversationInfo, NewConversation, new_conversation
+from threadkeep.store.conversations import ConversationInfo, NewConversation, known_conversation, new_conversation
 from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import read_history
@@ -147,7 +147,7 @@ def copied_conversation(
     The key is for the original's id, because the original may have grown since.
     """
     session, items_created_at = detach_with_times(handle)
-    described = () if key is None else new_conversation(session, info, scope).described()
+    described = known_conversation(info, scope, len(session.items)).described()
     once = IdempotencyKey.of(key, "copy_conversation", [handle.ref.public_id, *described])
     new = new_conversation(session, {**kept, **info}, scope)
     times = new.times if new.times.items else SourceTimes(new.times.created_at, items_created_at)
