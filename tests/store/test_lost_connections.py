@@ -378,11 +378,13 @@ def test_cursors_of_the_application_see_all_statements(database: Database) -> No
 @pytest.mark.parametrize("name", CALLS)
 def test_a_connection_of_a_hosts_engine_that_is_lost_while_it_is_idle(database: Database, name: str) -> None:
     """Its isolation level is set before the first statement, which may be what notices the loss."""
-    engine = database.engine()
+    engine = create_engine(database.engine().url)
     with Store(engine, tenants=True) as root:
         store = root.create_tenant(f"idle {name}")
         conversation = store.create_conversation(model="m", input="Hello")
+        pool = engine.pool
         kill_all(database)
         CALLS[name](store, conversation)
         assert store.get_conversation(conversation.id).id == conversation.id
+        assert engine.pool is pool  # with its limit, and the connections that are in use
     engine.dispose()

@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db import poolers, sessions
+from threadkeep.db.lost_connections import invalidate_lost
 from threadkeep.errors import InvalidOption, PoolExhausted
 
 P = ParamSpec("P")
@@ -122,11 +123,10 @@ def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
         driver_error: Any = dialect.loaded_dbapi.Error
         is_lost = isinstance(cause, driver_error) and dialect.is_disconnect(cause, connection.connection, None)
         if is_lost:
-            connection.invalidate(error)
+            invalidate_lost(connection, error)
         connection.close()
         if not is_lost:
             raise
-        connection.engine.dispose()
         return False
     return True
 

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db.dialects import PSYCOPG
+from threadkeep.db.lost_connections import invalidate_lost
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -239,8 +240,7 @@ def _refuse(connection: Connection, text: str, arguments: Any, error: BaseExcept
     pooled = connection.connection
     is_lost = dialect.is_disconnect(error, pooled.dbapi_connection, None)
     if is_lost:
-        connection.invalidate(error)
-        connection.engine.dispose()  # after a restart of the server the others are lost, too
+        invalidate_lost(connection, error)
     raise DBAPIError.instance(
         text, arguments, error, driver_error, hide_parameters=connection.engine.hide_parameters,
         connection_invalidated=is_lost, dialect=dialect,
