@@ -61,17 +61,32 @@ SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {nam
     {name o.status} AS output_status
 FROM (
     SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, created_at,
-        min(CASE WHEN type NOT IN ('function_call', 'custom_tool_call') THEN position END) OVER (
-            PARTITION BY tenant_id, conversation_id, call_hash
+        min(CASE WHEN is_call = 0 THEN position END) OVER (
+            PARTITION BY tenant_id, conversation_id, call_hash, outputs + is_call * in_turn
             ORDER BY position ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS next_output,
-        min(CASE WHEN type IN ('function_call', 'custom_tool_call') THEN position END) OVER (
+        min(CASE WHEN is_call = 1 AND in_turn = 1 THEN position END) OVER (
             PARTITION BY tenant_id, conversation_id, call_hash, branch
             ORDER BY position ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
         ) AS next_call
-    FROM threadkeep_items
-    WHERE call_hash IS NOT NULL AND branch >= 0
-        AND type IN ('function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output')
+    FROM (
+        SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, call_hash, created_at, is_call,
+            row_number() OVER (
+                PARTITION BY tenant_id, conversation_id, call_hash, coalesce(turn, -1 - position), is_call
+                ORDER BY position
+            ) AS in_turn,
+            sum(1 - is_call) OVER (
+                PARTITION BY tenant_id, conversation_id, call_hash
+                ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            ) AS outputs
+        FROM (
+            SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, call_hash, created_at, turn,
+                CASE WHEN type IN ('function_call', 'custom_tool_call') THEN 1 ELSE 0 END AS is_call
+            FROM threadkeep_items
+            WHERE call_hash IS NOT NULL AND branch >= 0
+                AND type IN ('function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output')
+        ) found
+    ) numbered
 ) i
 JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'
 JOIN threadkeep_tenants t ON t.id = i.tenant_id

@@ -166,3 +166,12 @@ def test_calls_and_their_outputs(store: Store, connection: Connection) -> None:
         "SELECT name, position, call_id, output_position, output_status FROM threadkeep_tool_calls ORDER BY 2",
     )
     assert found == [("first", 1, "x", None, None), ("second", 2, "x", 3, "failed"), ("third", 4, "y", None, None)]
+
+
+def test_calls_of_a_response_with_the_same_id(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    for turn in range(2):
+        conversation.add_response(an_answer(output=[a_call("x", f"{turn}")] * 2, id=f"r{turn}"), "open_responses")
+        conversation.add_items([an_output("x") | {"status": "failed"}, an_output("x")])
+    found = rows(connection, "SELECT position, output_position, output_status FROM threadkeep_tool_calls ORDER BY 1")
+    assert found == [(1, 3, "failed"), (2, 4, None), (5, 7, "failed"), (6, 8, None)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.factories import a_call, an_output
+from tests.factories import a_call, an_answer, an_output
 from threadkeep import InvalidOption, ToolUsage
 
 pytestmark = pytest.mark.one_face
@@ -51,6 +51,23 @@ def test_an_output_belongs_to_the_nearest_call_of_its_id(store: Any) -> None:
     conversation = store.create_conversation(input="Hi")
     conversation.add_items([a_call("x", "first"), a_call("x", "second"), answered("x", "failed")])
     assert figures(store.tool_usage()) == [("first", 1, 1, 0), ("second", 1, 0, 1)]
+
+
+def test_calls_of_a_response_with_the_same_id_are_answered_in_order(store: Any) -> None:
+    conversation = store.create_conversation(input="Hi")
+    for name in ("find", "read"):
+        conversation.add_response(an_answer(output=[a_call("x", name)] * 2), "open_responses")
+        conversation.add_items([answered("x", "failed"), answered("x")])
+    asked = [a_call("x", name) for name in ("first", "second", "third")]
+    conversation.add_response(an_answer(output=asked), "open_responses")
+    conversation.add_items([answered("x"), answered("x", "failed")])
+    assert figures(store.tool_usage()) == [
+        ("find", 2, 0, 1),
+        ("read", 2, 0, 1),
+        ("first", 1, 0, 0),
+        ("second", 1, 0, 1),
+        ("third", 1, 1, 0),
+    ]
 
 
 def test_a_call_before_a_fork_is_answered_on_any_branch(store: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
@@ -26,8 +27,9 @@ def tool_usage(
     """Calls by the name of the function: their number, how many have no output, and how many failed.
 
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
-    same branch, to that one. Parameters: tenant; user where scoped; the bounds and `user_id` where they are used;
-    `conversations`, how many are looked at, where they are `among` some.
+    same branch, to that one. Those of one response with the same id are answered in order. Parameters: tenant; user
+    where scoped; the bounds and `user_id` where they are used; `conversations`, how many are looked at, where they are
+    `among` some.
     """
     calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among)
     comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
@@ -61,12 +63,6 @@ def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> 
     Those of a user are found by the user's conversations: else those of all users would be sorted first.
     """
     columns = items.c
-    is_call = columns.type.in_(CALLS)
-    output = 2 * columns.position + case((columns.status.in_(FAILURES), 1), else_=0)
-    same = [columns.conversation_id, columns.call_hash]
-    ahead: dict[str, Any] = {"order_by": columns.position, "rows": (1, None)}
-    next_output = func.min(case((~is_call, output))).over(partition_by=same, **ahead)
-    next_call = func.min(case((is_call, columns.position))).over(partition_by=[*same, columns.branch], **ahead)
     where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
     users = [name for name, is_asked in (("user", scoped), ("user_id", of_user)) if is_asked]
@@ -77,9 +73,33 @@ def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> 
         where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
     if since:  # outputs come after their calls
         where.append(columns.created_at >= bindparam("since"))
-    chosen = (columns.conversation_id, columns.type, columns.name, columns.created_at)
-    figures = (next_output.label("next_output"), next_call.label("next_call"))
-    return select(*chosen, *figures).where(*where).subquery("calls")
+    return _with_next(_numbered(where))
+
+
+def _numbered(where: Sequence[ColumnElement[bool]]) -> Any:
+    """The calls and outputs; `number`: of the outputs of an id, which of them it is, or would answer the call."""
+    columns = items.c
+    is_call = columns.type.in_(CALLS)
+    same = [columns.conversation_id, columns.call_hash]
+    turn = func.coalesce(columns.turn, -1 - columns.position)  # what was not received together stands alone
+    in_turn = func.row_number().over(partition_by=[*same, turn, is_call], order_by=columns.position)
+    outputs = func.count(case((~is_call, 1))).over(partition_by=same, order_by=columns.position, rows=(None, 0))
+    chosen = (*same, columns.branch, columns.position, columns.type, columns.name, columns.status, columns.created_at)
+    figures = (in_turn.label("in_turn"), (outputs + case((is_call, in_turn), else_=0)).label("number"))
+    return select(*chosen, *figures).where(*where).subquery("numbered")
+
+
+def _with_next(numbered: Any) -> Any:
+    row = numbered.c
+    is_call = row.type.in_(CALLS)
+    output = 2 * row.position + case((row.status.in_(FAILURES), 1), else_=0)
+    same = [row.conversation_id, row.call_hash]
+    ahead: dict[str, Any] = {"order_by": row.position, "rows": (1, None)}
+    next_output = func.min(case((~is_call, output))).over(partition_by=[*same, row.number], **ahead)
+    first_call = case((and_(is_call, row.in_turn == 1), row.position))
+    next_call = func.min(first_call).over(partition_by=[*same, row.branch], **ahead)
+    chosen = (row.conversation_id, row.type, row.name, row.created_at)
+    return select(*chosen, next_output.label("next_output"), next_call.label("next_call")).subquery("calls")
 
 
 def _some_conversations(users: list[str], among: Among, *, since: bool) -> Select[Any]:
