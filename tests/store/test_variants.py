@@ -122,16 +122,21 @@ def test_items_can_be_given_by_id(asked: Any) -> None:
 
 @pytest.mark.one_face
 def test_siblings_follow_the_same_item(store: Any) -> None:
-    """However branches were made: exactly the items that have the same one before them, on whichever branch."""
+    """However branches were made and shortened: exactly those that have the same one before them, on any branch."""
 
     @settings(max_examples=20)
-    @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=8))
-    def run(steps: list[tuple[int, bool]]) -> None:
+    @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["say", "fork", "remove"])), min_size=1, max_size=12))
+    def run(steps: list[tuple[int, str]]) -> None:
         conversation = store.create_conversation(model="m", input="0")
         handles = [conversation]
-        for number, is_fork in steps:
+        for number, step in steps:
             handle = handles[number % len(handles)]
-            if is_fork:
+            if step == "remove":
+                place = [stored.position for stored in handle.transcript()]
+                if place:
+                    handle.remove_item(place[number % len(place)], purge=bool(number % 2))
+                continue
+            if step == "fork":
                 place = [stored.position for stored in handle.transcript()]
                 handle = handle.fork(before=place[number % len(place)]) if place else handle.fork()
                 handles.append(handle)
@@ -150,6 +155,17 @@ def test_siblings_follow_the_same_item(store: Any) -> None:
                 assert all(handle.on_branch(one.branch).get_item(one.position) for one in found)
 
     run()
+
+
+def test_siblings_after_a_removal(asked: Any) -> None:
+    """What was removed from one branch is not in front of its items any more."""
+    fork = asked.edit(3, "size?")
+    assert places(asked, 3) == (0, [(0, 3), (1, 6)])
+    asked.remove_item(1)
+    asked.remove_item(2)
+    assert places(asked, 3) == (1, [(1, 1), (0, 3)])
+    assert places(fork, 1) == (0, [(1, 1), (0, 3)])
+    assert places(fork, 6) == (0, [(1, 6)])
 
 
 # Editing

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_at, last_question
+from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
 from threadkeep.domain.items import message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.running import Siblings, Variant
@@ -22,6 +22,7 @@ from threadkeep.store.item_places import position_of
 from threadkeep.store.item_rows import ItemRecord, encode_item
 from threadkeep.store.items import NewItems
 from threadkeep.store.lineage import (
+    REMOVED,
     ConversationState,
     Lineage,
     get_lineage,
@@ -57,21 +58,15 @@ def siblings(handle: Handle, item: int | str) -> Siblings:
         if facts.turn is not None and lineage.includes(ref.branch, facts.turn, facts.branch):
             start = facts.turn
         before = position_before(connection, ref, lineage, start)
-        variants = {start: Variant(facts.branch, start)}
-        for branch in connection.execute(forks_at(), ref.parameters(position=before)):
-            first, own = branch.first, lineage_from(branch)
-            if first is None or not own.includes(branch.number, first, branch.number):
-                first = _first_after(connection, ref.on(branch.number), own, before)
-            if first is not None:
-                variants[first] = Variant(branch.number, first)
-        trunk = _branch_of(lineage, ref, before)
-        if trunk != facts.branch:
-            on_trunk = ref.on(trunk)
-            first = _first_after(connection, on_trunk, get_lineage(connection, on_trunk, row), before)
-            if first is not None:
-                variants[first] = Variant(trunk, first)
-        ordered = sorted(variants)
-        return Siblings([variants[first] for first in ordered], ordered.index(start))
+        found = _Followers(connection, ref, before, _branch_of(lineage, ref, before))
+        found.add(ref.branch, facts.branch, start)
+        if found.trunk != ref.branch:
+            found.look_at(found.trunk, get_lineage(connection, ref.on(found.trunk), row))
+        is_shortened = {"is_shortened": row.lineage is not None, "gap": f"%[{REMOVED},%"}
+        for branch in connection.execute(forks_after(), ref.parameters(position=before, **is_shortened)):
+            found.look_at(branch.number, lineage_from(branch), branch.first)
+        variants = found.variants()
+        return Siblings(variants, [variant.position for variant in variants].index(start))
 
     return handle.transactions.read_any(read)
 
@@ -91,14 +86,40 @@ def _branch_of(lineage: Lineage, ref: BranchRef, position: int) -> int:
     return next((branch for branch, after, upto in ranges if after < position <= upto), 0)
 
 
-def _first_after(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> int | None:
-    """The position of the item that follows another one on a branch."""
-    for branch, after, upto in lineage.ranges(ref.branch, position, lineage.head):
-        parameters = ref.parameters(branch=branch, after=after, upto=upto)
-        found: int | None = connection.execute(first_position(), parameters).scalar()
-        if found is not None:
-            return found
-    return None
+class _Followers:
+    """The items that follow the same one, which is stored on the branch `trunk`."""
+
+    def __init__(self, connection: Connection, ref: BranchRef, before: int, trunk: int) -> None:
+        self._connection, self._ref, self._before, self.trunk = connection, ref, before, trunk
+        self._stored: dict[int, int] = {}  # position -> the branch on which it is stored
+        self._branches: dict[int, set[int]] = {}  # -> those that have it
+
+    def add(self, branch: int, stored_on: int, position: int) -> None:
+        """Note what follows on a branch."""
+        self._stored[position] = stored_on
+        self._branches.setdefault(position, set()).add(branch)
+
+    def look_at(self, number: int, lineage: Lineage, first: int | None = None) -> None:
+        """Find what follows on a branch; `first` is the first of its own items."""
+        if self._before >= 0 and not lineage.includes(number, self._before, self.trunk):
+            return  # it was removed from it
+        for branch, after, upto in lineage.ranges(number, self._before, lineage.head):
+            if branch != number or first is None or first <= after:
+                parameters = self._ref.parameters(branch=branch, after=after, upto=upto)
+                found = self._connection.execute(first_position(), parameters).scalar()
+            else:
+                found = first if first <= upto else None
+            if found is not None:
+                self.add(number, branch, found)
+                return
+
+    def variants(self) -> list[Variant]:
+        """Each with the branch on which it is stored, or else the first that has it."""
+        places = sorted(self._stored.items())
+        return [
+            Variant(branch if branch in self._branches[position] else min(self._branches[position]), position)
+            for position, branch in places
+        ]
 
 
 # Making

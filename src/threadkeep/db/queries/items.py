@@ -7,6 +7,8 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from sqlalchemy import (
+    BindParameter,
+    Boolean,
     Column,
     ColumnElement,
     Select,
@@ -14,6 +16,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     false,
     func,
     literal_column,
@@ -235,13 +238,25 @@ def first_position() -> Select[Any]:
 
 
 @cache
-def forks_at() -> Select[Any]:
-    """The branches that end what they share at a position, and have items of their own; with the first of these."""
+def forks_after() -> Select[Any]:
+    """The branches that may go on differently after a position, with the first of their own items.
+
+    These end what they share there, and have items of their own. Where something was removed from a branch, whose
+    lineage is then like `gap` (`is_shortened`: from branch 0), they may also end it later.
+    """
     own = items.c.branch == branches.c.number
     first = select(items.c.position).where(*of_conversation(items), own, items.c.position >= branches.c.from_position)
     first = first.order_by(items.c.position).limit(1)
-    where = [*of_conversation(branches, fork_position="position"), branches.c.head_position > branches.c.fork_position]
+    position: BindParameter[int] = bindparam("position")
+    other = branches.alias()
+    same = [other.c.tenant_id == bindparam("tenant"), other.c.conversation_id == bindparam("key")]
+    ends_there = and_(branches.c.fork_position == position, branches.c.head_position > position)
+    is_shortened = or_(
+        bindparam("is_shortened", type_=Boolean), exists().where(*same, other.c.lineage.like(bindparam("gap")))
+    )
+    ends_later = and_(branches.c.fork_position > position, is_shortened)
     columns = (branches, first.correlate(branches).scalar_subquery().label("first"))
+    where = [*of_conversation(branches), or_(ends_there, ends_later)]
     return select(*columns).where(*where).order_by(branches.c.number)
 
 
