@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import String, create_engine, literal, make_url, select
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import Database
@@ -101,6 +101,17 @@ def test_what_a_url_says_first_to_a_server_is_said(database: Database) -> None:
     with Store(url, tenants=True) as store, store._transactions.engine.connect() as connection:  # type: ignore[union-attr]
         found = connection.exec_driver_sql("SELECT @@wait_timeout, @@sql_mode").one()
     assert found == (77, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION")
+
+
+@mariadb
+@pytest.mark.parametrize("mode", ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"])
+def test_a_mode_that_a_url_sets_is_not_that_of_a_store(database: Database, mode: str) -> None:
+    url = make_url(database.url).update_query_dict({"init_command": f"SET SESSION sql_mode = '{mode}'"})
+    keeps(url, 'o"x')
+    asyncio.run(keeps_too(url, 'p"y\\'))
+    with Store(url, tenants=True) as store, store._transactions.engine.connect() as connection:  # type: ignore[union-attr]
+        written = select(literal("\\", String(), literal_execute=True))  # in the text of the statement
+        assert connection.execute(written).scalar_one() == "\\"
 
 
 @mariadb

@@ -58,12 +58,15 @@ def connect_arguments(url: URL) -> Mapping[str, Any]:
 
 
 def watch(host: Any) -> None:
-    """Let the connections of an Engine or AsyncEngine of a store have the session that it needs."""
+    """Let the connections of an Engine or AsyncEngine of a store have the session that it needs.
+
+    Before SQLAlchemy looks at the first one, to know how to quote.
+    """
     engine: Engine = getattr(host, "sync_engine", host)
     if engine.dialect.driver in PSYCOPG:
-        event.listen(engine, "connect", _set_up)
+        event.listen(engine, "connect", _set_up, insert=True)
     elif is_mysql(engine.dialect) and "init_command" in engine.url.query:
-        event.listen(engine, "connect", _set_mode)
+        event.listen(engine, "connect", _set_mode, insert=True)
 
 
 def check(connection: Connection) -> None:
