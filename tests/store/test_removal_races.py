@@ -370,3 +370,16 @@ def test_nothing_is_imported_for_a_tenant_that_was_deleted(
     with pytest.raises(NotFound, match="The tenant of this store was deleted"):
         elsewhere.import_export(export)
     assert set(tables.counts().values()) == {0}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_tools_that_a_transaction_cannot_judge_are_left_to_the_next_removal(
+    store: Any, watching: Engine, tables: Tables
+) -> None:
+    """Others may have begun to use them, which it would not see."""
+    store.create_conversation(model="m", user_id="ann", tools=[{"type": "function", "name": "f"}])
+    with past(watching) as host:
+        store.within(host).erase_user("ann")
+    assert (tables.counts()["tool_sets"], tables.counts()["tool_definitions"]) == (0, 1)
+    store.erase_user("ben")
+    assert tables.counts()["tool_definitions"] == 0
