@@ -101,9 +101,10 @@ def test_a_format_may_have_neither_streams_nor_context_caches(prompt: Any) -> No
 
 
 def test_stores_keep_conversations_in_a_sixth_format(prompt: Any) -> None:
-    conversation = Store("sqlite://").create_conversation(model="m")
-    conversation.user("Hi")
-    conversation.add_response({"completion": "Hello!", "end": "done"}, prompt)
-    assert conversation.render(prompt).payload["prompt"] == ["user: Hi", "assistant: Hello!"]
-    other = Store("sqlite://").import_request({"engine": "m", "prompt": ["user: Hi", "assistant: Hello!"]}, prompt)
-    assert other.render("chat_completion").payload["messages"][1]["role"] == "assistant"
+    with Store("sqlite://") as store:
+        conversation = store.create_conversation(model="m")
+        conversation.user("Hi")
+        conversation.add_response({"completion": "Hello!", "end": "done"}, prompt)
+        assert conversation.render(prompt).payload["prompt"] == ["user: Hi", "assistant: Hello!"]
+        other = store.import_request({"engine": "m", "prompt": ["user: Hi", "assistant: Hello!"]}, prompt)
+        assert other.render("chat_completion").payload["messages"][1]["role"] == "assistant"
