@@ -14,9 +14,12 @@ from sqlalchemy.exc import OperationalError
 
 from tests.waiting import wait_until
 from threadkeep.http import Upstream, UpstreamError, app, rest_app
+from threadkeep.http.openai import responses
 from threadkeep.http.openai.asking import Run
+from threadkeep.http.openai.response_objects import asked_for
 from threadkeep.http.service import Service
 from threadkeep.http.unattended import Unattended
+from threadkeep.store.aio import AsyncConversation
 
 FACES = ["openai", "rest"]
 
@@ -219,7 +222,7 @@ def test_answers_whose_clients_have_left_count_and_go_on(served: Any, *, stream:
         await place.end()
         store = served.store.for_user("ann")
         found = [await one.responses() for one in await store.list_conversations()]
-        assert [one.status for responses in found for one in responses] == ["completed"] * 4
+        assert [one.status for answers in found for one in answers] == ["completed"] * 4
         answered = await place.post(stream=stream)
         assert await answered.answered() == (200 if stream else 201)
 
@@ -329,6 +332,36 @@ async def ended(http: httpx2.AsyncClient, response: str) -> Any:
     async with asyncio.timeout(60), http.stream("GET", f"/responses/{response}?stream=true") as stream:
         [*_] = [line async for line in stream.aiter_lines()]  # which end with the response
     return (await http.get(f"/responses/{response}")).json()["status"]
+
+
+def test_waiting_for_the_end_reads_only_whether_it_has_come(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings and the items of a response in progress are read once, however long it takes."""
+    read, looks = list[int](), list[int]()
+    get_response = AsyncConversation.get_response
+
+    def counted(conversation: Any, number: int) -> Any:
+        read.append(number)
+        return asked_for(conversation, number)
+
+    async def looked(conversation: Any, number: int) -> Any:
+        looks.append(number)
+        return await get_response(conversation, number)
+
+    async def run() -> str:
+        place = Place(served, "openai")
+        poster = await place.in_background()
+        async with place.client() as http:
+            following = asyncio.ensure_future(ended(http, json.loads(poster.text)["id"]))
+            while len(looks) < 5:  # noqa: ASYNC110 - which the server does
+                await asyncio.sleep(0.01)
+            assert len(read) == 1
+            place.hanging.released.set()
+            return str(await following)
+
+    monkeypatch.setattr(responses, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(responses, "asked_for", counted)
+    monkeypatch.setattr(AsyncConversation, "get_response", looked)
+    assert served.runner.run(run()) == "completed"
 
 
 @pytest.mark.parametrize("face", FACES)

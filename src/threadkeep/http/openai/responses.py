@@ -140,5 +140,12 @@ async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObj
             if sent == after:
                 yield {**last, "sequence_number": after + 1}
             return
+        found = await _ended(found)
+
+
+async def _ended(found: Found) -> Found:
+    """A response that was in progress, once it has ended: until then, there is nothing new to read of it."""
+    while found.stored.status == "in_progress":
         await asyncio.sleep(POLL_SECONDS)
         found = found._replace(stored=await found.conversation.get_response(found.stored.number))
+    return found
