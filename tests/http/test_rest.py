@@ -425,6 +425,29 @@ def test_feedback_labels_states_and_marks(api: httpx2.Client, chat: str) -> None
     assert len(texts(api, chat)) == 1
 
 
+def test_states_come_in_pages(api: httpx2.Client, chat: str) -> None:
+    """By name, all on one page unless asked otherwise; one ends early where its states are large."""
+    large = "x" * 1_000_000
+    names = [f"{number:02}" for number in range(18)]
+    for name in names:
+        assert api.put(f"{chat}/states/{name}", json={"value": large if name > "00" else 1}).status_code == 200
+    found: list[list[str]] = []
+    query: dict[str, Any] = {}
+    while True:
+        page = api.get(f"{chat}/states", params=query).json()
+        found.append([one["name"] for one in page["data"]])
+        assert (page["first_id"], page["last_id"]) == (found[-1][0], found[-1][-1])
+        if not page["has_more"]:
+            break
+        query = {"after": page["last_id"]}
+    assert found == [names[:17], names[17:]]
+    few = api.get(f"{chat}/states", params={"limit": 2, "after": "03"}).json()
+    assert ([one["name"] for one in few["data"]], few["has_more"]) == (["04", "05"], True)
+    none = api.get(f"{chat}/states", params={"after": "99"}).json()
+    assert (none["data"], none["last_id"], none["has_more"]) == ([], "", False)
+    assert refusal(api.get(f"{chat}/states", params={"after": "x" * 300}))[::2] == (400, "after")
+
+
 def test_search_and_usage(api: httpx2.Client, chat: str) -> None:
     [hit] = api.get("/search", params={"q": "clock"}).json()["data"]
     assert chat.endswith(hit["conversation_id"])

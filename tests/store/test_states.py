@@ -362,6 +362,17 @@ def test_a_conversation_has_a_largest_number_of_states(conversation: Any, tables
     assert len(conversation.states()) == MAX_STATES
 
 
+def test_states_come_in_pages(conversation: Any) -> None:
+    conversation.user("x", states=dict.fromkeys("dbac"))
+    first = conversation.states(limit=3)
+    assert [state.name for state in first] == ["a", "b", "c"]
+    assert [state.name for state in conversation.states(after=first[-1].name, limit=3)] == ["d"]
+    assert conversation.states(after="d") == []
+    for wrong in ({"limit": 0}, {"after": ""}, {"after": 1}):
+        with pytest.raises(InvalidOption):
+            conversation.states(**wrong)
+
+
 def test_not_every_deleted_state_is_remembered(conversation: Any, tables: Tables) -> None:
     names = [f"s{number}" for number in range(MAX_STATES)]
     conversation.user("x", states=dict.fromkeys(names))

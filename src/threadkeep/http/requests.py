@@ -78,10 +78,10 @@ class PageQuery(NamedTuple):
     order: Literal["asc", "desc"]
 
     @classmethod
-    def of(cls, request: Request) -> PageQuery:
+    def of(cls, request: Request, default: int = DEFAULT_LIMIT) -> PageQuery:
         """Return the page that the query of a request names; newest first unless it says otherwise."""
         query = request.query_params
-        limit, order = query.get("limit", str(DEFAULT_LIMIT)), query.get("order", "desc")
+        limit, order = query.get("limit", str(default)), query.get("order", "desc")
         if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MAX_LIMIT:
             raise Problem(400, f"limit must be a number from 1 to {MAX_LIMIT}.", param="limit", code="invalid_value")
         if order not in ("asc", "desc"):

@@ -678,9 +678,9 @@ class Conversation(ConversationAttributes):
         """Return the state with that name, or None."""
         return _states.find_state(self._handle, name)
 
-    def states(self) -> list[tk.State]:
-        """Return all states, by name."""
-        return _states.list_states(self._handle)
+    def states(self, *, after: str | None = None, limit: int = 100) -> list[tk.State]:
+        """Return the states, by name: all of them, or a page of those whose names come after one."""
+        return _states.list_states(self._handle, after, limit)
 
     def set_state(
         self, name: str, value: Any, *, expected_version: int | None = None, idempotency_key: str | None = None

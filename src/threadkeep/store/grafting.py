@@ -27,7 +27,7 @@ from threadkeep.store.graft_rows import GraftRows, NewAnswer, NewSpot, Run, Spot
 from threadkeep.store.ledger import CallInfo, attempt_of
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import BranchRef, Scope
-from threadkeep.store.state_writes import NewState, write_states
+from threadkeep.store.state_writes import MAX_STATES, NewState, write_states
 from threadkeep.store.store import Store
 from threadkeep.store.upkeep import Upkeep
 
@@ -167,7 +167,8 @@ def _find(connection: Connection, scope: Scope, external_id: str, user: str | No
         problem = f"The external_id {external_id!r} is that of a conversation that does not belong to this user."
         raise Conflict(problem, hint="Import it for the user whose it is, or into a tenant of its own.")
     ref = BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
-    found = connection.execute(states_of(scoped=scope.user is not None, named=False), scope.parameters(key=row.id))
+    wanted = scope.parameters(key=row.id, limit=MAX_STATES)
+    found = connection.execute(states_of(scoped=scope.user is not None), wanted)
     states = {one.name: one for one in found}
     parts = [states[name] for name in takewhile(states.__contains__, map(_name_of_part, count()))]
     return Known(ref, row.title, [Part(_value(one), one.version) for one in parts])

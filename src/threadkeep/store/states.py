@@ -17,7 +17,7 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.refs import ConversationRef
 from threadkeep.store.state_writes import NewState, delete_written, write_states
-from threadkeep.store.validation import identifier
+from threadkeep.store.validation import identifier, optional_identifier, page_size
 
 
 def find_state(handle: Handle, name: str) -> State | None:
@@ -27,9 +27,10 @@ def find_state(handle: Handle, name: str) -> State | None:
     return states[0] if states else None
 
 
-def list_states(handle: Handle) -> list[State]:
-    """All states of a conversation, by name."""
-    return handle.transactions.read_any(lambda connection: _read(connection, handle.ref))
+def list_states(handle: Handle, after: str | None, limit: int) -> list[State]:
+    """The states of a conversation, by name; see `Conversation.states`."""
+    ref, start, size = handle.ref, optional_identifier("after", after), page_size(limit)
+    return handle.transactions.read_any(lambda connection: _read(connection, ref, after=start, limit=size))
 
 
 def states_called(handles: Sequence[Handle], name: str) -> list[State | None]:
@@ -46,10 +47,12 @@ def states_called(handles: Sequence[Handle], name: str) -> list[State | None]:
     return [found.get(key) for key in keys]
 
 
-def _read(connection: Connection, ref: ConversationRef, name: str | None = None) -> list[State]:
-    scope, named = ref.scope, {} if name is None else {"name": name}
-    statement = states_of(scoped=scope.user is not None, named=name is not None)
-    rows = connection.execute(statement, scope.parameters(key=ref.key, **named)).all()
+def _read(
+    connection: Connection, ref: ConversationRef, name: str | None = None, *, after: str | None = None, limit: int = 1
+) -> list[State]:
+    scope, wanted = ref.scope, {key: value for key, value in (("name", name), ("after", after)) if value is not None}
+    statement = states_of(scoped=scope.user is not None, named=name is not None, is_later=after is not None)
+    rows = connection.execute(statement, scope.parameters(key=ref.key, limit=limit, **wanted)).all()
     if not rows:
         raise ref.not_found()
     return [_state(*row) for row in rows if row.name is not None]

@@ -26,17 +26,20 @@ def conversation_lock(*, scoped: bool) -> Statement:
 
 
 @cache
-def states_of(*, scoped: bool, named: bool) -> Select[Any]:
-    """The states of a conversation, or the one called `name`; one row of NULLs without any, none if it is not visible.
+def states_of(*, scoped: bool, named: bool = False, is_later: bool = False) -> Select[Any]:
+    """At most `limit` states of a conversation, by name; one row of NULLs without any, none if it is not visible.
 
-    Deleted states are left out.
+    Only the one called `name`, or those after `after`; deleted states are left out.
     """
     table = conversation_states.c
     of_it = [table.tenant_id == conversations.c.tenant_id, table.conversation_id == conversations.c.id]
     if named:
         of_it.append(table.name == bindparam("name"))
+    if is_later:
+        of_it.append(table.name > bindparam("after"))
     joined = conversations.outerjoin(conversation_states, sa.and_(*of_it, table.value.is_not(None)))
-    return select(*_STATE).select_from(joined).where(*itself(scoped=scoped)).order_by(table.name)
+    found = select(*_STATE).select_from(joined).where(*itself(scoped=scoped))
+    return found.order_by(table.name).limit(bindparam("limit"))
 
 
 @cache

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
+from threadkeep.domain.annotations import State
+from threadkeep.domain.pages import Page
 from threadkeep.errors import InvalidOption
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import MAX_STATE_BODY, MAX_STATE_VALUES
 from threadkeep.http.openai import conversations
+from threadkeep.http.openai.objects import list_object
+from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
-from threadkeep.http.requests import idempotency_key
+from threadkeep.http.requests import MAX_LIMIT, PageQuery, idempotency_key
 from threadkeep.http.rest.bodies import read_body, seconds
 from threadkeep.http.rest.models import ConversationChange, NewConversation, SeenPosition, StateValue
-from threadkeep.http.rest.objects import conversation_view, plain_list
+from threadkeep.http.rest.objects import conversation_view
 from threadkeep.http.service import Call
 from threadkeep.store.aio import AsyncConversation, check_request, in_transaction
 from threadkeep.store.store import Store
 from threadkeep.web.names import own_key, own_name
+
+_STATES: Final = 20  # that are read at once: each has up to 1 MiB
 
 
 async def create(call: Call) -> Response:
@@ -114,9 +120,16 @@ async def mark_seen(call: Call) -> Response:
 
 
 async def list_states(call: Call) -> Response:
-    """List the states of a conversation."""
-    states = await (await call.conversation()).states()
-    return JsonAnswer(plain_list([_state(state) for state in states]))
+    """List the states of a conversation, by name."""
+    page, conversation = PageQuery.of(call.request, MAX_LIMIT), await call.conversation()
+
+    async def read(after: str | None, limit: int) -> Page[State]:
+        found = await conversation.states(after=after, limit=limit + 1)
+        return Page.of(found, limit, lambda state: state.name)
+
+    found = await listed(page, read, _state, first=_STATES, at_once=_STATES)
+    named = {"first_id": found.data[0]["name"], "last_id": found.data[-1]["name"]} if found.data else {}
+    return JsonAnswer(list_object(found.data, has_more=found.next is not None) | named)
 
 
 async def set_state(call: Call) -> Response:
@@ -137,7 +150,7 @@ async def delete_state(call: Call) -> Response:
     return JsonAnswer({"id": name, "object": "state.deleted", "deleted": True})
 
 
-def _state(state: Any) -> dict[str, Any]:
+def _state(state: State) -> dict[str, Any]:
     return {
         "name": state.name, "object": "state", "value": state.value, "version": state.version,
         "updated_at": seconds(state.updated_at),

@@ -275,13 +275,6 @@ class State(BaseModel):
     updated_at: int
 
 
-class States(BaseModel):
-    """All states of a conversation."""
-
-    object: Literal["list"]
-    data: list[State]
-
-
 class Seen(BaseModel):
     """How far a user has read."""
 

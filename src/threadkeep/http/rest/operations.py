@@ -66,6 +66,10 @@ _AFTER: Final = Parameter("after", _TEXT, "The `last_id` of the page before.")
 _LIMIT: Final = Parameter(
     "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}, "How many objects a page has at most."
 )
+_STATES_AFTER: Final = Parameter("after", {"type": "string", "minLength": 1, "maxLength": 60}, _AFTER.description)
+_STATES_LIMIT: Final = Parameter(
+    "limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 100}, _LIMIT.description
+)
 _ORDER: Final = Parameter("order", {"enum": ["asc", "desc"], "default": "desc"}, "Oldest or newest first.")
 _PAGE: Final = (_AFTER, _LIMIT, _ORDER)
 _STATUS: Final = Parameter("status", {"enum": ["active", "archived", "any"], "default": "active"}, "Which of them.")
@@ -129,7 +133,8 @@ OPERATIONS: Final = (
     Operation("PUT", f"{_ONE}/active_branch", "write", messages.set_active_branch, 200, models.Conversation,
               models.ActiveBranch, (_KEY,)),
     Operation("PUT", f"{_ONE}/seen", "write", conversations.mark_seen, 200, models.Seen, models.SeenPosition),
-    Operation("GET", f"{_ONE}/states", "read", conversations.list_states, 200, models.States),
+    Operation("GET", f"{_ONE}/states", "read", conversations.list_states, 200, models.Listed[models.State],
+              parameters=(_STATES_AFTER, _STATES_LIMIT)),
     Operation("PUT", f"{_ONE}/states/{{name}}", "write", conversations.set_state, 200, models.State,
               models.StateValue, (_KEY,)),
     Operation("DELETE", f"{_ONE}/states/{{name}}", "write", conversations.delete_state, 200, models.Deleted),
