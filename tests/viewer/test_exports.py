@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 
 from tests.cli.runs import Cli
@@ -114,6 +115,48 @@ def test_files_can_be_downloaded(pages: Pages) -> None:
         assert pages.client("ben").get(f"/c/{conversation.id}/export/{kind}").status_code == 404
     assert "Not found" in pages.get(f"/c/{conversation.id}/export/other", status=404)
     assert "Not found" in pages.get(f"/c/{conversation.id}/export/html?branch=9", status=404)
+
+
+def test_an_export_is_sent_while_it_is_read(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each owner one at a time; one whose client leaves is read no further."""
+    monkeypatch.setattr(exporting, "PIECE_BYTES", 10_000)
+    conversation = long_conversation(pages)
+    application, pieces, read = pages.application(), list[bytes](), list[int]()
+    next_piece, expected = exporting._next_piece, "".join(pages.store.export(conversation_ids=[conversation.id]))
+
+    def counted(*args: Any) -> bytes:
+        read.append(1)
+        return next_piece(*args)
+
+    async def download(most: int) -> None:
+        left = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            pieces.append(message.get("body", b""))
+            if len(pieces) == 2:
+                async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                    answer = await http.get(request["path"], headers={"Authorization": "Bearer ann"})
+                assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
+            if len(pieces) == most:
+                left.set()
+                await anyio.sleep_forever()
+
+        await application(request, receive, send)
+
+    transport = httpx2.ASGITransport(app=application)
+    request = {**following(conversation), "path": f"/c/{conversation.id}/export/jsonl"}
+    monkeypatch.setattr(exporting, "_next_piece", counted)
+    pages.runner.run(download(0))
+    assert b"".join(pieces).decode().splitlines()[1:] == expected.splitlines()[1:]  # the first one has the time
+    assert len(read) == len([piece for piece in pieces if piece]) + 1 > 10
+    pieces.clear()
+    read.clear()
+    pages.runner.run(download(4))
+    assert (len(read), application.state.viewer.drawing._downloads) == (3, set())
 
 
 def test_a_state_changes_with_an_answer(pages: Pages) -> None:

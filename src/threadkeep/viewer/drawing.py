@@ -17,6 +17,7 @@ from threadkeep.web.owners import Owner
 MAX_FILES: Final = 8  # that are made or wait, in a process
 RETRY_SECONDS: Final = 5  # after which somebody who wants too many may try again
 _PAGE_THREADS: Final = 2
+_LATER: Final = {"retry-after": str(RETRY_SECONDS)}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +31,7 @@ class Drawing:
         self._for_files = ThreadPoolExecutor(1, "threadkeep-files")
         self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._files: set[Hashable] = set()  # names of owners
+        self._downloads: set[Hashable] = set()
 
     async def page(self, owner: Owner, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes for a page, when it is this owner's turn."""
@@ -48,16 +50,27 @@ class Drawing:
         Raises:
             HTTPException: one is being made for this owner, or too many are.
         """
-        headers = {"retry-after": str(RETRY_SECONDS)}
-        if owner.name in self._files:
-            raise HTTPException(429, "Another file is being made with this key", headers=headers)
-        if len(self._files) >= MAX_FILES:
-            raise HTTPException(503, "Too many files are being made", headers=headers)
-        self._files.add(owner.name)
-        try:
+        if owner.name not in self._files and len(self._files) >= MAX_FILES:
+            raise HTTPException(503, "Too many files are being made", headers=_LATER)
+        with _one_of(self._files, owner, "made"):
             yield
-        finally:
-            self._files.discard(owner.name)
+
+    @contextmanager
+    def one_download(self, owner: Owner) -> Iterator[None]:
+        """Count a file that is sent while it is read, as slowly as its owner takes it; errors as for `one_file`."""
+        with _one_of(self._downloads, owner, "downloaded"):
+            yield
+
+
+@contextmanager
+def _one_of(files: set[Hashable], owner: Owner, done: str) -> Iterator[None]:
+    if owner.name in files:
+        raise HTTPException(429, f"Another file is being {done} with this key", headers=_LATER)
+    files.add(owner.name)
+    try:
+        yield
+    finally:
+        files.discard(owner.name)
 
 
 async def _in(threads: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

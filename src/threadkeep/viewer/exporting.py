@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.media import REFERENCE
 from threadkeep.domain.stored import StoredItem
@@ -25,6 +26,7 @@ from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
 from threadkeep.web.pictures import PICTURES
 
+PIECE_BYTES: Final = 256 * 1024  # of an export, and what its last line has beyond them
 PAGE: Final = 500  # items that are read at once
 MAX_MARKDOWN: Final = 5_000_000  # characters that are read as Markdown
 MAX_CELLS: Final = 50_000  # of tables
@@ -150,18 +152,58 @@ async def export_file(view: View) -> Response:
     if kind not in ENDINGS:
         raise NotFound(f"There is no export as {kind[:40]!r}.")
     ending, media_type = ENDINGS[kind]
+    headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
+    if kind == "jsonl":
+        pieces = _pieces_of_export(view, name)
+        return _Download(await anext(pieces), pieces, media_type=media_type, headers=headers)
     with view.drawing.one_file(view.permission.owner):
         if kind == "html":
             text = await _html(view, name)
-        elif kind == "markdown":
+        else:
             # The same as `Conversation.to_markdown`, with references to stored media instead of their sizes
             conversation, items = await view.read(_read_items, name, number_of_branch(view))
             text = await view.drawing.file(transcripts.with_facts, overviews.handle_of(conversation), items)
-        else:
-            text = await view.read(lambda store: "".join(store.export(conversation_ids=[name])))
         content = await view.drawing.file(text.encode, "utf-8", "backslashreplace")
-    headers = {"content-disposition": f"attachment; filename={name[:40]}.{ending}"}
     return Response(content, media_type=media_type, headers=headers)
+
+
+class _Download(StreamingResponse):
+    """A file in pieces, which are closed when the client has it or has left."""
+
+    def __init__(self, first: bytes, pieces: AsyncGenerator[bytes], **options: Any) -> None:
+        super().__init__(_chained(first, pieces), **options)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._pieces.aclose()
+
+
+async def _chained(first: bytes, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+async def _pieces_of_export(view: View, id: str) -> AsyncGenerator[bytes]:
+    """The lines of an export, some at a time; the next ones are read when the client has taken these."""
+    with view.drawing.one_download(view.permission.owner):
+        lines = await view.read(lambda store: store.export(conversation_ids=[id]))
+        while piece := await view.read(_next_piece, lines):
+            yield piece
+
+
+def _next_piece(_store: Store, lines: Iterator[str]) -> bytes:
+    """The next lines; they end with the one that makes them large enough."""
+    piece = bytearray()
+    for line in lines:
+        piece += line.encode()
+        if len(piece) >= PIECE_BYTES:
+            break
+    return bytes(piece)
 
 
 async def _html(view: View, id: str) -> str:
