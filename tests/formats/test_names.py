@@ -85,6 +85,7 @@ def test_notes_name_what_is_missing_in_short() -> None:
     assert note({"type": "input_file", "file_data": "data:a/b;base64,AAAA"}) == "[file not included: a/b]"
     assert note({"type": "input_image"}) == "[image not included: no source]"
     assert note({"type": "input_image", "image_url": "https://" + "x" * 300}) == "[image not included: long URL]"
+    assert note({"type": "input_file", "filename": "x" * 300}) == f"[file not included: {'x' * 200}…]"
     assert ENDINGS["text/csv"] == "csv"
 
 

@@ -195,6 +195,27 @@ def test_what_a_tool_of_chatgpt_says_is_the_output_of_its_call(target: Store, tm
     assert [other.role for other in others if isinstance(other, Message)] == ["developer", "developer"]
 
 
+@pytest.mark.parametrize(
+    ("attached", "is_missing"),
+    [
+        ({"attachments": [{"extracted_content": "[file not included: b.txt]"}]}, False),
+        ({"attachments": [{"file_name": "b.txt"}]}, True),
+        ({"files": [{"file_name": "b.txt"}]}, True),
+    ],
+)
+def test_a_file_of_claude_ai_is_missing_whatever_the_text_of_another_one_says(
+    target: Store, tmp_path: Path, attached: Any, *, is_missing: bool
+) -> None:
+    export = claude_ai(1)
+    conversation = next(value for value in export.values if isinstance(value, dict) and "chat_messages" in value)
+    conversation["chat_messages"][0].update(attached)
+    export.write(tmp_path)
+    report = import_from(target, tmp_path / "conversations.json", "claude-ai")
+    assert any("not the file" in why for why in report.reasons) == is_missing
+    item = found(target, "claude-ai", conversation["uuid"]).get_item(0).item
+    assert item.to_dict()["content"][-1]["text"] == "[file not included: b.txt]"
+
+
 def test_a_file_of_claude_ai_without_parents_is_linear(target: Store, tmp_path: Path) -> None:
     export = claude_ai(2, 1, 3)
     conversation = next(value for value in export.values if isinstance(value, dict) and "chat_messages" in value)

@@ -12,6 +12,7 @@ from threadkeep.contrib.importers.inputs import Input
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import data_url, media_type_of
 from threadkeep.errors import CannotParse
+from threadkeep.formats.shared.media import note
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # of a file that becomes part of an item
 DOCUMENTS: Final = frozenset({".json", ".jsonl", ".html", ".htm"})  # what exports say beside files …
@@ -51,7 +52,7 @@ class Attachments:
                 return {"type": "input_image", "image_url": data_url(data, media_type)}
             return {"type": "input_file", "filename": name or id, "file_data": data_url(data, media_type)}
         if _is_name(id, name):  # which no provider knows
-            return text_part(f"[file not included: {name}]", "user")
+            return text_part(note({"type": "input_file", "filename": name}), "user")
         if is_image:
             return {"type": "input_image", "file_id": id}
         return {"type": "input_file", "file_id": id} | ({} if name is None else {"filename": name})

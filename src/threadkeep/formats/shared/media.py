@@ -103,7 +103,8 @@ def source_of(part: JsonObject) -> str:
     for key in SOURCES:
         value = part.get(key)
         if isinstance(value, str) and value.strip():
-            return base64_media_type(value) or (value.strip() if len(value) <= _LONGEST_SOURCE else "long URL")
+            long = f"{value.strip()[:_LONGEST_SOURCE]}…" if key == "filename" else "long URL"
+            return base64_media_type(value) or (value.strip() if len(value) <= _LONGEST_SOURCE else long)
     return "no source"
 
 
