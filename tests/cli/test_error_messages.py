@@ -244,6 +244,15 @@ def test_messages_are_in_the_words_of_a_shell(
     assert result.out == ""
 
 
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
+@pytest.mark.parametrize("command", [["ls"], ["usage"], ["export"], ["db", "check"], ["tenants", "ls"]], ids=" ".join)
+def test_a_database_in_memory_is_not_shown_as_an_empty_one(cli: Cli, url: str, command: list[str]) -> None:
+    result = cli("--url", url, *command, code=2)
+    assert result.out == ""
+    assert "which is empty when a command begins. Give that of a file, such as sqlite:///chat.db." in result.err
+    assert result.err.startswith("threadkeep: --url sqlite:")
+
+
 def test_a_conversation_without_a_model_cannot_be_rendered(cli: Cli, conversations: dict[str, str]) -> None:
     with cli.store() as store, pytest.raises(errors.CannotRender) as raised:
         store.get_conversation(conversations["MODELLESS"]).render("messages")

@@ -362,14 +362,15 @@ def test_tools(cli: Cli, stored: str) -> None:
     assert "no tool was called" in cli("tools", "--user", "bob").err
 
 
-def test_stats(cli: Cli, used: str) -> None:
+def test_stats(cli: Cli, used: str, tmp_path: Path) -> None:
     result = cli("stats", "--json").json
     assert (result["active"], result["responses"], result["attempts"]) == (1, 2, 3)
     assert [one["id"] for one in result["largest"]] == [used]
     plain = cli("stats").out
     assert f"items\t{result['items']}\n" in plain
     assert used in plain
-    assert used not in cli("stats", "--largest", "1", "--url", "sqlite://").out
+    cli("db", "upgrade", "--url", f"sqlite:///{tmp_path}/empty.db")
+    assert used not in cli("stats", "--largest", "1", "--url", f"sqlite:///{tmp_path}/empty.db").out
     assert "Largest conversations" in cli.on_terminal("stats")
     cli("stats", "--largest", "0", code=2)
     assert "media\t\n" in cli("stats", "--user", "ada").out  # the media of one user are not counted

@@ -84,8 +84,21 @@ class Target:
         is_file = url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
         return is_file and not str(url.database).startswith("file:") and not Path(str(url.database)).exists()
 
+    @property
+    def _is_in_memory(self) -> bool:
+        from threadkeep.store.engines import is_sqlite_file, parsed_url
+
+        url = parsed_url(self.url)
+        return url.get_backend_name() == "sqlite" and not is_sqlite_file(url)
+
     def check_exists(self) -> None:
-        """Check that the database exists; a misspelled name must not create an empty one."""
+        """Check that the database exists; a misspelled name must not create an empty one.
+
+        Nor may one in memory, which nobody else can have filled, look like an empty one.
+        """
+        if self._is_in_memory:
+            problem = f"{self.shown_url} is a database in memory, which is empty when a command begins."
+            raise InvalidOption(problem, argument="url", hint="Give that of a file, such as sqlite:///chat.db.")
         if self.is_missing:
             raise SchemaError(
                 f"There is no database {self.shown_url}.",
