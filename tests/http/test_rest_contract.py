@@ -38,9 +38,12 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[st
         answer = {"id": "c1", "model": "m", "choices": [{"message": {"role": "assistant", "content": "At ten."}}]}
         conversation.add_response(answer, "chat_completion")
         conversation.set_state("draft", 1)
+        call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
+        conversation.add_items([call])
         known = {
             "conversation_id": conversation.id, "item_id": conversation.transcript()[1].id, "response_id": "c1",
             "name": "draft", "hash": "0" * 64,
+            "call_id": "call_1",
         }  # fmt: skip
     store = AsyncStore(database)
     application = rest_app(store, auth=lambda _: Owner(user_id="ann"), prefix="", upstreams=UPSTREAMS)

@@ -30,6 +30,8 @@ BODIES: dict[type, dict[str, Any]] = {
     models.Labels: {"labels": {"mine": "yes"}},
     models.SeenPosition: {},
     models.StateValue: {"value": 1},
+    models.Denial: {"reason": "Mine"},
+    models.ToolOutputs: {"tool_outputs": [{"call_id": "call_of_ann", "output": "Mine"}], "model": "m"},
 }
 NAMED = [one for one in OPERATIONS if "{" in one.path]
 PICTURE = base64.b64encode(noise(20_000, seed=11)).decode()
@@ -48,7 +50,7 @@ def known(served: Any) -> dict[str, str]:
     reference = item.canonical()["content"][0]["image_url"].removeprefix("threadkeep-media:")
     return {
         "conversation_id": conversation.id, "item_id": item.id, "response_id": "resp_of_ann", "name": "draft",
-        "hash": reference,
+        "hash": reference, "call_id": "call_of_ann",
     }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 LEFT: Final = 499  # what figures and logs have where nobody is there to be answered, as proxies do
 INVALID: Final = "invalid_request_error"
 _SERVER: Final = "server_error"
-_NO_RETRY: Final = {"x-should-retry": "false"}  # clients repeat a 409 otherwise
+NO_RETRY: Final = {"x-should-retry": "false"}  # clients repeat a 409 otherwise
 # arguments of the store -> parameters of requests
 _PARAMETERS: Final = {"properties": "metadata", "position": "item_id"}
 
@@ -106,10 +106,10 @@ def _of_ours(error: ThreadkeepError, status: int, code: str | None) -> Problem:
         return _locked(error, status, code)
     if isinstance(error, IdempotencyConflict):  # whose key is one of those that the server makes of the client's
         text = "The Idempotency-Key was used before, for another request. Use a new key for each request."
-        return Problem(status, text, code=code, headers=_NO_RETRY)
+        return Problem(status, text, code=code, headers=NO_RETRY)
     param = _parameter(error.argument)
     text = " ".join(part for part in (param, error.message) if part)
-    return Problem(status, text, param=param, code=code, headers=_NO_RETRY if status == 409 else None)  # noqa: PLR2004
+    return Problem(status, text, param=param, code=code, headers=NO_RETRY if status == 409 else None)  # noqa: PLR2004
 
 
 def _locked(error: ResponseInProgress, status: int, code: str | None) -> Problem:

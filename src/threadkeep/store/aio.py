@@ -387,12 +387,17 @@ def put_back(conversation: Conversation, before: Session, given: Session) -> Non
     updates.put_back(conversation._handle, before, given)
 
 
-def check_request(conversation: Conversation, key: str, content: Any) -> None:
-    """Raise IdempotencyConflict where a request with other content had the key in this conversation."""
+def check_request(conversation: Conversation, key: str, content: Any) -> bool:
+    """Return whether a request with this content had the key in this conversation before.
+
+    Raises:
+        IdempotencyConflict: one with other content had it.
+    """
     handle, once = conversation._handle, IdempotencyKey.of(key, "request", content)
-    if once is not None:
-        now = datetime.now(UTC)
-        handle.transactions.write(lambda connection: check_repeated(connection, handle.ref, once, now))
+    if once is None:
+        return False
+    now = datetime.now(UTC)
+    return handle.transactions.write(lambda connection: check_repeated(connection, handle.ref, once, now))
 
 
 def unused_branch(conversation: Conversation, at: int) -> Conversation | None:

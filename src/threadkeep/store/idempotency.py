@@ -72,10 +72,16 @@ def find_outcome(
     return outcome
 
 
-def check_repeated(connection: Connection, ref: ConversationRef, key: IdempotencyKey, now: datetime) -> None:
-    """Raise IdempotencyConflict where something else was asked for under a key; the first time, keep what it was."""
-    if find_outcome(connection, ref.scope.tenant, ref.key, key) is None:
-        keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="request")
+def check_repeated(connection: Connection, ref: ConversationRef, key: IdempotencyKey, now: datetime) -> bool:
+    """Return whether the same was asked for under a key before; the first time, keep what it was.
+
+    Raises:
+        IdempotencyConflict: something else was.
+    """
+    if find_outcome(connection, ref.scope.tenant, ref.key, key) is not None:
+        return True
+    keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="request")
+    return False
 
 
 def is_used(connection: Connection, ref: ConversationRef, key: IdempotencyKey) -> bool:

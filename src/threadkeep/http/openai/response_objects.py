@@ -31,7 +31,7 @@ ECHOED: Final = (
 )  # fmt: skip
 # what the application may have set, and a user of it need not see; other tools may have keys of services in them
 _HOSTS: Final = frozenset({"instructions", "user"})
-_SHOWN_TOOLS: Final = frozenset({"function", "custom"})
+SHOWN_TOOLS: Final = frozenset({"function", "custom"})
 NO_SETTINGS: Final[JsonObject] = {}
 _CODE: Final = "server_error"  # of errors that other providers gave
 
@@ -47,7 +47,7 @@ def asked_for(conversation: Conversation, number: int) -> JsonObject:
         return {}
     found = {key: asked[key] for key in ("model", *ECHOED) if key not in _HOSTS and asked.get(key) is not None}
     if "tools" in found:
-        found["tools"] = [tool for tool in found["tools"] if tool.get("type") in _SHOWN_TOOLS]
+        found["tools"] = [tool for tool in found["tools"] if tool.get("type") in SHOWN_TOOLS]
     return found
 
 

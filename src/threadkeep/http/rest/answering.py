@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -34,6 +34,7 @@ from threadkeep.web.following import Permission
 POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
 END: Final = "end"  # the number of the last event
 _IN_PROGRESS: Final = "in_progress"
+Said: TypeAlias = StoredItem | list[StoredItem] | None
 
 
 @dataclass(slots=True)
@@ -43,22 +44,23 @@ class Turn:
     Attributes:
         content: all that the request asks for.
         model: the model that answers, from now on.
-        act: says it (blocking); returns the conversation, on the branch where it was said, and the item, if any.
+        act: says it (blocking); returns the conversation, on the branch where it was said, and the message, the outputs
+            of calls, or None.
         undo: takes that back (blocking), in the conversation on that branch.
-        item: what was said, with its media by reference; None if nothing was.
+        said: what was said, with its media by reference; None if nothing was.
         before: the model that the conversation had; None if it is the same.
     """
 
     content: JsonObject
     model: str
-    act: Callable[[Conversation], tuple[Conversation, StoredItem | None]]
+    act: Callable[[Conversation], tuple[Conversation, Said]]
     undo: Callable[[Conversation], None]
-    item: StoredItem | None = None
+    said: Said = None
     before: Session | None = None
 
     def say(self, face: Any) -> Conversation:
         """Say it, and make the model that of the conversation (blocking)."""
-        conversation, self.item = self.act(face)
+        conversation, self.said = self.act(face)
         self.before = None
         if self.model != conversation.model:
             self.before = Session(model=conversation.clone_config().model)
@@ -92,35 +94,37 @@ def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tu
 
 
 def stored_turn(
-    conversation: AsyncConversation, item: StoredItem | None, response: JsonObject | None = None
+    conversation: AsyncConversation | Conversation, said: Said, response: JsonObject | None = None
 ) -> JsonObject:
     """Return what was stored by a request."""
+    outputs: JsonObject = {"tool_outputs": [message_view(one) for one in said]} if isinstance(said, list) else {}
     return {
         "object": "turn",
         "conversation_id": conversation.id,
         "branch": conversation.branch,
-        "message": None if item is None else message_view(item),
+        "message": message_view(said) if isinstance(said, StoredItem) else None,
+        **outputs,
         "response": response,
     }
 
 
-async def answer(call: Call, conversation: AsyncConversation, upstream: Upstream, body: Asking, said: Turn) -> Response:
+async def answer(call: Call, conversation: AsyncConversation, upstream: Upstream, body: Asking, turn: Turn) -> Response:
     """Say something and have the model answer; return its response, a stream, or a response that is in progress."""
     with ExitStack() as counted:
-        wanted = Wanted(said.model, conversation.id, None, body.stream, body.background, {})
-        run = Run(call, upstream, wanted, conversation, said)
+        wanted = Wanted(turn.model, conversation.id, None, body.stream, body.background, {})
+        run = Run(call, upstream, wanted, conversation, turn)
         first, events = await begun(run, counted)
         going_on = _GoingOn(call, first, events, counted.pop_all(), body)
-    turn, headers = stored_turn(run.conversation, said.item, first["response"]), loss_headers(run.rendered)
+    stored, headers = stored_turn(run.conversation, turn.said, first["response"]), loss_headers(run.rendered)
     if body.background and not body.stream:
-        return JsonAnswer(turn, 202, headers)
+        return JsonAnswer(stored, 202, headers)
     if body.stream:
-        return _LiveEvents(_live_events(turn, going_on), call.permission, going_on.left, headers)
+        return _LiveEvents(_live_events(stored, going_on), call.permission, going_on.left, headers)
     try:
         response = await going_on.response()
     finally:
         going_on.left()
-    return JsonAnswer({**turn, "response": response}, 201, headers)
+    return JsonAnswer({**stored, "response": response}, 201, headers)
 
 
 class _GoingOn:

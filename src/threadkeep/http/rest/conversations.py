@@ -12,7 +12,7 @@ from threadkeep.domain.annotations import State
 from threadkeep.domain.pages import Page
 from threadkeep.errors import InvalidOption
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.bounds import MAX_STATE_BODY, MAX_STATE_VALUES
+from threadkeep.http.bounds import MAX_STATE_BODY, MAX_STATE_VALUES, check_tools
 from threadkeep.http.openai import conversations
 from threadkeep.http.openai.objects import list_object
 from threadkeep.http.pages import listed
@@ -33,6 +33,7 @@ async def create(call: Call) -> Response:
     """Create a conversation."""
     body = await read_body(call, NewConversation)
     given: dict[str, Any] = body.model_dump(exclude_none=True)
+    check_tools(given)
     properties = given.pop("metadata", None)
     if "external_id" in given:
         given["external_id"] = await _free_name(call, given["external_id"])
@@ -81,6 +82,7 @@ async def update(call: Call) -> Response:
     body = await read_body(call, ConversationChange)
     conversation, key = await call.conversation(), idempotency_key(call.request)
     content: dict[str, Any] = body.model_dump(exclude_unset=True)
+    check_tools(content)
     given = dict(content)
     status = given.pop("status", None)
     if "metadata" in given:
@@ -94,8 +96,11 @@ async def update(call: Call) -> Response:
         face = store.get_conversation(conversation.id)
         if key is not None:
             check_request(face, f"{key}:request", content)
-        if given:
-            face.update(idempotency_key=key, **given)
+        if "tools" in given:
+            face.clear_tools(idempotency_key=None if key is None else f"{key}:no tools")
+            face.register_tools(given["tools"] or [], idempotency_key=None if key is None else f"{key}:tools")
+        if others := {name: value for name, value in given.items() if name != "tools"}:
+            face.update(idempotency_key=key, **others)
         if status is not None:
             set_status = face.archive if status == "archived" else face.unarchive
             set_status(idempotency_key=None if key is None else f"{key}:status")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from starlette.responses import Response
 
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, REFERENCE, data_url, media_type_of
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.http.answers import JsonAnswer
@@ -65,29 +65,49 @@ def has_media(content: Content) -> bool:
 
 
 async def with_media(call: Call, content: Content) -> Content:
-    """Return the content of a message with media in the place of their references.
+    """Return the content of a message with media in the place of their references."""
+    return await ReferredMedia(call, call.service.max_body_bytes).put_back(content, "content")
+
+
+@dataclass(slots=True)
+class ReferredMedia:
+    """The media that the references of a request stand for.
 
     The caller must be able to download them, or have uploaded them. All of them together are limited as the body of a
     request is.
+
+    Attributes:
+        call: the request.
+        left: how many bytes there may still be.
     """
-    if isinstance(content, str):
-        return content
-    check_length("content", content, MAX_PARTS, "parts")
-    left, parts = call.service.max_body_bytes, []
-    known: dict[str, tuple[str, int]] = {}  # reference -> data URL, and how many bytes it stands for
-    for number, part in enumerate(content):
-        changes: JsonObject = {}
-        for key in _KEYS:
-            name = part.get(key)
-            if isinstance(name, str) and name.startswith(REFERENCE):
-                if name not in known:
-                    known[name] = await _data_url(call, name, f"content.{number}.{key}")
-                changes[key], size = known[name]
-                left -= size
-                if left < 0:
-                    raise Problem(413, "The media of the message are too large together.", code="request_too_large")
-        parts.append({**part, **changes})
-    return parts
+
+    call: Call
+    left: int
+    _known: dict[str, tuple[str, int]] = field(default_factory=dict)  # reference -> data URL, and for how many bytes
+
+    async def put_back(self, content: Content, name: str) -> Content:
+        """Return content with media in the place of their references; errors call it by a name."""
+        if isinstance(content, str):
+            return content
+        check_length(name, content, MAX_PARTS, "parts")
+        parts = []
+        for number, part in enumerate(content):
+            changes = {
+                key: await self._take(value, f"{name}.{number}.{key}")
+                for key in _KEYS
+                if isinstance(value := part.get(key), str) and value.startswith(REFERENCE)
+            }
+            parts.append({**part, **changes})
+        return parts
+
+    async def _take(self, reference: str, place: str) -> str:
+        if reference not in self._known:
+            self._known[reference] = await _data_url(self.call, reference, place)
+        url, size = self._known[reference]
+        self.left -= size
+        if self.left < 0:
+            raise Problem(413, "The media of the message are too large together.", code="request_too_large")
+        return url
 
 
 async def _data_url(call: Call, name: str, place: str) -> tuple[str, int]:

@@ -74,7 +74,7 @@ async def create(call: Call) -> Response:
     body = await read_body(call, NewMessage)
     conversation = await conversation_on_branch(call)
     upstream = upstream_of(call, conversation, body) if body.answer else None
-    content, key = await with_media(call, body.content), _key_of_input(call)
+    content, key = await with_media(call, body.content), key_of_input(call)
     options: dict[str, Any] = {
         "expected_head": expected_head(call.request), "on_conflict": "raise", "idempotency_key": key,
     }  # fmt: skip
@@ -96,7 +96,7 @@ async def create(call: Call) -> Response:
         said_on, item = await on_conversation(conversation, say)
         return JsonAnswer(stored_turn(conversation_on(call.store, said_on), item), 201)
     asked, model = upstream
-    return await answer(call, conversation, asked, body, Turn(_content(call, body), model, say, take_back))
+    return await answer(call, conversation, asked, body, Turn(content_of(call, body), model, say, take_back))
 
 
 async def edit(call: Call) -> Response:
@@ -105,7 +105,7 @@ async def edit(call: Call) -> Response:
     conversation = await conversation_on_branch(call)
     upstream = upstream_of(call, conversation, body) if body.answer else None
     item_id, content = call.request.path_params["item_id"], await with_media(call, body.content)
-    key = _key_of_input(call)
+    key = key_of_input(call)
     if upstream is None:
         edited = await conversation.edit(item_id, content, idempotency_key=key)
         return JsonAnswer(stored_turn(edited, await edited.get_item(edited.head, media="reference")), 201)
@@ -117,7 +117,7 @@ async def regenerate(call: Call) -> Response:
     body = await read_body(call, Regeneration)
     conversation = await conversation_on_branch(call)
     upstream = upstream_of(call, conversation, body)
-    return await _answered(call, conversation, upstream, body, _Version(_key_of_input(call), body.item_id))
+    return await _answered(call, conversation, upstream, body, _Version(key_of_input(call), body.item_id))
 
 
 async def _answered(
@@ -125,7 +125,7 @@ async def _answered(
 ) -> Response:
     """The answer to another version; where a refused request has left a branch for it, on that one."""
     upstream, model = asked
-    turn = Turn(_content(call, body), model, version.say, version.take_back)
+    turn = Turn(content_of(call, body), model, version.say, version.take_back)
     try:
         return await answer(call, conversation, upstream, body, turn)
     except _UnusedBranch as found:
@@ -133,13 +133,13 @@ async def _answered(
         return await answer(call, conversation, upstream, body, turn)
 
 
-def _key_of_input(call: Call) -> str | None:
+def key_of_input(call: Call) -> str | None:
     """Under which a repeated request finds what was said."""
     key = idempotency_key(call.request)
     return None if key is None else f"{key}:input"
 
 
-def _content(call: Call, body: Asking) -> JsonObject:
+def content_of(call: Call, body: Asking) -> JsonObject:
     """All that a request asks for, but for the way it is answered."""
     request = call.request
     return {"path": request.url.path, "body": body.model_dump(exclude={"stream", "background"})}

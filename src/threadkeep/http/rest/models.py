@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from threadkeep.http.bounds import MAX_LABELS, MAX_PARTS
+from threadkeep.http.bounds import MAX_LABELS, MAX_PARTS, MAX_TOOLS
 
 T = TypeVar("T")
 
@@ -30,6 +30,9 @@ class Settings(BaseModel):
     max_output_tokens: int | None = Field(None, description="The most tokens of an answer, with reasoning.")
     reasoning: dict[str, Any] | None = Field(None, description="How much the model reasons, such as its `effort`.")
     text: dict[str, Any] | None = Field(None, description="The form of answers: `format` and `verbosity`.")
+    tools: Annotated[list[dict[str, Any]], Field(json_schema_extra={"maxItems": MAX_TOOLS})] | None = Field(
+        None, description="What the model may call, as in the Responses API; shown are functions and custom tools."
+    )
 
 
 class NewConversation(Body, Settings):
@@ -76,6 +79,33 @@ class Regeneration(Asking):
     """Another answer in the place of one, on a branch of its own."""
 
     item_id: str | None = Field(None, description="An item of the answer; default: the newest answer.")
+
+
+class ToolOutput(Body):
+    """The output of a call, as the Responses API has it."""
+
+    type: Literal[
+        "function_call_output", "custom_tool_call_output", "shell_call_output", "apply_patch_call_output",
+        "computer_call_output",
+    ] = "function_call_output"  # fmt: skip
+    call_id: str = Field(min_length=1, description="The call that it is the output of.")
+    output: Content | dict[str, Any] = Field(description="Text, or what the type of the output demands.")
+    status: str | None = Field(None, description="Such as `completed`, or `incomplete` for a call that failed.")
+
+
+class ToolOutputs(Asking):
+    """Outputs of calls that wait for them, and whether the model goes on with them."""
+
+    tool_outputs: Annotated[list[ToolOutput], Field(max_length=MAX_TOOLS)] = Field(
+        description="They may be empty, for a model to go on with what is stored."
+    )
+    answer: bool = Field(default=True, description="Whether the model goes on, which no other call must wait for.")
+
+
+class Denial(Body):
+    """Why a call is denied."""
+
+    reason: str | None = Field(None, min_length=1, description="What the model reads as the output of the call.")
 
 
 class NewBranch(Body):
@@ -185,6 +215,42 @@ class Answered(BaseModel):
     branch: int
     message: Message | None
     response: Response | None
+
+
+class AnsweredOutputs(Answered):
+    """What was stored: the outputs, and the model's response to them."""
+
+    tool_outputs: list[Message]
+
+
+class Approval(BaseModel):
+    """A decision about a call."""
+
+    decision: Literal["approved", "denied"]
+    reason: str | None
+    decided_by: str | None = Field(description="The user who decided.")
+    decided_at: int
+
+
+class ToolCall(BaseModel):
+    """A call that waits for its output."""
+
+    id: str = Field(description="The id of its item.")
+    object: Literal["tool_call"]
+    type: str
+    call_id: str | None
+    position: int
+    name: str | None = Field(description="That of the function; of a built-in tool, the type of the call.")
+    arguments: Any = Field(description="Parsed, or the text itself where it is not JSON.")
+    approval: Approval | None
+
+
+class ToolCalls(BaseModel):
+    """The calls that wait for their outputs, in the order in which these answer them, and whose turn it is."""
+
+    object: Literal["list"]
+    data: list[ToolCall]
+    next_step: Literal["model", "tools", "user"]
 
 
 class StreamEvent(BaseModel):

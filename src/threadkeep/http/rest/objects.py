@@ -6,14 +6,16 @@ from typing import Any, Final
 
 from threadkeep.domain.annotations import Feedback
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.running import PendingCall
 from threadkeep.domain.stored import StoredItem
 from threadkeep.http.openai.objects import conversation_object, item_object
+from threadkeep.http.openai.response_objects import SHOWN_TOOLS
 from threadkeep.http.rest.bodies import seconds
 from threadkeep.http.rest.models import Settings
 from threadkeep.store.aio import AsyncConversation
 
-# what a conversation has of settings, besides the model
-SETTINGS: Final = tuple(name for name in Settings.model_fields if name != "model")
+# what a conversation has of settings, besides the model and the tools
+SETTINGS: Final = tuple(name for name in Settings.model_fields if name not in ("model", "tools"))
 
 
 def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True) -> JsonObject:
@@ -22,6 +24,7 @@ def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True)
         **conversation_object(conversation, is_whole=is_whole),
         "model": conversation.model,
         **{name: getattr(conversation, name) if is_whole else None for name in SETTINGS},
+        "tools": [tool for tool in conversation.tools if tool["type"] in SHOWN_TOOLS] if is_whole else None,
         "branch": conversation.branch,
         "head": conversation.head,
     }
@@ -40,6 +43,24 @@ def message_view(item: StoredItem, *, is_whole: bool = True) -> JsonObject:
         "feedback": [feedback_view(one) for one in item.feedback or ()] if is_whole else [],
         "item": item_object(item) if is_whole else {"id": item.id, "type": item.item.type},
     }
+
+
+def call_view(call: PendingCall, *, is_whole: bool = True) -> JsonObject:
+    """Return a call that waits for its output; otherwise only which one it is."""
+    approval = call.approval
+    return {
+        "id": call.id,
+        "object": "tool_call",
+        "type": call.item.type,
+        "call_id": call.call_id,
+        "position": call.position,
+        "name": call.name if is_whole else None,
+        "arguments": call.arguments if is_whole else None,
+        "approval": None if approval is None else {
+            "decision": approval.decision, "decided_by": approval.decided_by,
+            "decided_at": seconds(approval.decided_at), "reason": approval.reason if is_whole else None,
+        },
+    }  # fmt: skip
 
 
 def feedback_view(given: Feedback) -> JsonObject:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from threadkeep.http.rest import answering, conversations, media, messages, models, reports, responses
+from threadkeep.http.rest import answering, calls, conversations, media, messages, models, reports, responses
 from threadkeep.http.service import Handler
 from threadkeep.web.owners import Scope
 
@@ -126,6 +126,13 @@ OPERATIONS: Final = (
               (_BRANCH, _KEY)),
     Operation("POST", f"{_ONE}/regenerate", "write", messages.regenerate, 201, models.Answered,
               models.Regeneration, (_BRANCH, _KEY), _STREAM, (202,)),
+    Operation("GET", f"{_ONE}/tool_calls", "read", calls.list_all, 200, models.ToolCalls, parameters=(_BRANCH,)),
+    Operation("POST", f"{_ONE}/tool_calls/{{call_id}}/approve", "write", calls.approve, 200, models.ToolCall,
+              parameters=(_BRANCH, _KEY)),
+    Operation("POST", f"{_ONE}/tool_calls/{{call_id}}/deny", "write", calls.deny, 200, models.Message, models.Denial,
+              (_BRANCH, _KEY)),
+    Operation("POST", f"{_ONE}/tool_outputs", "write", calls.create_outputs, 201, models.AnsweredOutputs,
+              models.ToolOutputs, (_BRANCH, _KEY, _MATCH), _STREAM, (202,)),
     Operation("GET", f"{_ONE}/branches", "read", messages.list_branches, 200, models.Listed[models.Branch],
               parameters=(_AFTER, _LIMIT)),
     Operation("POST", f"{_ONE}/branches", "write", messages.fork, 201, models.Conversation, models.NewBranch,
