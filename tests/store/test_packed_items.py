@@ -15,7 +15,7 @@ from tests.databases import Database
 from tests.factories import a_call, a_completion, a_message, an_answer, an_output
 from threadkeep import Conversation, Store
 from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.packed import PackedEntries
+from threadkeep.formats.canonical.packed import PackedEntries, _entry
 from threadkeep.store import history
 from threadkeep.store.item_rows import read_entries
 from threadkeep.store.packed_rows import read_packed
@@ -162,3 +162,27 @@ def test_the_order_is_that_of_positions(database: Database) -> None:
         found, columns, _ = read(store.get_conversation(conversation.id))
         assert [entry.position for entry in found] == list(range(9))
         assert found == columns
+
+
+@both
+def test_a_vendor_whose_ids_have_a_form_makes_no_entries_necessary(
+    stored: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(line: str, *texts: bytes | None) -> Entry:
+        made.append(line)
+        return _entry(line, *texts)
+
+    monkeypatch.setattr("threadkeep.formats.canonical.packed._entry", counted)
+    conversation = stored.create_conversation(model="gpt-5.4", input=PLAIN["calls"])
+    conversation.add_items([a_message("Hi", "assistant") | {"id": "msg_1"}, a_call("c") | {"id": "fc_1"}])
+    conversation.add_items([an_output("c"), a_message()])
+    counts, bodies = [], []
+    for dialect in (None, "openai"):
+        made.clear()
+        with Store(database.url) as elsewhere:
+            bodies.append(elsewhere.get_conversation(conversation.id).request_body("open_responses", dialect=dialect))
+        counts.append(len(made))
+    assert bodies[0] == bodies[1]
+    assert counts[0] == counts[1] < 2

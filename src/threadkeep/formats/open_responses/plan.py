@@ -11,9 +11,8 @@ changes anything either.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import methodcaller
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import decode
@@ -24,12 +23,10 @@ from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
 from threadkeep.formats.canonical.packed import Glance, PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
+from threadkeep.formats.open_responses.ids import NO_FORM, has_id, has_other_id, have_other_ids, ids_of
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 
-ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
-NO_FORM: Final[Mapping[str, str]] = {}  # ids of items that are of any form
-_has_id: Final = methodcaller("startswith", ID)
 # item types that no reasoning leads to
 NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 TRIGGER: Final = "compaction_trigger"  # which only the last item can be
@@ -65,13 +62,13 @@ class FastPath:
             if columns[_REST].count(None) != len(entries):
                 return False
             texts, others = columns[_PAYLOAD], _others(columns)
-        with_ids = list(filter(_has_id, texts))
-        self.ids = _ids_of(with_ids)
+        with_ids = list(filter(has_id, texts))
+        self.ids = ids_of(with_ids)
         if len(self.ids) < len(with_ids) or not self.ids.isdisjoint(self._used_ids):
             return False
         if not all(self._goes_through(entries, *other) for other in others) or self._open:
             return False
-        if self._own_ids and any(_has_other_id(entry, self._own_ids) for entry in entries):
+        if self._own_ids and with_ids and have_other_ids(texts, others, self._own_ids):
             return False
         self.text = entries.elements() if isinstance(entries, PackedEntries) else b",".join(texts)
         return True
@@ -109,18 +106,6 @@ def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
         for index, (kind, position, call_id) in enumerate(looks)
         if kind != "message"
     ]
-
-
-def _has_other_id(entry: Entry, own_ids: Mapping[str, str]) -> bool:
-    """Whether the id of an item is not of the form that the vendor's own have."""
-    payload, form = entry.payload, own_ids.get(entry.type)
-    return form is not None and payload is not None and _has_id(payload) and not payload.startswith(ID + form.encode())
-
-
-def _ids_of(payloads: Iterable[bytes]) -> set[bytes]:
-    """The ids of items that have one, each as it stands in the payload up to the first quote in it."""
-    start = len(ID)
-    return {payload[: payload.find(b'"', start)] for payload in payloads}
 
 
 def _leads_to(reasoning: Entry, entry: Entry) -> bool:
@@ -238,7 +223,7 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
 def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Mapping[str, str]) -> None:
     """The vendor refuses ids that others gave; the reasoning of others, which may be encrypted, goes with its id."""
     for entry in entries:
-        if not _has_other_id(entry, own_ids) or entry.position in plan.left_out:
+        if not has_other_id(entry.payload, entry.type, own_ids) or entry.position in plan.left_out:
             continue
         if entry.type == "reasoning":
             plan.left_out[entry.position] = ("reasoning", "Reasoning was left out: its id is another vendor's.")
@@ -251,8 +236,8 @@ def _use_ids_once(plan: InputPlan, entries: Sequence[Entry], *, has_form: bool) 
 
     Not so for a vendor whose ids have a form: it does not give one twice.
     """
-    with_ids = [(entry, entry.payload) for entry in entries if entry.payload is not None and _has_id(entry.payload)]
-    plan.ids = _ids_of(payload for _, payload in with_ids)
+    with_ids = [(entry, entry.payload) for entry in entries if entry.payload is not None and has_id(entry.payload)]
+    plan.ids = ids_of(payload for _, payload in with_ids)
     if len(plan.ids) == len(with_ids):
         return
     used: dict[str, Entry] = {}
