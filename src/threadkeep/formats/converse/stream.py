@@ -39,12 +39,12 @@ class ConverseAssembler(StreamAssembler):
         self._role: Any = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._keys: JsonObject = {}
-        self._stopped: set[Any] = set()  # indexes of blocks that are whole
+        self._stopped: set[int] = set()  # indexes of blocks that are whole
 
     @property
     def open_calls(self) -> Collection[object]:
         """The ids of calls whose block has not stopped."""
-        open_blocks = [block for index, block in self._blocks.items() if str(index) not in self._stopped]
+        open_blocks = [block for index, block in self._blocks.items() if index not in self._stopped]
         return [value_at(block, "toolUse.toolUseId") for block in open_blocks if "toolUse" in block]
 
     @property
@@ -78,7 +78,7 @@ class ConverseAssembler(StreamAssembler):
                 case "contentBlockDelta":
                     self._grow(read)
                 case "contentBlockStop":
-                    self._stopped.add(str(read.get("contentBlockIndex")))
+                    self._stop(read)
                 case "messageStop":
                     self.is_ended = True
                     self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})
@@ -98,6 +98,10 @@ class ConverseAssembler(StreamAssembler):
                 grow(block, piece)
             elif isinstance(piece, dict):
                 _inner(block, key).update(piece)
+
+    def _stop(self, payload: JsonObject) -> None:
+        if isinstance(index := payload.get("contentBlockIndex"), int):
+            self._stopped.add(index)
 
     def _block(self, payload: JsonObject) -> JsonObject:
         index = payload.get("contentBlockIndex")
