@@ -401,6 +401,17 @@ def test_every_format_offers_them(registry: ToolRegistry, format: Any) -> None:
     json.loads(body)
 
 
+def test_a_name_in_the_form_of_a_provider_must_mean_one_tool() -> None:
+    registry = ToolRegistry()
+    for name in ("files.read", "files read"):
+        registry.register(name, "Reads", {"type": "object"}, handler=lambda _arguments, /: "read")
+    with pytest.raises(ToolNotFound) as raised:
+        registry.invoke("files_read", {})
+    assert "'files_read' can mean more than one tool: files.read, files read." in str(raised.value)
+    assert "letters, digits, _ and -" in str(raised.value)
+    assert registry.invoke("files read", {}) == "read"
+
+
 @given(
     st.dictionaries(st.text(max_size=8), st.none() | st.integers() | st.text() | st.lists(st.integers()), max_size=4)
 )

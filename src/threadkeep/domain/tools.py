@@ -315,7 +315,7 @@ class ToolRegistry:
         raised by the handler are passed on.
 
         Raises:
-            ToolNotFound: there is no handler with that name.
+            ToolNotFound: there is no handler with that name, or more than one that a provider's form of it can mean.
             InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function.
                 The text of the error is meant to be sent back to the model.
         """
@@ -336,12 +336,14 @@ class ToolRegistry:
 
     def _handler_of(self, name: Any) -> tuple[str, Handler]:
         """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""
-        handlers, meant = self._handlers, list[str]()
-        if isinstance(name, str):
-            is_known = name in self._definitions
-            meant = [one for one in handlers if one == name or (not is_known and stands_for(name, one))]
-        if len(meant) != 1:
-            known = ", ".join(self._handlers) or "none"
+        handlers = self._handlers
+        is_known = not isinstance(name, str) or name in self._definitions
+        meant = [one for one in handlers if one == name or (not is_known and stands_for(name, one))]
+        if len(meant) > 1:
+            hint = "A provider gets such names in another form: use letters, digits, _ and - in the names of tools."
+            raise ToolNotFound(f"{shown(name)} can mean more than one tool: {', '.join(meant)}.", hint=hint)
+        if not meant:
+            known = ", ".join(handlers) or "none"
             raise ToolNotFound(f"There is no handler for the tool {shown(name)}. Tools with handlers: {known}.")
         return meant[0], handlers[meant[0]]
 
