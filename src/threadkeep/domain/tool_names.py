@@ -6,9 +6,10 @@ import hashlib
 import re
 from typing import Final
 
-# what all providers refuse in a name, and what most do
+# characters of a name that most providers refuse, and those that all do
+REFUSED_BY_MOST: Final = re.compile("[^A-Za-z0-9_-]")
+REFUSED_BY_ALL: Final = re.compile("[^A-Za-z0-9_.:-]")
 _BEGINNING: Final = re.compile("[A-Za-z_]")
-_REFUSED: Final = (re.compile("[^A-Za-z0-9_.:-]"), re.compile("[^A-Za-z0-9_-]"))
 
 
 def hashed(original: str, position: int | None = None) -> str:
@@ -23,7 +24,7 @@ def stands_for(sent: str, name: str) -> bool:
     >>> stands_for("github_search", "github.search"), stands_for("search", "github.search")
     (True, False)
     """
-    cleaned = {refused.sub("_", name) for refused in _REFUSED}
+    cleaned = {refused.sub("_", name) for refused in (REFUSED_BY_MOST, REFUSED_BY_ALL)}
     bare = sent.removeprefix("_")  # put before a name that does not begin as names do
     is_bare = bare in cleaned and not _BEGINNING.match(bare)
     return sent in cleaned or is_bare or sent.endswith(f"_{hashed(name)}")

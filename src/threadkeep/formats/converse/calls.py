@@ -20,15 +20,15 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
 from threadkeep.formats.shared.arguments import object_arguments
+from threadkeep.formats.shared.claude import is_claude
 from threadkeep.formats.shared.parts import native_keys
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
 _READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
 SIGNED, UNSIGNED, NONE = "signed", "unsigned", "none"
-# how a model is named -> the reasoning that it takes; others get what there is
+# how a model that is not Claude is named -> the reasoning that it takes; others get what there is
 TAKEN: Final = (
-    (re.compile(r"claude"), SIGNED),
     (re.compile(r"nova|deepseek"), NONE),
     (re.compile(r"gpt-oss|qwen|kimi|minimax|glm|llama|mi[sx]tral|magistral|gemma|nemotron"), UNSIGNED),
 )
@@ -107,7 +107,7 @@ def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject
 
 def taken_by(model: str) -> str | None:
     """The kind of reasoning that a model takes; None where that is not known."""
-    return next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
+    return SIGNED if is_claude(model) else next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
 
 
 def _is_signed(block: JsonObject) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import REFUSED_BY_ALL
 from threadkeep.formats.gemini.schemas import is_schema
 from threadkeep.formats.shared import fields
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
@@ -25,7 +26,7 @@ USER: Final = "user"
 NAMES: Final = NameRule(
     longest=128,
     valid=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
-    refused=re.compile(r"[^A-Za-z0-9_.:-]"),
+    refused=REFUSED_BY_ALL,
     prefix="_",
     alphabet="A-Z a-z 0-9 _ . : -, beginning with a letter or _",
     room=128,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from threadkeep.domain.tool_names import hashed
+from threadkeep.domain.tool_names import REFUSED_BY_MOST, hashed
 
 _HASH: Final = 33  # a hash and the underscore before it
 
@@ -22,7 +22,7 @@ class NameRule:
 
     longest: int = 64  # characters
     valid: re.Pattern[str] = re.compile(r"[A-Za-z0-9_-]+")  # what a name looks like, apart from its length
-    refused: re.Pattern[str] = re.compile(r"[^A-Za-z0-9_-]")  # characters that no name has
+    refused: re.Pattern[str] = REFUSED_BY_MOST  # characters that no name has
     prefix: str = ""  # what is put before a name that does not begin as names do
     alphabet: str = "A-Z a-z 0-9 _ -"  # the characters, in words
     room: int = 64  # how many characters a name with a hash has at most
