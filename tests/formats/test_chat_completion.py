@@ -13,6 +13,8 @@ from threadkeep.formats import get_format
 from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 FORMAT: Final = "chat_completion"
+Json = dict[str, Any]
+TOOL: Json = {"type": "function", "name": "find"}
 
 
 def sent(*items: Any, **settings: Any) -> list[Any]:
@@ -207,6 +209,69 @@ def test_malformed_arguments_become_an_empty_object_unless_rendering_is_strict()
     assert codes(rendered) == ([], ["malformed_arguments"])
     with pytest.raises(ItemRefused):
         render(FORMAT, own(call(arguments="{")), output(), options=RenderOptions(strict=True))
+
+
+GRAMMAR: Json = {"syntax": "lark", "definition": "start: WORD"}
+SQL: Json = {"type": "custom", "name": "sql", "description": "d", "format": {"type": "grammar", **GRAMMAR}}
+ASKED: list[Json] = [
+    user("Hi"),
+    {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": "select 1"},
+    {"type": "custom_tool_call_output", "call_id": "c1", "output": "1"},
+]
+
+
+def test_custom_tools_are_offered_and_called() -> None:
+    rendered = render(FORMAT, *ASKED, tools=[SQL], tool_choice={"type": "custom", "name": "sql"})
+    custom = {"name": "sql", "description": "d", "format": {"type": "grammar", "grammar": GRAMMAR}}
+    assert rendered.payload["tools"] == [{"type": "custom", "custom": custom}]
+    assert rendered.payload["tool_choice"] == {"type": "custom", "custom": {"name": "sql"}}
+    called = {"id": "c1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
+    assert rendered.payload["messages"][1]["tool_calls"] == [called]
+    assert codes(rendered) == ([], [])
+
+
+@pytest.mark.parametrize("dialect", ["compatible", "deepseek", "mistral", "openrouter"])
+def test_vendors_that_know_functions_alone_get_calls_of_custom_tools_as_such(dialect: str) -> None:
+    rendered = render(FORMAT, *ASKED, tools=[SQL, TOOL], tool_choice={"type": "custom", "name": "sql"}, dialect=dialect)
+    assert [tool["type"] for tool in rendered.payload["tools"]] == ["function"]
+    called = rendered.payload["messages"][1]["tool_calls"][0]
+    assert called["function"] == {"name": "sql", "arguments": '{"input":"select 1"}'}
+    assert codes(rendered)[0] == ["tool", "tool_choice"]
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        {"name": "sql"},
+        {"name": "sql", "description": "d", "format": {"type": "text"}},
+        {"name": "sql", "format": {"type": "grammar", "grammar": GRAMMAR}},
+    ],
+)
+def test_custom_tools_of_a_request_go_to_the_responses_api(custom: Json) -> None:
+    tool = {"type": "custom", "custom": custom}
+    choice = {"type": "custom", "custom": {"name": "sql"}}
+    messages = [{"role": "user", "content": "Hi"}]
+    payload = {"model": "gpt-5.4", "messages": messages, "tools": [tool], "tool_choice": choice}
+    session = get_format(FORMAT).parse_request(payload)
+    assert session.request_payload(FORMAT) == payload
+    sent = session.render("open_responses")
+    form = {"format": {"type": "grammar", **GRAMMAR}} if "grammar" in str(custom) else {}
+    assert sent.payload["tools"] == [{"type": "custom", **custom, **form}]
+    assert sent.payload["tool_choice"] == {"type": "custom", "name": "sql"}
+    assert codes(sent) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [{}, {"name": 1}, {"name": "my.sql"}, {"name": "sql", "strict": True}, {"name": "sql", "type": "x"},
+     {"name": "sql", "format": {"type": "grammar", **GRAMMAR}}, {"name": "sql", "format": {"grammar": GRAMMAR}}],
+)  # fmt: skip
+def test_odd_custom_tools_go_back_as_they_came(custom: Any) -> None:
+    tool = {"type": "custom", "custom": custom}
+    payload = {"model": "gpt-5.4", "messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
+    session = get_format(FORMAT).parse_request(payload)
+    assert session.request_payload(FORMAT) == payload
+    assert codes(session.render("open_responses"))[0] == ["provider_item"]
 
 
 def test_choice_and_parallel_calls_need_tools() -> None:

@@ -16,7 +16,8 @@ from threadkeep.formats.chat_completion import spelling as spellings
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import PARTS, merged, wire_parts
-from threadkeep.formats.shared.arguments import arguments_text
+from threadkeep.formats.shared.arguments import arguments_text, object_arguments
+from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
 from threadkeep.formats.shared.reports import Context
@@ -97,6 +98,15 @@ def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> Js
     elif spelling.get("arguments") == spellings.ABSENT:
         sent["function"].pop("arguments", None)
     return sent
+
+
+def custom_call(item: JsonObject, call_id: str, context: Context, dialect: Dialect) -> JsonObject:
+    """A call with free text instead of arguments; of a function where the vendor knows no others."""
+    name, text = context.name(item.get("name")), item.get("input") or ""
+    if "custom" in dialect.tools:
+        return {"id": call_id, "type": "custom", "custom": {"name": name, "input": text}}
+    arguments = dumps(object_arguments(item, context)).decode()
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def tool_message(call_id: str, output: Entry, context: Context, results: str = "parts") -> JsonObject:

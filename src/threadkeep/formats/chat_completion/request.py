@@ -92,7 +92,7 @@ def _body(rendering: Rendering, dialect: Dialect) -> JsonObject:
     body = render_fields(rows, settings, context)
     body |= _stream_options(settings, context)
     if rendering.snapshot.tools or settings.keys() & {"tool_choice", "parallel_tool_calls"}:
-        body |= tool_keys(rendering.snapshot.tools, settings, context, has_marks=dialect.marks != "none")
+        body |= tool_keys(rendering.snapshot.tools, settings, context, dialect)
     if spelling:
         spell_body(body, spelling)
     extra = settings.get("extra") or {}

@@ -1,6 +1,7 @@
 """Tools of Chat Completions and the choice among them, in both directions.
 
-Functions keep the keys and names that they came with; other tools are known to this format only.
+Functions keep the keys and names that they came with. Custom tools are those of the Responses API, whose grammar has an
+object of its own here; OpenAI alone takes them. Other tools are known to this format only.
 
 Source: OpenAI's API reference, "Chat Completions", tools and tool_choice; recorded requests to other servers.
 """
@@ -17,6 +18,7 @@ from threadkeep.formats.chat_completion.fields import CHOICES, LIMIT, NAME
 from threadkeep.formats.chat_completion.parts import merged
 from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED
 from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.shared.dialects import STANDARD, Dialect
 from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.parts import native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
@@ -24,25 +26,30 @@ from threadkeep.formats.shared.tools import defined_tools
 
 # key of a function -> the type of its value
 FUNCTION_KEYS: Final[dict[str, type]] = {"name": str, "description": str, "parameters": dict, "strict": bool}
+CUSTOM: Final = "custom"
+_CUSTOM_KEYS: Final = ("name", "description", "format")
+GRAMMAR: Final = "grammar"
 
 
 # Writing
 
 
-def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, *, has_marks: bool) -> JsonObject:
-    """Tools, and the two settings that are sent only with them; `has_marks`: the vendor takes cache marks on tools."""
-    wire = defined_tools(tools, NAME, context, partial(_function, has_marks=has_marks))
+def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, dialect: Dialect) -> JsonObject:
+    """Tools, and the two settings that are sent only with them."""
+    wire = defined_tools(tools, NAME, context, partial(_tool, has_marks=dialect.marks != "none"), dialect.tools)
     keys = {name: settings[name] for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None}
     if not wire:
         for name in keys:
             context.repair("option", name, f"{name} was left out: there are no tools.")
         return {}
     if "tool_choice" in keys:
-        keys["tool_choice"] = _wire_choice(keys["tool_choice"], context)
+        keys["tool_choice"] = _wire_choice(keys["tool_choice"], context, dialect)
     return {"tools": wire, **{key: value for key, value in keys.items() if value is not None}}
 
 
-def _function(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
+def _tool(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
+    if tool.get("type") == CUSTOM:
+        return _custom(tool, context, path)
     native = native_keys(tool, NAME)
     own = native.get("function")
     is_kept = isinstance(own, dict) and "name" in own
@@ -54,7 +61,18 @@ def _function(tool: JsonObject, context: Context, path: str, *, has_marks: bool)
     return merged(sent, native)
 
 
-def _wire_choice(choice: Any, context: Context) -> Any:
+def _custom(tool: JsonObject, context: Context, path: str) -> JsonObject:
+    custom = {key: tool[key] for key in _CUSTOM_KEYS if tool.get(key) is not None}
+    form = custom.get("format")
+    if isinstance(form, dict) and form.get("type") == GRAMMAR and GRAMMAR not in form:
+        custom["format"] = {"type": GRAMMAR, GRAMMAR: _without(form, ("type",))}
+    return {"type": CUSTOM, CUSTOM: custom | {"name": context.name(tool.get("name"), f"{path}.name")}}
+
+
+def _wire_choice(choice: Any, context: Context, dialect: Dialect = STANDARD) -> Any:
+    if isinstance(choice, dict) and choice.get("type") == CUSTOM and CUSTOM in dialect.tools:
+        name = context.offered_name(choice)
+        return None if name is None else {"type": CUSTOM, CUSTOM: {"name": name}}
     return context.tool_choice(choice, CHOICES, lambda name: {"type": "function", "function": {"name": name}})
 
 
@@ -110,7 +128,9 @@ def read_tools(native: JsonObject, spelling: JsonObject) -> list[JsonObject]:
 
 
 def _read_tool(tool: Any) -> JsonObject:
-    """A function with the keys that have no canonical name; every other tool as it is."""
+    """A function with the keys that have no canonical name, or a custom tool; every other tool as it is."""
+    if (custom := _read_custom(tool)) is not None:
+        return custom
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") in (None, "function") else None
     if not isinstance(function, dict) or not function.get("name") or not _is_regular(function):
         return {"type": "provider_tool", "format": NAME, "payload": tool}
@@ -120,6 +140,19 @@ def _read_tool(tool: Any) -> JsonObject:
     native = _without(tool, ("type", "function")) | ({"function": inner} if inner else {})
     known = {key: function[key] for key in FUNCTION_KEYS if function.get(key) is not None}
     return with_native_keys({"type": "function", **known}, native, NAME)
+
+
+def _read_custom(tool: Any) -> JsonObject | None:
+    """A custom tool that goes back as it came; None for one that would not, and for every other tool."""
+    custom = tool.get(CUSTOM) if isinstance(tool, dict) and tool.get("type") == CUSTOM else None
+    if not isinstance(custom, dict):
+        return None
+    known = {key: value for key, value in custom.items() if value is not None}
+    read = {"type": CUSTOM, **known}
+    form = known.get("format")
+    if isinstance(form, dict) and isinstance(form.get(GRAMMAR), dict):
+        read["format"] = {"type": GRAMMAR, **form[GRAMMAR]}
+    return read if _custom(read, Context([read]), "") == {**tool, CUSTOM: known} else None
 
 
 def _is_regular(function: JsonObject) -> bool:
@@ -148,6 +181,8 @@ def read_choice(native: JsonObject, tools: Sequence[JsonObject], spelling: JsonO
 def _choice_option(choice: Any, *, is_old: bool) -> Any:
     """The option for a tool choice; None where no option says it."""
     match choice:
+        case {"type": "custom", "custom": {"name": str(name), **inner}, **others} if not (inner or others or is_old):
+            return {"type": CUSTOM, "name": name}
         case "any" if not is_old:
             return "required"
         case str() if choice in CHOICES:

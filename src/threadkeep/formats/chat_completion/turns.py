@@ -18,7 +18,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.chat_completion import spelling as spellings
-from threadkeep.formats.chat_completion.calls import missing_message, spelled_call, tool_message
+from threadkeep.formats.chat_completion.calls import custom_call, missing_message, spelled_call, tool_message
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
 from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import CARRIED, PARTS, wire_parts
@@ -193,9 +193,8 @@ class Writer(TurnWriter):
     def call(self, item: JsonObject, entry: Entry) -> None:
         """A call, on the assistant message of its turn; one that the user built, on the message before it."""
         call_id = item.get("call_id") or ""
-        if entry.type == "custom_tool_call":  # free text instead of arguments
-            custom = {"name": self._context.name(item.get("name")), "input": item.get("input") or ""}
-            self._add_call({"id": call_id, "type": "custom", "custom": custom}, item, entry)
+        if entry.type == "custom_tool_call":
+            self._add_call(custom_call(item, call_id, self._context, self._dialect), item, entry)
             return
         name, arguments = item.get("name"), item.get("arguments")
         if entry.rest is not None:

@@ -18,6 +18,7 @@ from threadkeep.domain.options import EFFORTS, dialect_name
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats.canonical.keys import PREFIXES
 from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.shared.tools import FUNCTIONS
 
 # efforts that ask for no reasoning
 OFF: Final = ("off", "none", "nothink", "disabled")
@@ -84,6 +85,7 @@ class Dialect:
     lacks: frozenset[str] = frozenset()  # keys of the request that the vendor refuses
     # role -> the keys that its messages may have; other roles, and all without this, may have any
     keys: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tools: frozenset[str] = frozenset({"function", "custom"})  # the kinds of tools and calls that are taken
     parts: frozenset[str] | None = None  # the types of parts that the assistant's content may have; None: any
     ids: Mapping[str, str] = field(default_factory=dict)  # item type -> how ids of such items begin
     # what takes cache marks: nothing, tools, or tools and content, for `marked_models` alone
@@ -115,11 +117,11 @@ _OPENAI_KEYS: Final = {
     "tool": _SAID | {"tool_call_id"},
 }
 # vendors that take texts alone, and no role developer
-_TEXTS: Final = Dialect(GENERAL, text="string", results="text", takes_developer=False)
+_TEXTS: Final = Dialect(GENERAL, text="string", results="text", takes_developer=False, tools=FUNCTIONS)
 
 # vendor -> what it takes in requests of Chat Completions
 CHAT: Final[Mapping[str, Dialect]] = {
-    "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="json", marks="tools"),
+    "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="json", tools=FUNCTIONS, marks="tools"),
     "deepseek": replace(_TEXTS, family=DEEPSEEK, thoughts="reasoning_content", prefix="prefix"),
     "minimax": _TEXTS,
     "mistral": Dialect(
@@ -133,12 +135,17 @@ CHAT: Final[Mapping[str, Dialect]] = {
         choices={"required": "any"},
         lacks=_NOT_MISTRAL,
         keys=_MISTRAL_KEYS,
+        tools=FUNCTIONS,
         parts=frozenset({"text", "thinking", "reference"}),
     ),
     "moonshot": replace(_TEXTS, family=KIMI, thoughts="reasoning_content", prefix="partial"),
     "openai": Dialect(efforts=_EFFORTS, keys=_OPENAI_KEYS, parts=frozenset({"text", "refusal"})),
     "openrouter": Dialect(
-        reasoning="object", text="parts", marks="parts", marked_models=re.compile("anthropic/|google/|claude|gemini")
+        reasoning="object",
+        text="parts",
+        tools=FUNCTIONS,
+        marks="parts",
+        marked_models=re.compile("anthropic/|google/|claude|gemini"),
     ),
     "xiaomi": replace(_TEXTS, family=MIMO),
     "zai": replace(_TEXTS, family=GLM),

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.shared.parts import Mapper, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
+FUNCTIONS: Final = frozenset({"function"})
 
-def defined_tools(tools: Sequence[JsonObject], name: str, context: Context, define: Mapper) -> list[Any]:
-    """The tools as the format of that name sends them: `define` makes functions, its own tools go back as they came."""
-    sent = [_tool(tool, name, context, f"tools[{index}]", define) for index, tool in enumerate(tools)]
+
+def defined_tools(
+    tools: Sequence[JsonObject], name: str, context: Context, define: Mapper, kinds: Collection[str] = FUNCTIONS
+) -> list[Any]:
+    """The tools as the format of that name sends them: `define` makes `kinds` of them, its own go back as they came."""
+    sent = [_tool(tool, name, context, f"tools[{index}]", define, kinds) for index, tool in enumerate(tools)]
     return [tool for tool in sent if tool is not None]
 
 
-def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper) -> Any:
+def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper, kinds: Collection[str]) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, name, context, path)
-    if kind != "function":
+    if kind not in kinds:
         context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
     report_foreign(tool, name, context, path)
