@@ -144,7 +144,6 @@ def test_custom_calls_are_calls_with_their_input() -> None:
         ("[1]", ["malformed_arguments"]),
         ("{", ["malformed_arguments"]),
         ('{"n": NaN}', ["malformed_arguments"]),
-        ('{"n": 1e999}', ["malformed_arguments"]),
         ('{"n":' + "[" * 300 + "]" * 300 + "}", ["malformed_arguments"]),
         ("", ["malformed_arguments"]),
         (" ", ["malformed_arguments"]),

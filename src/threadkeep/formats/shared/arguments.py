@@ -39,7 +39,7 @@ def object_arguments(item: JsonObject, context: Context) -> JsonObject:
     if item["type"] == "custom_tool_call":
         return {"input": item.get("input") or ""}
     arguments = item.get("arguments")
-    value = object_of(arguments) if isinstance(arguments, str) else {} if arguments is None else arguments
+    value = object_of(arguments, float) if isinstance(arguments, str) else {} if arguments is None else arguments
     if isinstance(value, dict):
         return sent_value(value, arguments, context, "arguments") if isinstance(arguments, str) else value
     detail = f"The arguments of {item.get('name')!r} are not a JSON object and were sent as an empty one."
@@ -63,14 +63,24 @@ def is_json(text: str) -> bool:
     return True
 
 
-def object_of(text: str) -> JsonObject | None:
-    """The object that a text is the JSON of; None for anything else, and for an object that cannot be sent as JSON."""
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def object_of(text: str, parse_float: Callable[[str], float] = _finite) -> JsonObject | None:
+    """The object that a text is the JSON of; None for anything else, and for an object that cannot be sent as JSON.
+
+    A number that no float can hold makes it such an object, unless `parse_float` reads it.
+    """
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = _read_exactly(text, _finite) if _LONG_NUMBER.search(text) else orjson.loads(text)
+        value = _read_exactly(text, parse_float) if _LONG_NUMBER.search(text) else orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _read_exactly(text, _finite)
+        value = _read_exactly(text, parse_float)
     if text.count("[") + text.count("{") > MAX_DEPTH:
         try:
             check_depth(value)
@@ -85,10 +95,3 @@ def _read_exactly(text: str, parse_float: Callable[[str], float]) -> Any:
         return json.loads(text, parse_float=parse_float, parse_constant=_finite)
     except (ValueError, RecursionError):
         return None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number

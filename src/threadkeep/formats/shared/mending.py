@@ -18,7 +18,8 @@ from threadkeep.formats.shared.reports import Context
 
 Report = Loss | Repair
 _LONE: Final = re.compile("[\ud800-\udfff]")
-_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]|NaN|Infinity|[eE]\+?\d{3}")
+# numbers that no float can hold have an exponent of three digits, or many digits
+_ESCAPED: Final = re.compile(r"\\u[dD][89a-fA-F]|NaN|Infinity|[eE]\+?\d{3}|\d{200}")
 _TEXT: Final = "Characters that are not Unicode were sent as U+FFFD."
 _NUMBER: Final = "A number that is NaN or infinite was not sent: JSON has none."
 
