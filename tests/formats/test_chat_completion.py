@@ -7,7 +7,6 @@ from typing import Any, Final
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
-from threadkeep import Session
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
@@ -149,24 +148,6 @@ def test_a_refusal_goes_back_to_this_format_and_is_lost_otherwise() -> None:
     assert sent(own(assistant(refusal)))[0] == {"role": "assistant", "content": None, "refusal": "I can't."}
     assert sent(own(assistant("Well.", refusal)))[0]["content"][1] == refusal
     assert codes(render(FORMAT, user("Hi"), assistant(refusal))) == (["refusal"], [])
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"content": [{"type": "text", "text": "Well."}], "refusal": "I can't."},
-        {"content": [{"type": "text", "text": "Well."}, {"type": "refusal", "refusal": "I can't."}]},
-        {"content": None, "refusal": "I can't."},
-    ],
-)
-def test_a_refusal_of_an_answer_goes_back_where_it_stood(message: Json) -> None:
-    said = {"role": "assistant", **message}
-    choice = {"index": 0, "finish_reason": "stop", "message": said}
-    session = Session(model="gpt-5.4", input="Hi")
-    session.add_response({"id": "c1", "model": "gpt-5.4", "choices": [choice]}, FORMAT)
-    assert session.request_payload(FORMAT)["messages"][1] == said
-    elsewhere = session.request_payload("open_responses")["input"][1]
-    assert elsewhere["content"][-1] == {"type": "refusal", "refusal": "I can't."}
 
 
 def test_annotations_go_back_to_this_format_and_are_lost_otherwise() -> None:

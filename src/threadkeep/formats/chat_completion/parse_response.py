@@ -20,7 +20,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.chat_completion.calls import read_call
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
-from threadkeep.formats.chat_completion.spelling import KEY, is_blank_value, reasoning_of
+from threadkeep.formats.chat_completion.spelling import is_blank_value, reasoning_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import parser, response_object, status_of
 from threadkeep.formats.shared.parts import block, split_native, with_native_keys
@@ -123,8 +123,7 @@ def _parts(message: JsonObject) -> list[JsonObject]:
     blocks = content if isinstance(content, list) else [] if content is None else [content]
     parts = [part for wire in blocks if (part := _part(wire)) is not None]
     if isinstance(refusal, str) and refusal:
-        word = {"spelling": KEY} if parts else {}  # a lone one goes back under its key anyway
-        parts.append({"type": "refusal", "refusal": refusal, **word})
+        parts.append({"type": "refusal", "refusal": refusal})
     return parts
 
 
