@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from threadkeep.db.queries import search as queries
 from threadkeep.store.batches import Batches
@@ -41,7 +41,14 @@ def _clear(transactions: Transactions, batches: Batches, tenant: int) -> None:
     newest = transactions.read(lambda connection: _newest_document(connection, tenant))
     batches.change_behind(_find_indexed, _forget, "conversations", after=_FIRST)
     if newest is not None:
-        batches.change_behind(partial(_find_documents, newest=newest), _remove, "documents", after=_FIRST)
+        documents = partial(_find_documents, newest=newest)
+        try:
+            batches.change_behind(documents, _remove, "documents", after=_FIRST)
+        except DatabaseError as error:
+            if isinstance(error, OperationalError):  # a lock, and the like
+                raise
+            # Newer releases of FTS5 find at the COMMIT that the index is broken.
+            batches.change_behind(documents, partial(_remove, from_index=False), "documents", after=_FIRST)
     transactions.write(remake_index, is_repeatable=True)
 
 
@@ -71,7 +78,7 @@ def _find_documents(connection: Connection, tenant: int, limit: int, after: int,
     return connection.execute(queries.documents_up_to(), parameters).scalars().all()
 
 
-def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
+def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], *, from_index: bool = True) -> Done:
     """Remove documents; somebody may have taken their conversations for indexed meanwhile.
 
     Also from SQLite's index, where that can be read: nothing stays in it if the rebuild does not get to its end.
@@ -81,7 +88,7 @@ def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]
         which = {"tenant": tenant, "ids": some}
         keys = sorted(connection.execute(queries.conversations_of_documents(), which).scalars())
         connection.execute(queries.index_progress(), {"tenant": tenant, "keys": keys, "next": 0})
-        if connection.dialect.name == "sqlite":
+        if from_index and connection.dialect.name == "sqlite":
             with suppress(SQLAlchemyError):  # it is broken
                 connection.execute(queries.UNINDEX_DOCUMENTS, which)
         return connection.execute(queries.documents_removal(), which).rowcount
