@@ -334,6 +334,23 @@ async def ended(http: httpx2.AsyncClient, response: str) -> Any:
     return (await http.get(f"/responses/{response}")).json()["status"]
 
 
+@pytest.mark.parametrize("face", FACES)
+def test_who_cancels_is_told_that_it_has_ended(served: Any, face: str) -> None:
+    """As OpenAI tells it, with what had come by then."""
+
+    async def run() -> Any:
+        place = Place(served, face)
+        poster = await place.in_background()
+        made = json.loads(poster.text)
+        async with place.client() as http:
+            id_ = made["id"] if face == "openai" else made["response"]["id"]
+            return (await http.post(f"/responses/{id_}/cancel")).json()
+
+    cancelled = served.runner.run(run())
+    assert cancelled["status"] == "cancelled"
+    assert [part["text"] for item in cancelled["output"] for part in item["content"]] == ["Later."]
+
+
 def test_waiting_for_the_end_reads_only_whether_it_has_come(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings and the items of a response in progress are read once, however long it takes."""
     read, looks = list[int](), list[int]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from math import inf
 from typing import Final, NamedTuple
 
 from starlette.responses import Response
@@ -28,6 +29,7 @@ from threadkeep.store.aio import AsyncConversation, on_conversation
 
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
 _CUT: Final = frozenset({"incomplete", "cancelled"})  # statuses of a response whose output may end anywhere
+CANCEL_SECONDS: Final = 5.0  # in which a response that is cancelled usually ends
 POLL_SECONDS: Final = 0.2  # between looks at a response that is in progress
 
 
@@ -65,10 +67,14 @@ async def delete(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    """POST /responses/{id}/cancel: asks whoever records the response to stop; one that has ended is left as it is."""
+    """POST /responses/{id}/cancel: asks whoever records the response to stop; one that has ended is left as it is.
+
+    It is answered when the response has ended, or as it is then if that takes long.
+    """
     found = await find(call, call.request.path_params["response_id"])
     if found.stored.status == "in_progress":
         await found.conversation.cancel_response(found.stored.number)
+        found = await _ended(found, CANCEL_SECONDS)
     return JsonAnswer(await stored_object(call, found) if call.may_read else _without_content(found))
 
 
@@ -143,9 +149,11 @@ async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObj
         found = await _ended(found)
 
 
-async def _ended(found: Found) -> Found:
-    """A response that was in progress, once it has ended: until then, there is nothing new to read of it."""
-    while found.stored.status == "in_progress":
+async def _ended(found: Found, seconds: float = inf) -> Found:
+    """A response that was in progress, once it has ended or after so long: until then, there is nothing new in it."""
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    while found.stored.status == "in_progress" and now() < end:
         await asyncio.sleep(POLL_SECONDS)
         found = found._replace(stored=await found.conversation.get_response(found.stored.number))
     return found
