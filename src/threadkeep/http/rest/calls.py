@@ -123,8 +123,7 @@ class _Outputs:
         conversation, items = self.say(face)
         step = "model" if self.is_repeated else conversation.next_step()
         if step == "tools":
-            names = ", ".join(str(one.call_id) for one in conversation.pending_calls())
-            problem = f"Other calls wait for their outputs: {names}."
+            problem = "Other calls wait for their outputs."
             raise Problem(409, problem, param="tool_outputs", code="tool_calls_pending", headers=NO_RETRY)
         if step == "user":
             problem = "There is nothing for the model to go on with: it is the user's turn."
