@@ -46,6 +46,25 @@ def faces(served: Any, slow: Slow | Scripted) -> dict[str, Any]:
     return {"openai": app(served._store, **options), "rest": rest_app(served._store, **options)}
 
 
+@pytest.mark.parametrize("face", ["openai", "rest"])
+def test_a_request_that_is_repeated_later_gets_the_same_answer(served: Any, face: str) -> None:
+    """To the second in which it began."""
+
+    async def run() -> list[Any]:
+        model, path, body = Scripted(FORMAT), "/responses", {"model": "m", "input": "How often?"}
+        model.will_say("Once.")
+        if face == "rest":
+            conversation = await served.store.for_user("ann").create_conversation(model="m")
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "How often?"}
+        application = faces(served, model)[face]
+        first = await call(application, path, body)
+        await asyncio.sleep(1.1)
+        return [first.json(), (await call(application, path, body)).json()]
+
+    first, again = served.runner.run(run())
+    assert first == again
+
+
 @pytest.mark.parametrize("more", [{}, {"stream": True}], ids=["plain", "stream"])
 @pytest.mark.parametrize("place", ["new", "conversation", "previous_response_id", "rest"])
 def test_a_request_that_is_repeated_while_it_goes_on_is_not_answered_twice(

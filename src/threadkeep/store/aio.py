@@ -634,6 +634,11 @@ def recorder_on(
     return AsyncRecorder(start, face._call)
 
 
+def begun_at(recorder: AsyncRecorder) -> datetime:
+    """Return when a response began, as it is stored; of a replayed one, when that did."""
+    return recorder._writer.created_at or datetime.now(UTC)
+
+
 def keep_beginning(recorder: AsyncRecorder) -> None:
     """Let all that was stored with the beginning of a response stay, however that ends."""
     recorder._writer.undo = None

@@ -62,7 +62,7 @@ def stream_by_token() -> Select[Any]:
     """The response in progress of whoever holds this token."""
     table = responses.c
     where = [*of_conversation(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
-    return select(table.number, table.branch).where(*where)
+    return select(table.number, table.branch, table.created_at).where(*where)
 
 
 @cache

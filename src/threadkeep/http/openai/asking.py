@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from threadkeep.store.aio import (
     AsyncConversation,
     AsyncRecorder,
     AsyncStore,
+    begun_at,
     check_request,
     conversation_on,
     keep_beginning,
@@ -209,7 +209,7 @@ class Run:
         found: JsonObject = {
             "id": response_id(self.conversation.id, number),
             "object": "response",
-            "created_at": int(time.time()),
+            "created_at": int(begun_at(recorder).timestamp()),
             "model": self.wanted.model,
             "status": "in_progress",
             "output": [],

@@ -56,10 +56,11 @@ class StreamStart:
 
 
 class StreamHandle(NamedTuple):
-    """The numbers of a response in progress; `stored`: what was stored before, under the same key."""
+    """The numbers of a response in progress, and when it began; `stored`: what was stored before, under its key."""
 
     number: int
     branch: int
+    created_at: datetime
     stored: Response | None = None
 
 
@@ -86,7 +87,7 @@ def start_stream(
     streams.stream_insert().execute(connection, {**parameters, "lease": start.lease})
     notes = StreamPart(0, dumps(start.notes).decode(), start.first_token_ms)
     _insert_part(connection, ref, reservation.response, notes, now)
-    return StreamHandle(reservation.response, reservation.branch)
+    return StreamHandle(reservation.response, reservation.branch, now)
 
 
 def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: datetime) -> positions.Reservation:
@@ -123,7 +124,7 @@ def find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: d
     if not positions.lock(connection, ref, now):
         return None
     row = connection.execute(streams.stream_by_token(), ref.parameters(token=token)).one_or_none()
-    return None if row is None else StreamHandle(row.number, row.branch)
+    return None if row is None else StreamHandle(row.number, row.branch, row.created_at)
 
 
 def _stored_handle(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
@@ -138,7 +139,8 @@ def _stored_handle(connection: Connection, ref: ConversationRef, format: str, ou
     kept = dict(row or {})
     fields = {"id": kept.get("provider_response_id"), "model": kept.get("model"), "status": kept.get("status")}
     fields |= {name: loads(kept[name]) for name in ("incomplete_details", "error") if kept.get(name) is not None}
-    return StreamHandle(number, outcome["branch"], response.model_copy(update={**fields, "replayed": True}))
+    stored = response.model_copy(update={**fields, "replayed": True})
+    return StreamHandle(number, outcome["branch"], kept.get("created_at") or datetime.now(UTC), stored)
 
 
 # What arrives

@@ -88,6 +88,7 @@ class StreamWriter:
         self.assembler = assembler
         self.number: int | None = None  # of the response; None before `start`
         self.branch: int | None = None  # on which it is stored
+        self.created_at: datetime | None = None  # when it began
         self.response: Response | None = None  # as it was stored; None before its end
         self.cancel_requested = False
         self.is_left = False  # whether the `with` statement has ended
@@ -113,7 +114,8 @@ class StreamWriter:
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
             is_repeatable=True,
         )
-        self.number, self.branch, self._process = stream.number, stream.branch, os.getpid()
+        self.number, self.branch, self.created_at = stream.number, stream.branch, stream.created_at
+        self._process = os.getpid()
         self._started_at, self._written_at = monotonic(), float("-inf")
         if stream.stored is not None:
             self._end(stream.stored)
