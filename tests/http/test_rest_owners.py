@@ -11,6 +11,7 @@ import pytest
 
 from tests.factories import noise
 from tests.http.conftest import Bridge
+from tests.http.scripts import Scripted
 from tests.http.test_owners import BODY
 from tests.http.test_rest import UPSTREAMS, Rest
 from threadkeep.http import Owner, rest_app
@@ -93,6 +94,35 @@ def test_every_operation_hides_what_belongs_to_others(served: Any, known: dict[s
     fork = rest.of("ben").post(f"/conversations/{mine.id}/branches", json={"at": known["item_id"]})
     assert fork.status_code == 404
     assert state_of(rest.of("ann"), known) == before
+
+
+def test_what_is_foreign_is_told_like_what_is_unknown(served: Any, known: dict[str, str]) -> None:
+    api = Rest(served).of("ben")
+    unknown = {name: f"unknown_{name}" for name in known} | {"conversation_id": f"conv_{'0' * 32}", "hash": "0" * 64}
+    for one in NAMED:
+        told = []
+        for place in (known, unknown):
+            answer = asked(api, one, place)
+            text = answer.text
+            for name, value in place.items():
+                text = text.replace(value, name)
+            told.append((answer.status_code, text, answer.headers.keys()))
+        assert told[0] == told[1], (one.method, one.path)
+
+
+def test_a_reference_to_the_media_of_others_brings_no_model_anything(served: Any, known: dict[str, str]) -> None:
+    """Items may have any text in the place of a URL; their pictures stay where they are."""
+    model = Scripted("chat_completion")
+    model.will_say("What picture?")
+    http = served.http("ben", upstreams={"*": model.upstream})
+    part = {"type": "input_image", "image_url": f"threadkeep-media:{known['hash']}"}
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, part]}]
+    made = http.post("/conversations", json={"items": items}).json()
+    http.post("/responses", json={"model": "m", "input": "Tell me.", "conversation": made["id"]})
+    shown = http.get(f"/conversations/{made['id']}/items").text
+    for text in (str(model.payloads[0]), shown):
+        assert PICTURE[100:200] not in text
+    assert Rest(served).of("ben").get(f"/media/{known['hash']}").status_code == 404
 
 
 def for_user(served: Any, user: str | bytes, owner: str = "") -> httpx2.Client:
@@ -260,6 +290,9 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
     stored = served.call(conversation.add_response, body, "open_responses")
     item = served.call(conversation.transcript)[0].id
     served.call(conversation.set_feedback, item, comment=SECRET)
+    served.call(conversation.register_tools, [{"type": "function", "name": "look", "description": SECRET}])
+    asked_for = {"type": "function_call", "call_id": "call_1", "name": SECRET, "arguments": f'{{"a":"{SECRET}"}}'}
+    served.call(conversation.add_items, [asked_for, {**asked_for, "call_id": SECRET}])
     owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
     rest = httpx2.Client(
         transport=Bridge(served.runner, rest_app(served._store, auth=lambda _: owner)),
@@ -271,6 +304,23 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
     calls: list[tuple[httpx2.Client, str, str, Any, int]] = [
         (rest, "POST", "/responses/resp_of_ann/cancel", None, 200),
         (rest, "PATCH", one, {}, 200),
+        (rest, "POST", f"{one}/tool_calls/call_1/approve", None, 200),
+        (rest, "POST", f"{one}/tool_calls/call_1/deny", {}, 409),
+        (rest, "POST", f"{one}/tool_outputs", {"tool_outputs": [{"call_id": "other", "output": "x"}]}, 404),
+        (
+            rest,
+            "POST",
+            f"{one}/tool_outputs",
+            {"tool_outputs": [{"call_id": "other", "output": "x"}], "answer": False},
+            400,
+        ),
+        (
+            rest,
+            "POST",
+            f"{one}/tool_outputs",
+            {"tool_outputs": [{"call_id": "call_1", "output": "x"}], "answer": False},
+            201,
+        ),
         (rest, "PUT", f"{one}/active_branch", {"branch": 0}, 200),
         (rest, "POST", f"{one}/branches", {}, 201),
         (rest, "PUT", f"{one}/messages/{item}/feedback", {"rating": 1}, 200),
