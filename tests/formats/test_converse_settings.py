@@ -239,6 +239,79 @@ def test_claude_thinks_without_a_budget_where_the_last_call_came_without_thinkin
     assert rendered.payload["additionalModelRequestFields"]["thinking"]["budget_tokens"] == 2000
 
 
+def thinking_request(**keys: Any) -> Json:
+    """A request of Converse in which Claude thinks."""
+    thinking = {"type": "enabled", "budget_tokens": 2000}
+    return {
+        "modelId": "anthropic.claude-sonnet-4-5",
+        "inferenceConfig": {"maxTokens": 4000},
+        "additionalModelRequestFields": {"thinking": thinking},
+        "toolConfig": {"tools": [{"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}]},
+        "messages": [{"role": "user", "content": [{"text": "hi"}]}],
+        **keys,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "sent", "reports"),
+    [
+        ({}, {}, ([], [])),
+        ({"temperature": 0.5, "top_p": 0.5}, {}, (["option", "option"], [])),
+        ({"model": "anthropic.claude-opus-4-8"},
+         {"modelId": "anthropic.claude-opus-4-8", "additionalModelRequestFields": {"thinking": {"type": "adaptive"}}},
+         (["option"], [])),
+        ({"tool_choice": "required"},
+         {"toolConfig": {**thinking_request()["toolConfig"], "toolChoice": {"auto": {}}}}, (["tool_choice"], [])),
+        ({"model": "amazon.nova-pro-v1:0"}, {"modelId": "amazon.nova-pro-v1:0"}, ([], [])),
+    ],
+)  # fmt: skip
+def test_an_imported_request_keeps_to_the_rules_when_it_changes(changes: Json, sent: Json, reports: Any) -> None:
+    session = FORMAT.parse_request(thinking_request())
+    session.update(**changes)
+    rendered = session.render("converse")
+    assert rendered.payload == {**thinking_request(), **sent}
+    assert codes(rendered) == reports
+
+
+def test_a_changed_request_leaves_room_for_the_answer() -> None:
+    session = FORMAT.parse_request(thinking_request())
+    session.update(max_output_tokens=2000)
+    with pytest.raises(CannotRender, match="leaves nothing"):
+        session.request_payload("converse")
+
+
+def test_thinking_that_a_later_turn_lacks_ends_that_of_an_imported_request() -> None:
+    session = FORMAT.parse_request(thinking_request())
+    called = [{"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}]
+    body = {"id": "r1", "object": "response", "status": "completed", "model": "m", "output": called}
+    session.add_response(body, "open_responses")
+    session.add_function_call_output("c1", "noon")
+    rendered = session.render("converse")
+    assert "additionalModelRequestFields" not in rendered.payload
+    assert codes(rendered) == ([], ["option"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"inferenceConfig": {"temperature": 0.5, "topP": 0.9}},
+        {"inferenceConfig": {"maxTokens": 1000}},
+        {"inferenceConfig": {"maxTokens": "many"}},
+        {"toolConfig": {"tools": [{"toolSpec": {"name": "f"}}], "toolChoice": {"any": {}}}},
+        {"toolConfig": {"tools": [], "toolChoice": 7}},
+        {"additionalModelRequestFields": {"thinking": {"type": "enabled"}}},
+        {"additionalModelRequestFields": {"thinking": "much"}},
+        {"additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": "much"}}},
+    ],
+)
+def test_a_request_that_does_not_keep_to_the_rules_goes_back_as_it_came(keys: Json) -> None:
+    session = FORMAT.parse_request(thinking_request(**keys))
+    assert session.request_payload("converse") == thinking_request(**keys)
+    session.update(model="anthropic.claude-opus-4-8")
+    sent = thinking_request(**keys, modelId="anthropic.claude-opus-4-8")
+    assert session.request_payload("converse") == sent
+
+
 def test_what_the_user_sets_for_the_model_wins() -> None:
     fields = {"output_config": {"effort": "low"}, "top_k": 5}
     rendered = render(

@@ -2,6 +2,7 @@
 
 * A budget leaves room for the answer, and no tool can be forced beside it.
 * Where the thinking of the last calls is missing, as of another model's, nothing is thought with a budget.
+* An imported request that keeps to them does so when its settings are changed, too; any other goes back as it came.
 
 Source: Amazon Bedrock's user guide, "Anthropic Claude models", extended thinking.
 """
@@ -28,6 +29,7 @@ _KEYS: Final = {
     "top_p": "inferenceConfig.topP",
     "thinking": _THINKING,
 }
+UNFIT: Final = "unfit"  # how an imported request says that it does not keep to the rules
 _FORCED: Final = frozenset({"any", "tool"})
 
 
@@ -41,10 +43,26 @@ def fitted(body: JsonObject, context: Context) -> JsonObject:
     fit_thinking(sent, context)
     _check_budget(sent)
     fit_sampling(sent, context)
-    for key, path in _KEYS.items():
-        if sent.get(key) != given.get(key):
-            body = with_value(body, path, sent.get(key))
-    return _without_empty(body)
+    changed = [key for key in _KEYS if sent.get(key) != given.get(key)]
+    for key in changed:
+        body = with_value(body, _KEYS[key], sent.get(key))
+    return _without_empty(body) if changed else body
+
+
+def fits(body: JsonObject) -> bool:
+    """Whether an imported request keeps to the rules, so that it can be held to them when its settings change."""
+    thinking, limit, choice = (value_at(body, path) for path in (_THINKING, _KEYS["max_tokens"], _CHOICE))
+    kinds = ((thinking, dict | None), (limit, int | None), (choice, dict | None))
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        return False
+    if thinking_type({"thinking": thinking}) == "enabled" and not isinstance(thinking.get("budget_tokens"), int):
+        return False
+    context = Context()
+    try:
+        agreed(fitted(body, context), (), context)
+    except CannotRender:
+        return False
+    return not (context.losses or context.repairs)
 
 
 def agreed(body: JsonObject, turns: Sequence[Turn], context: Context) -> JsonObject:

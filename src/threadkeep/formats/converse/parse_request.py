@@ -17,6 +17,7 @@ from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
+from threadkeep.formats.converse import claude
 from threadkeep.formats.converse.fields import FIELDS, NAME, SCHEMA, schema_of
 from threadkeep.formats.converse.parse_parts import Reader
 from threadkeep.formats.converse.tools import CHOICES, holds_tool_blocks, tool_keys
@@ -38,6 +39,8 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
         raise CannotParse(f"messages is {shortened(messages)}, not a list.", hint=parsing.SENT_REQUEST)
     others = {key: value for key, value in body.items() if key not in _APART}
     spelling = _spelling(others, body, messages)
+    if not claude.fits({**body, **({} if model is None else {"modelId": model})}):
+        spelling[claude.UNFIT] = True
     settings, native = read_fields(FIELDS, _levelled(others))
     settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     system, turns = _system(body.get("system"), settings), _turns(messages)
