@@ -57,6 +57,9 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([an_output("1", "18")], [an_output("1", [{"type": "input_text", "text": "18"}])], (1, 0, True)),
         ([an_output("1", "18")], [an_output("1", "19")], (0, 1, False)),
         ([HI, a_call("1")], [HI, a_call("1"), an_output("1", "Tool result missing"), BYE], (2, 2, True)),
+        ([HI, a_call("1")], [HI, HELLO, a_call("1"), an_output("1")], (2, 2, True)),
+        ([HI, a_call("1"), an_output("1")], [HI, HELLO, a_call("1"), an_output("1")], (1, 3, False)),
+        ([HI, a_call("1"), an_output("1"), BYE], [HI, HELLO, a_call("1"), an_output("1"), BYE], (1, 4, False)),
     ],
 )
 def test_what_two_histories_share(stored: list[Any], held: list[Any], found: tuple[int, int, bool]) -> None:

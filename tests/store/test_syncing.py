@@ -355,3 +355,23 @@ def test_calls_that_the_client_gave_one_id_are_those_of_the_store(store: Any) ->
     )
     outputs = [stored.item for stored in conversation.transcript() if stored.item.type == "function_call_output"]
     assert [(output.call_id, output.output) for output in outputs] == [("call_a", "first"), ("call_b", "second")]
+
+
+def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_another_one(store: Any) -> None:
+    """Two models may ask for the same; the text stays in front of the calls, and these have the client's ids."""
+    conversation = store.create_conversation(model="m")
+    conversation.user("And now?")
+    conversation.add_response(an_answer(calls=("call_a",)), "open_responses")
+    conversation.add_function_call_output(call_id="call_a", output="7 °C")
+    call = {"id": "x", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "And now?"},
+        {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "content": "7 °C"},
+        {"role": "assistant", "content": "It is cold."},
+    ]
+    result = sync(conversation, *messages)
+    assert result == SyncResult(matched=1, appended=4, branched_at=0)
+    request = conversation.on_branch(result.branch).request_payload(WIRE, dialect="compatible")
+    assert request["messages"] == messages
+    assert sync(conversation, *messages).appended == 0

@@ -121,7 +121,8 @@ class HistoryMatcher:
     """Two histories side by side, as far as they agree.
 
     `kept` and `_client_kept` are the last indexes at which both were between two items (of the stored history) or
-    parts (of the client's). What the client says later in a turn may be taken before its time.
+    parts (of the client's). What the client says later in a turn may be taken before its time; `_in_order` is the last
+    such place at which nothing was.
 
     `beginning`: how many things are the same from `start` on, and where both histories are then.
     """
@@ -134,9 +135,11 @@ class HistoryMatcher:
         self._offset, self._client_offset = 0, 0  # how much of the two texts at hand was matched before
         self._item = self._stored[index - 1].item if index else -1  # the stored item that was matched last
         self._taken: dict[int, None] = {}  # what was taken before its time, in order
+        self._last_taken = -1  # the last of it, as the client has it
         self._following = 0  # what the client says next; see `_find_following`
         self._used: dict[Any, int] = {}  # how many of the places where the client says something are behind
         self.kept, self._client_kept, self._taken_kept = max(start, histories.borders[self._index]), 0, 0
+        self._in_order = self.kept, self._client_kept, self._taken_kept
         self._calls: dict[int, int] = {}
 
     def run(self, limit: int | None = None) -> int:
@@ -154,10 +157,14 @@ class HistoryMatcher:
 
     def alignment(self) -> Alignment:
         """Return how far both agree."""
-        taken = set([*self._taken][: self._taken_kept])
-        rest = [self._client[i] for i in range(self._client_kept, len(self._client)) if i not in taken]
-        kept = self._stored[self.kept - 1].item + 1 if self.kept else 0
-        return Alignment(self.overlap, kept, rest, self.is_all, self._calls)
+        kept, client_kept, taken_kept = self.kept, self._client_kept, self._taken_kept
+        if not self.is_all:  # what is left of the turn was said before what was taken of it
+            kept, client_kept, taken_kept = self._in_order
+        taken = set([*self._taken][:taken_kept])
+        rest = [self._client[i] for i in range(client_kept, len(self._client)) if i not in taken]
+        items = self._stored[kept - 1].item + 1 if kept else 0
+        calls = {client: stored for client, stored in self._calls.items() if stored < items}
+        return Alignment(self.overlap, items, rest, self.is_all, calls)
 
     def _step(self) -> bool:
         """Advance by one thing; return False if the histories no longer agree."""
@@ -171,8 +178,9 @@ class HistoryMatcher:
         if said.kind != TEXT and said.key == other.key:
             self._advance(said, other)
             return True
-        is_hidden = other.is_optional and not said.is_optional
-        return (not is_hidden and self._reorder(said)) or self._skip(said, other)
+        # what another speaker says is not passed over
+        may_reorder = said.is_optional if other.is_optional else said.speaker == other.speaker
+        return (may_reorder and self._reorder(said)) or self._skip(said, other)
 
     def _step_text(self, said: Utterance, other: Utterance) -> bool:
         """Go on in two texts of one speaker: one of them may go on in the next part of the other."""
@@ -222,6 +230,8 @@ class HistoryMatcher:
         """Note that both are between two items, if they are."""
         if self._index == len(self._stored) or self._stored[self._index].item != self._item:
             self.kept, self._client_kept, self._taken_kept = self._index, self._client_index, len(self._taken)
+            if self._last_taken < self._client_index:
+                self._in_order = self.kept, self._client_kept, self._taken_kept
 
     def _end(self) -> None:
         """Skip what may be missing from the last matched item."""
@@ -245,6 +255,7 @@ class HistoryMatcher:
         if used == len(places) or places[used] >= self._histories.run_ends[first]:
             return False
         self._taken[places[used]] = None
+        self._last_taken = max(self._last_taken, places[used])
         self._advance(said, self._client[places[used]], is_taken=True)
         return True
 
