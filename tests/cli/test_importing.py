@@ -51,6 +51,15 @@ def test_a_dry_run_reports_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
     assert cli("ls").rows == []
 
 
+def test_a_dry_run_comes_before_there_is_a_database(cli: Cli, tmp_path: Path) -> None:
+    path, _ = a_file(tmp_path)
+    database = tmp_path / "new.db"
+    done = cli("--url", f"sqlite:///{database}", "import", str(path), "--dry-run")
+    assert "1 conversation would be imported (1 new)" in done.out
+    assert "there is no database" in done.err
+    assert not database.exists()
+
+
 def test_a_large_import_shows_its_progress_on_a_terminal(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "conversations.json"
     with path.open("wb") as file:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MEBIBYTE: Final = 1 << 20
 SHOWN: Final = 20  # reasons
+NOWHERE: Final = "sqlite://"  # an empty database in memory
 
 
 def is_software(files: Sequence[str]) -> bool:
@@ -54,6 +55,9 @@ def import_software(
     if STDIN in files:
         raise InvalidOption("Files of other software cannot be read from stdin. Name the file.")
     total = sum(one.size for one in inputs_of(files)) // MEBIBYTE
+    if dry_run and target.is_missing:  # nothing is imported yet; nor does a dry run make the file
+        note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
+        target = target.override(url=NOWHERE)
     with target.store(create=not dry_run) as store, progress("MiB read", total) as advance:
         shown = 0
 
