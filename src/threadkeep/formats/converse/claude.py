@@ -65,6 +65,11 @@ def fits(body: JsonObject) -> bool:
     return not (context.losses or context.repairs)
 
 
+def holds(spelling: JsonObject | None) -> bool:
+    """Whether the rules hold for a request: a new one, or one that was imported and spelled so."""
+    return spelling is None or UNFIT not in spelling
+
+
 def agreed(body: JsonObject, turns: Sequence[Turn], context: Context) -> JsonObject:
     """Return a request whose thinking, messages and choice of a tool can stand together.
 

@@ -40,7 +40,6 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     settings = rendering.snapshot.settings
     context.model = str(settings.get("model") or "")
     is_new = rendering.spelling is None  # an imported request goes back as it came
-    has_rules = claude.UNFIT not in (rendering.spelling or ())
     body = _body(settings, rendering.spelling, context)
     if "modelId" not in body and is_new:
         raise no_model()
@@ -57,7 +56,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     said = [{"text": instructions}, *writer.system] if instructions else writer.system
     if system := said or _native(settings).get("system"):
         body["system"] = system
-    if has_rules:
+    if claude.holds(rendering.spelling):
         body = claude.agreed(body, writer.turns, context)
     body["messages"] = messages
     if options.cache is not None:
@@ -82,11 +81,16 @@ def _body(settings: JsonObject, spelling: JsonObject | None, context: Context) -
         body = claude.fitted(body, context)
     body = merged(body, {key: extra[flat] for flat, key in EXTRAS.items() if extra.get(flat) is not None})
     body = merged(body, {key: value for key, value in _native(settings).items() if key not in _APART})
-    if spelling is not None and claude.UNFIT not in spelling:
+    return body if spelling is None else _as_imported(body, spelling, context)
+
+
+def _as_imported(body: JsonObject, spelling: JsonObject, context: Context) -> JsonObject:
+    """The keys of an imported request, which keep to Claude's rules if they did, with its schema as it wrote that."""
+    if claude.holds(spelling):
         body = claude.fitted(body, context)
-    text, ours = (spelling or {}).get("schema"), value_at(body, SCHEMA)
+    text, ours = spelling.get("schema"), value_at(body, SCHEMA)
     if text is not None and isinstance(ours, str) and schema_of(ours) == schema_of(text):
-        return with_value(body, SCHEMA, text)  # the schema as the request wrote it
+        return with_value(body, SCHEMA, text)
     return body
 
 
