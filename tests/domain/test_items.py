@@ -87,6 +87,7 @@ FULL_ITEMS: list[tuple[type[Item], dict[str, Any]]] = [
     (Compaction, {"type": "compaction", "id": "cmp_1", "encrypted_content": "packed", "created_by": "user"}),
     (ItemReference, {"type": "item_reference", "id": "msg_0"}),
     (ProviderItem, {"type": "provider_item", "format": "messages", "payload": {"type": "server_tool_use", "x": None}}),
+    (ProviderItem, {"type": "provider_item", "format": "messages", "payload": None}),
     (UnknownItem, {"type": "web_search_call", "id": "ws_1", "action": {"type": "search"}, "empty": [], "none": None}),
 ]
 

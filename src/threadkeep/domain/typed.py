@@ -38,6 +38,7 @@ class TypedObject(BaseModel):
 
     _error: ClassVar[ErrorClass] = InvalidItem
     _always: ClassVar[frozenset[str]] = frozenset()  # fields that are written even if they are empty
+    _required: ClassVar[frozenset[str]] = frozenset()  # fields without a default, which are written even if null
     _parts: ClassVar[str | None] = None  # the field that holds content parts
     _lists: ClassVar[tuple[str, ...]] = ()  # lists that are empty by default; null means the same
     _aside: ClassVar[frozenset[str]] = frozenset()  # fields that `to_object` leaves out
@@ -51,6 +52,7 @@ class TypedObject(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         names = sorted(cls.model_fields, key=lambda name: name in _LAST)
         cls._plan = tuple((name, cls.model_fields[name].alias or name, name in cls._always) for name in names)
+        cls._required = frozenset(name for name in names if cls.model_fields[name].is_required())
         cls._object_plan = tuple(row for row in cls._plan if row[0] not in cls._aside)
         cls._keys = frozenset(key for _, key, _ in cls._plan)
         cls._lists = tuple(name for name in names if cls.model_fields[name].default_factory is list)
@@ -138,7 +140,10 @@ class TypedObject(BaseModel):
         return result
 
     def to_dict(self) -> JsonObject:
-        """Return a copy as a dict: media under `url`, extras inline; null and empty lists are omitted."""
+        """Return a copy as a dict: media under `url`, extras inline; null and empty lists are omitted.
+
+        A block of a provider that is null keeps that: it is required.
+        """
         result = self._written(self._plan)
         if self._parts is not None and isinstance(result.get(self._parts), list):
             result[self._parts] = [part.to_dict() for part in result[self._parts]]
@@ -146,11 +151,11 @@ class TypedObject(BaseModel):
         return copied
 
     def _written(self, plan: tuple[tuple[str, str, bool], ...]) -> JsonObject:
-        values = self.__dict__
+        values, required = self.__dict__, self._required
         result: JsonObject = {
             key: value
             for name, key, is_always in plan
-            if (value := values[name]) is not None and (is_always or value != [])
+            if ((value := values[name]) is not None or name in required) and (is_always or value != [])
         }
         if self.__pydantic_extra__:
             result.update(self.__pydantic_extra__)
