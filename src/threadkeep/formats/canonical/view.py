@@ -10,7 +10,7 @@ Source: OpenAI's API reference, "Conversations", items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -22,9 +22,7 @@ from threadkeep.formats.canonical.keys import ANSWER_KEYS, DETAILS, ITEM_STATUSE
 from threadkeep.formats.canonical.parts import sent_annotations, text_type
 from threadkeep.formats.shared.reports import Context
 
-_ROLES: Final = frozenset(
-    {"unknown", "user", "assistant", "system", "critic", "discriminator", "developer", "tool"}
-)  # fmt: skip
+_ROLES: Final = frozenset({"unknown", "user", "assistant", "system", "critic", "discriminator", "developer", "tool"})
 _COMPLETED: Final = "completed"
 _CALL: Final = {"call_id": "", "status": _COMPLETED}
 # item type -> what stands for keys that are required and were not given
@@ -109,6 +107,10 @@ def _whole(given: Mapping[str, Any], required: Mapping[str, Any]) -> JsonObject:
     return whole
 
 
+def _is_one_of(value: Any, known: Collection[str]) -> bool:
+    return isinstance(value, str) and value in known
+
+
 def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
     return _with_status(item)
 
@@ -116,7 +118,7 @@ def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
 def _with_status(item: JsonObject) -> JsonObject:
     known = _STATUSES.get(item["type"], ITEM_STATUSES)
     status = item.get("status")
-    if status is None or status in known:
+    if status is None or _is_one_of(status, known):
         return item
     return {**item, "status": _MISSING if status == "failed" and _MISSING in known else _COMPLETED}
 
@@ -125,7 +127,7 @@ def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
     """An object without optional keys that hold something of another kind."""
     strange = {key for key, kind in unless if item.get(key) is not None and not isinstance(item[key], kind)}
     caller = item.get("caller")
-    if isinstance(caller, dict) and caller.get("type") not in {"direct", "program"}:
+    if isinstance(caller, dict) and not _is_one_of(caller.get("type"), ("direct", "program")):
         strange.add("caller")
     return {key: value for key, value in item.items() if key not in strange}
 
@@ -134,7 +136,7 @@ def _message(item: JsonObject, origin: str | None) -> JsonObject:
     role = item["role"] if item["role"] in _ROLES else "unknown"
     parts = [_part(part, role, origin=origin) for part in _listed(item["content"])]
     message = _with_status({**item, "role": role, "content": parts})
-    if message.get("phase") is not None and message["phase"] not in PHASES:
+    if message.get("phase") is not None and not _is_one_of(message["phase"], PHASES):
         del message["phase"]
     return message
 
@@ -232,12 +234,11 @@ def _output_text(part: JsonObject) -> JsonObject:
 def _logprob(given: JsonObject) -> JsonObject:
     token = given.get("token")
     token = token if isinstance(token, str) else ""
-    tops = given.get("top_logprobs")
     figures: JsonObject = {"token": token, "logprob": given.get("logprob") or 0.0}
     figures["bytes"] = given.get("bytes") or list(token.encode("utf-8", "surrogatepass"))
-    if "top_logprobs" in given or isinstance(tops, list):
-        figures["top_logprobs"] = [_top(one) for one in tops or [] if isinstance(one, dict)]
-    return {"top_logprobs": [], **figures}
+    tops = given.get("top_logprobs")
+    figures["top_logprobs"] = [_top(one) for one in tops if isinstance(one, dict)] if isinstance(tops, list) else []
+    return figures
 
 
 def _top(given: JsonObject) -> JsonObject:
@@ -251,12 +252,12 @@ def _refusal(part: JsonObject) -> JsonObject:
 
 def _image(part: JsonObject) -> JsonObject:
     image = _without(_known(part), ("image_url", str), ("file_id", str))
-    return {**image, "detail": image["detail"] if image.get("detail") in DETAILS else "auto"}
+    return {**image, "detail": image["detail"] if _is_one_of(image.get("detail"), DETAILS) else "auto"}
 
 
 def _file(part: JsonObject) -> JsonObject:
     file = _without(_known(part), *((key, str) for key in ("file_data", "file_url", "file_id", "filename")))
-    if file.get("detail") is not None and file["detail"] not in {"auto", "low", "high"}:
+    if file.get("detail") is not None and not _is_one_of(file["detail"], ("auto", "low", "high")):
         del file["detail"]
     return file
 

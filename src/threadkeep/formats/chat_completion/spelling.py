@@ -72,7 +72,8 @@ def spelled(content: Any, spelling: JsonObject, *, as_string: bool, is_joined: b
 
 
 def _is_plain(part: Any) -> bool:
-    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+    is_text = isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
+    return is_text and isinstance(part["text"], str)
 
 
 def spell_nothing(message: JsonObject, word: str | None) -> None:

@@ -60,7 +60,10 @@ def _paths(body: JsonObject) -> list[Path]:
 
 def _at(body: Any, path: Path) -> list[Any]:
     for key in path:
-        body = body.get(key, []) if isinstance(body, dict) else body[key] if body else []
+        if isinstance(body, dict):
+            body = body.get(key)
+        else:
+            body = body[key] if isinstance(body, list) and isinstance(key, int) else None
     return body if isinstance(body, list) else []
 
 

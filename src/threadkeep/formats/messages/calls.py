@@ -88,7 +88,8 @@ def _content(output: Any, context: Context, *, is_own: bool) -> Any:
 
 def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thinking blocks of a reasoning item; what cannot be sent back is reported."""
-    content = [block for block in item.get("content") or () if isinstance(block, dict)]
+    given = item.get("content")
+    content = [block for block in given if isinstance(block, dict)] if isinstance(given, list) else []
     if item.get("origin") == NAME:
         is_whole = item.get("status") != "incomplete"  # one whose stream broke off has no signature yet
         own = [block for block in content if block_type(block) in THOUGHTS and (is_whole or _thought(block))]

@@ -80,8 +80,8 @@ def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
 
 
 def _blocks(item: JsonObject) -> list[JsonObject]:
-    found = [*(item.get("summary") or ()), *(item.get("content") or ())]
-    return [block for block in found if isinstance(block, dict)]
+    lists = [found for key in ("summary", "content") if isinstance(found := item.get(key), list)]
+    return [block for found in lists for block in found if isinstance(block, dict)]
 
 
 def _encrypted(item: JsonObject, text: str) -> JsonObject:

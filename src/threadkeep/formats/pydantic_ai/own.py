@@ -46,9 +46,14 @@ def kind_of(item: JsonObject) -> str:
     fields, part = fields_of(item), part_of(item) or {}
     if fields is not None and fields.get("kind") in (REQUEST, RESPONSE):
         return str(fields["kind"])
-    kind = part.get("part_kind")
-    is_response = kind in RESPONSE_PARTS or (kind == "speech" and part.get("speaker") == "assistant")
+    is_response = is_in_response(part) or (part.get("part_kind") == "speech" and part.get("speaker") == "assistant")
     return RESPONSE if is_response else REQUEST
+
+
+def is_in_response(part: JsonObject) -> bool:
+    """Whether a part is of a kind that answers have."""
+    kind = part.get("part_kind")
+    return isinstance(kind, str) and kind in RESPONSE_PARTS
 
 
 def part_of(item: JsonObject) -> JsonObject | None:

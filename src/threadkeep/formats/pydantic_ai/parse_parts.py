@@ -170,7 +170,8 @@ def content_of(value: Any) -> JsonObject:
 
 
 def _is_media(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _MEDIA
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind in _MEDIA
 
 
 def _text(value: JsonObject) -> Read | None:

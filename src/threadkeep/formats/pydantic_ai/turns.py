@@ -18,7 +18,7 @@ from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
-from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE, RESPONSE_PARTS
+from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE
 from threadkeep.formats.pydantic_ai.parts import texts, user_content
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import own_block, report_foreign
@@ -187,5 +187,5 @@ class Writer(TurnWriter):
         """A part that the user built for this format; of other formats' blocks none can be sent."""
         part = own_block(item, NAME, self._context, "")
         if isinstance(part, dict):
-            kind = RESPONSE if part.get("part_kind") in RESPONSE_PARTS else REQUEST
+            kind = RESPONSE if own.is_in_response(part) else REQUEST
             self._turn(kind, entry).parts.append(part)

@@ -145,5 +145,7 @@ def _marks_of(elements: Any) -> Iterator[Any]:
 
 def _takes_mark(element: Any) -> bool:
     """Whether a tool or block that has no mark may get one; an empty text takes none."""
-    is_free = isinstance(element, dict) and element.get(MARK) is None
-    return is_free and element.get("type") not in _UNMARKED and element.get("text") != ""
+    if not isinstance(element, dict) or element.get(MARK) is not None or element.get("text") == "":
+        return False
+    kind = element.get("type")
+    return not isinstance(kind, str) or kind not in _UNMARKED

@@ -1,0 +1,170 @@
+"""Values of another kind than the API's, anywhere in a body: it is stored and sent, or refused with a clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threadkeep import Session
+from threadkeep.domain.rendering import RenderOptions
+from threadkeep.errors import ThreadkeepError
+from threadkeep.formats import NAMES, FormatName, get_format
+from threadkeep.formats.canonical.snapshots import snapshot_of
+from threadkeep.formats.canonical.view import canonical_item
+
+Json = dict[str, Any]
+Path = tuple[str | int, ...]
+
+ODD = [None, True, 1.5, "", "x", [], {}, [None], [1], {"type": ["a"]}, {"a": {"b": 1}}, "{"]
+OPTIONS = {
+    "as it is": RenderOptions(),
+    "with marks": RenderOptions(cache="auto"),
+    "openai": RenderOptions(dialect="openai"),
+    "mistral": RenderOptions(dialect="mistral"),
+}
+LOGPROBS = [{"token": "a", "logprob": 0.1, "bytes": [1], "top_logprobs": []}]
+NOTES = [{"type": "url_citation", "url": "https://x.example.org", "title": "t", "start_index": 0, "end_index": 1}]
+# format -> an answer with all that it usually has
+ANSWERS: dict[FormatName, Json] = {
+    "open_responses": {
+        "id": "r", "object": "response", "status": "completed", "model": "m",
+        "output": [
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}],
+             "content": [{"type": "reasoning_text", "text": "t"}], "encrypted_content": "x", "status": "completed"},
+            {"type": "message", "id": "msg_1", "role": "assistant", "phase": "final_answer", "status": "completed",
+             "content": [{"type": "output_text", "text": "a", "annotations": NOTES, "logprobs": LOGPROBS}]},
+            {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": "{}",
+             "caller": {"type": "direct"}},
+        ],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "input_tokens_details": {"cached_tokens": 0}},
+    },
+    "chat_completion": {
+        "id": "c", "model": "m",
+        "choices": [{
+            "index": 0, "finish_reason": "tool_calls", "logprobs": {"content": LOGPROBS},
+            "message": {
+                "role": "assistant", "refusal": "n", "reasoning_content": "hm", "annotations": NOTES,
+                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+            },
+        }],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}},
+    },
+    "messages": {
+        "id": "m", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "text", "text": "a", "citations": [{"type": "char_location", "cited_text": "x"}]},
+            {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}},
+        ],
+        "usage": {"input_tokens": 1, "output_tokens": 1, "cache_creation": {"ephemeral_5m_input_tokens": 1}},
+    },
+    "converse": {
+        "output": {"message": {"role": "assistant", "content": [
+            {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+            {"citationsContent": {"content": [{"text": "a"}], "citations": [{"title": "t", "location": {}}]}},
+            {"toolUse": {"toolUseId": "t1", "name": "f", "input": {"a": 1}}},
+        ]}},
+        "stopReason": "tool_use", "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+    },
+    "gemini": {
+        "candidates": [{"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [
+            {"text": "hm", "thought": True, "thoughtSignature": "c2ln"}, {"text": "a"},
+            {"functionCall": {"name": "f", "args": {"a": 1}, "id": "c"}},
+        ]}}],
+        "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1,
+                          "promptTokensDetails": [{"modality": "TEXT"}]},
+    },
+}  # fmt: skip
+
+
+def paths_in(value: Any, path: Path = ()) -> Iterator[Path]:
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from paths_in(one, (*path, key))
+
+
+PLACES = [(name, path) for name, body in ANSWERS.items() for path in paths_in(body)]
+
+
+def with_value(body: Any, path: Path, value: Any) -> Any:
+    changed = holder = copy.deepcopy(body)
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = copy.deepcopy(value)
+    return changed
+
+
+def sent_everywhere(session: Session) -> None:
+    """Render a session in all formats, and its items as OpenAI's clients read them."""
+    for entry in snapshot_of(session).entries:
+        canonical_item(entry, "msg_1")
+    for name in NAMES:
+        for options in OPTIONS.values():
+            with contextlib.suppress(ThreadkeepError):
+                assert get_format(name).render(session, options).body
+
+
+@given(place=st.sampled_from(PLACES), value=st.sampled_from(ODD))
+def test_an_answer_with_any_value_is_sent_or_refused(place: tuple[FormatName, Path], value: Any) -> None:
+    name, path = place
+    session = Session(model="claude-sonnet-4-5", input="Hi")
+    with contextlib.suppress(ThreadkeepError):
+        session.add_response(with_value(ANSWERS[name], path, value), name)
+    sent_everywhere(session)
+
+
+OUTPUT: Path = ("output", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("open_responses", (*OUTPUT, "phase"), {}),
+        ("open_responses", (*OUTPUT, "status"), {}),
+        ("open_responses", (*OUTPUT, "content", 0, "logprobs", 0, "top_logprobs"), 1.5),
+        ("open_responses", ("output", 0, "content"), 1.5),
+        ("open_responses", ("output", 0, "summary"), 1.5),
+        ("open_responses", ("output", 2, "caller", "type"), []),
+        ("chat_completion", ("choices", 0, "message", "content", 1, "text"), True),
+        ("messages", ("content", 0, "type"), {}),
+    ],
+)
+def test_values_of_another_kind_are_sent_as_far_as_they_can_be(name: FormatName, path: Path, value: Any) -> None:
+    session = Session(model="claude-sonnet-4-5", input="Hi")
+    session.add_response(with_value(ANSWERS[name], path, value), name)
+    sent_everywhere(session)
+
+
+@pytest.mark.parametrize("config", [5, "x", [{"tools": []}], {"tools": 5}])
+def test_tools_of_another_kind_get_no_cache_points(config: Any) -> None:
+    message = {"role": "user", "content": [{"text": "Hi"}]}
+    payload = {"modelId": "m", "toolConfig": config, "messages": [message]}
+    sent = get_format("converse").parse_request(payload).request_payload("converse", cache="auto")
+    assert sent["toolConfig"] == config
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("messages", {"role": "user", "content": [None, {"type": "text", "text": "Hi"}]}),
+        ("converse", {"role": "user", "content": [None, {"text": "Hi"}]}),
+    ],
+)
+def test_a_session_with_a_block_that_is_null_can_be_kept(name: FormatName, message: Json) -> None:
+    session = get_format(name).parse_request({"messages": [message], "max_tokens": 9, "model": "m"})
+    assert Session.from_dict(session.to_dict()).to_dict() == session.to_dict()
+
+
+@pytest.mark.parametrize("part", [{"part_kind": ["a"]}, {"part_kind": "tool-return", "content": {"kind": ["a"]}}])
+def test_odd_parts_of_pydantic_ai_are_read(part: Json) -> None:
+    history = [{"kind": "request", "parts": [{"tool_call_id": "c", "tool_name": "f", **part}]}]
+    sent_everywhere(get_format("pydantic_ai").parse_request(history))
