@@ -22,6 +22,7 @@ from tests.store.test_removal_races import watched
 from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import NotFound, SchemaError, Store, schema
 from threadkeep.store.pacing import FIRST
+from threadkeep.store.search import query
 
 pytestmark = pytest.mark.one_face
 
@@ -420,6 +421,28 @@ def test_a_locked_conversation_holds_nobody_up(database: Database, stores: Any, 
         assert [found.conversation_id for found in store.search(CANARY)] == [free.id]
         host.commit()
     assert len(store.search(CANARY).items) == 2
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+def test_a_search_waits_a_moment_for_what_it_searches(
+    database: Database, stores: Any, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others lock a conversation while they index it; who searches only other ones does not wait for it."""
+    store = stores.get("sync").for_tenant(tenant)
+    mine, others = (store.create_conversation(input=CANARY, user_id=name) for name in ("mine", "others"))
+    pauses: list[float] = []
+    with database.engine().connect() as indexing:
+
+        def end(seconds: float) -> None:
+            pauses.append(seconds)
+            indexing.commit()
+
+        monkeypatch.setattr(query, "sleep", end)
+        store.within(indexing).get_conversation(others.id).user("more")
+        assert [found.conversation_id for found in store.for_user("mine").search(CANARY)] == [mine.id]
+        assert pauses == []
+        assert [found.conversation_id for found in store.for_user("others").search(CANARY)] == [others.id]
+        assert len(pauses) == 1
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])

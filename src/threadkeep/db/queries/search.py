@@ -18,6 +18,7 @@ from threadkeep.db.types import escaped
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Vocabulary, respelled, words_of
 
 WORD_LIMIT: Final = 64  # characters of a word, for indexes that take no longer ones
+_PLACES: Final = 100  # conversations that a search waits for
 # SQLite's index is a table of its own. It stores no text, so a deletion has to state the words to remove.
 CREATE_INDEX: Final = sa.text(
     f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
@@ -133,6 +134,15 @@ def unindexed_conversations() -> Select[Any]:
 def any_unindexed() -> Select[Any]:
     """One such conversation, without a lock."""
     return select(conversations.c.id).where(*_is_unindexed()).limit(1)
+
+
+@cache
+def unindexed_places(*, of_user: bool, of_conversation: bool) -> Select[Any]:
+    """Up to where conversations of a tenant, a user, or one conversation are indexed, unless to their ends; no lock."""
+    talks, where = conversations.c, _is_unindexed()
+    where += [talks.user_id == bindparam("user")] if of_user else []
+    where += [talks.public_id == bindparam("conversation")] if of_conversation else []
+    return select(talks.id, talks.search_from).where(*where).order_by(talks.search_from, talks.id).limit(_PLACES)
 
 
 def _is_unindexed() -> list[ColumnElement[bool]]:

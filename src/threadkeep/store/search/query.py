@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from threadkeep.db.dialects import is_mysql, is_transient, planned_for_values
 from threadkeep.db.queries import matches
 from threadkeep.db.queries.matches import SCORE_PARTS, Place, SearchQuery, Shape
-from threadkeep.db.queries.search import any_unindexed
+from threadkeep.db.queries.search import any_unindexed, unindexed_places
 from threadkeep.domain import items, searching
 from threadkeep.domain.ids import MAX_KEY, public_id_bytes, public_id_text
 from threadkeep.domain.objects import shown
@@ -22,12 +22,14 @@ from threadkeep.domain.ranking import score_of
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError
 from threadkeep.store import validation
+from threadkeep.store.connections import sleep
 from threadkeep.store.refs import Scope
 from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
 from threadkeep.store.transactions import Transactions
 
 ROLES: Final = ("user", "assistant", "system", "developer")
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
+PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15)  # seconds; how long a search waits for what others have locked
 CANDIDATES: Final = 2_000  # documents that are ranked together, the newest that match
 STATEMENTS: Final = 5  # that fill a page, where most of what is found was on pages before
 NEAR: Final = 20_000  # documents that MySQL reads one by one sooner than it uses its index
@@ -54,17 +56,15 @@ def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statemen
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
     """
-    if transactions.commits_itself:
-        try:
-            news = any_unindexed()
-            if transactions.read(lambda connection: connection.execute(news, {"tenant": scope.tenant}).first()):
-                index_new(transactions, scope.tenant, BATCHES_BEFORE_SEARCH)
-        except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
-            log_index_failure(error)
     if scope.user is not None:
         if query.user not in {None, scope.user}:
             return Page([])
         query = replace(query, user=scope.user)
+    if transactions.commits_itself:
+        try:
+            _index_news(transactions, scope.tenant, query)
+        except Exception as error:  # noqa: BLE001 - a database that can only be read can be searched, too
+            log_index_failure(error)
     page = transactions.read_any(lambda connection: matching_page(connection, scope, query, statement))
     if not page.items:  # words of their own have roles and types, too, but not these
         if query.role:
@@ -72,6 +72,30 @@ def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statemen
         if query.type:
             validation.refuse_misspelt("type", query.type, (*items.ITEMS, searching.TITLE))
     return page
+
+
+def _index_news(transactions: Transactions, tenant: int, query: SearchQuery) -> None:
+    """Index what is new. What is searched, but locked, is soon free as a rule: another search is indexing it."""
+    news = any_unindexed()
+    if not transactions.read(lambda connection: connection.execute(news, {"tenant": tenant}).first()):
+        return
+    index_new(transactions, tenant, BATCHES_BEFORE_SEARCH)
+    left = _unindexed_places(transactions, tenant, query)
+    for pause in PAUSES:
+        if not left:
+            return
+        sleep(pause)
+        index_new(transactions, tenant, 1)
+        left &= _unindexed_places(transactions, tenant, query)
+
+
+def _unindexed_places(transactions: Transactions, tenant: int, query: SearchQuery) -> set[tuple[int, int]]:
+    """Which of the conversations that are searched are not indexed, and up to where they are."""
+    given = {"user": query.user, "conversation": query.conversation}
+    values = {"tenant": tenant} | {name: value for name, value in given.items() if value is not None}
+    statement = unindexed_places(of_user="user" in values, of_conversation="conversation" in values)
+    rows = transactions.read(lambda connection: connection.execute(statement, values).all())
+    return {(row.id, row.search_from) for row in rows}
 
 
 def search_query(
