@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from sqlalchemy import Engine
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
@@ -29,6 +30,7 @@ REFERENCE = {page.name: page.read_text() for page in DOCS.glob("reference/*.md")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]*))?\)")
+MODEL = re.compile(r"claude-[\w.-]*\w")
 DIRECTIVE = re.compile(r"^::: (?P<name>[\w.]+)$", re.MULTILINE)
 
 
@@ -69,6 +71,14 @@ def close_all(names: dict[str, Any]) -> None:
             value.close()
         elif isinstance(value, Engine):
             value.dispose()
+
+
+def test_no_example_names_a_model_that_is_to_end() -> None:
+    """Anthropic's SDK warns of these."""
+    pages = [*ROOT.glob("*.md"), *PAGES, *ROOT.glob("examples/*.py")]
+    named = {(relative(page), model) for page in pages for model in MODEL.findall(page.read_text())}
+    assert len(named) > 5
+    assert [(page, model) for page, model in sorted(named) if model in DEPRECATED_MODELS] == []
 
 
 # Navigation and links
