@@ -79,6 +79,17 @@ async def test_all_tools_only_read(store: AnyStore, mode: Any) -> None:
         assert all("description" in one or "maximum" in one for one in tool.input_schema["properties"].values())
 
 
+async def test_a_search_says_what_to_pass_on_by_its_name_there(store: AnyStore) -> None:
+    """Models take the words of a description literally."""
+    async with Client(mcp_server(store)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    description = tools["search_conversations"].description or ""
+    advice = description[description.index("Read on around it") :]
+    passed = {there or here for here, there in re.findall(r"`(\w+)`(?: as `(\w+)`)?", advice)}
+    assert passed == {"id", "branch", "around_position"}
+    assert passed <= tools["get_conversation"].input_schema["properties"].keys()
+
+
 async def test_nothing_is_changed(store: AnyStore) -> None:
     conversation = await trip(store)
 

@@ -59,8 +59,8 @@ class Reader:
     ) -> JsonObject:
         """Search messages, tool calls, their outputs and titles of stored conversations; best matches first.
 
-        Each conversation is found once, with its best match. Read on around it: pass its `conversation_id`, `branch`,
-        and `position` as `around_position`, to get_conversation.
+        Each conversation is found once, with its best match. Read on around it: pass its `conversation_id` as `id`,
+        its `branch`, and its `position` as `around_position` to get_conversation.
         """
         found = await self._store.search_conversations(query, since=since, until=until, limit=limit, after=after)
         return {"note": NOTE, "conversations": [match_view(match) for match in found], "next": found.next}
