@@ -55,10 +55,11 @@ def import_software(
     if STDIN in files:
         raise InvalidOption("Files of other software cannot be read from stdin. Name the file.")
     total = sum(one.size for one in inputs_of(files)) // MEBIBYTE
-    if dry_run and target.is_missing:  # nothing is imported yet; nor does a dry run make the file
+    is_first = dry_run and target.is_missing
+    if is_first:  # nothing is imported yet; nor does a dry run make the file
         note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
         target = target.override(url=NOWHERE)
-    with target.store(create=not dry_run) as store, progress("MiB read", total) as advance:
+    with target.store(create=is_first or not dry_run) as store, progress("MiB read", total) as advance:
         shown = 0
 
         def show(kind: str, count: int) -> None:
