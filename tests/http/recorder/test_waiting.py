@@ -70,9 +70,10 @@ def test_each_owner_has_a_share_of_what_waits(tmp_path: object) -> None:
 
         calls = [begin("ann") for _ in range(4)]
         assert all(calls)
+        waiting = [begin("ann") is None]
         calls[0].note_request(b"x" * 900_000)  # type: ignore[union-attr]  # just checked
         calls[1].note_request(b"x" * 900_000)  # type: ignore[union-attr]  # just checked
-        waiting = [recording.health()["waiting_bytes"] == 900_000, begin("ann") is None]
+        waiting.append(recording.health()["waiting_bytes"] == 900_000)
         other = begin("ben")
         assert other is not None
         other.note_request(b"x" * 900_000)
