@@ -24,6 +24,8 @@ import pymysql
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
+from threadkeep.db.tls import share_context
+
 Upgrade = Callable[[Engine], object]
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
@@ -61,7 +63,9 @@ class Database:
     def engine(self) -> Engine:
         """An engine for the test itself; it keeps no connection open, so there is nothing to dispose of."""
         url = make_url(self.url)
-        return create_engine(url.set(drivername=DRIVERS[url.drivername]), poolclass=NullPool)
+        engine = create_engine(url.set(drivername=DRIVERS[url.drivername]), poolclass=NullPool)
+        share_context(engine)
+        return engine
 
 
 class Server(Protocol):

@@ -15,7 +15,7 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from threadkeep.db import hosts, loops, poolers, sessions
+from threadkeep.db import hosts, loops, poolers, sessions, tls
 from threadkeep.db.dialects import is_mysql
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
@@ -73,6 +73,7 @@ def engine_for(url: str | URL | Engine) -> Engine:
         return url
     _check_folder(parsed_url(url))
     engine = _created(create_engine, url, is_async=False)
+    tls.share_context(engine)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     return engine
