@@ -90,12 +90,20 @@ def _index_news(transactions: Transactions, tenant: int, query: SearchQuery) -> 
 
 
 def _unindexed_places(transactions: Transactions, tenant: int, query: SearchQuery) -> set[tuple[int, int]]:
-    """Which of the conversations that are searched are not indexed, and up to where they are."""
+    """Which of the conversations that are searched are not indexed, and up to where they are.
+
+    On SQLite, where one writes after the other, none is locked.
+    """
     given = {"user": query.user, "conversation": query.conversation}
     values = {"tenant": tenant} | {name: value for name, value in given.items() if value is not None}
     statement = unindexed_places(of_user="user" in values, of_conversation="conversation" in values)
-    rows = transactions.read(lambda connection: connection.execute(statement, values).all())
-    return {(row.id, row.search_from) for row in rows}
+
+    def read(connection: Connection) -> set[tuple[int, int]]:
+        if connection.dialect.name == "sqlite":
+            return set()
+        return {(row.id, row.search_from) for row in connection.execute(statement, values)}
+
+    return transactions.read(read)
 
 
 def search_query(
