@@ -78,11 +78,11 @@ class Target:
     @property
     def is_missing(self) -> bool:
         """Whether the database is a SQLite file that does not exist."""
-        from threadkeep.store.engines import parsed_url
+        from threadkeep.store.engines import is_sqlite_file, parsed_url
 
         url = parsed_url(self.url)
-        is_file = url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
-        return is_file and not str(url.database).startswith("file:") and not Path(str(url.database)).exists()
+        name = str(url.database)
+        return is_sqlite_file(url) and not name.startswith("file:") and not Path(name).exists()
 
     @property
     def _is_in_memory(self) -> bool:

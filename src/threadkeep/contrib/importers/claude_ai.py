@@ -131,21 +131,21 @@ class _Conversation:
 
     def _files(self, message: JsonObject, where: str) -> list[JsonObject]:
         parts: list[JsonObject] = []
-        files: list[JsonObject] = []
+        are_all_there = True
         for attachment in list_of(message, "attachments"):
             text, name = text_of(attachment, "extracted_content"), text_of(attachment, "file_name")
             if text is not None:
                 parts.append(text_part(text if name is None else f"{name}\n\n{text}", "user"))
             elif name is not None:
-                files.append(self.files.part(name, name))
-                parts.append(files[-1])
+                parts.append(self.files.part(name, name))
+                are_all_there &= parts[-1]["type"] != "input_text"
         for file in list_of(message, "files") + list_of(message, "files_v2"):
             name = text_of(file, "file_name")
             file_id = text_of(file, "file_uuid") or text_of(file, "uuid") or name
             if file_id is not None:
-                files.append(self.files.part(file_id, name, is_image=text_of(file, "file_kind") == "image"))
-                parts.append(files[-1])
-        if any(part["type"] == "input_text" for part in files):
+                parts.append(self.files.part(file_id, name, is_image=text_of(file, "file_kind") == "image"))
+                are_all_there &= parts[-1]["type"] != "input_text"
+        if not are_all_there:
             self.skipped.append(Skipped(where, "the export has the name of a file, and not the file"))
         return parts
 

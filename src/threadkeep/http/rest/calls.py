@@ -37,9 +37,7 @@ async def list_all(call: Call) -> Response:
 async def approve(call: Call) -> Response:
     """Approve a call, which is named by its `call_id` or the id of its item."""
     conversation, name = await conversation_on_branch(call), call.request.path_params["call_id"]
-    found = await conversation.approve(
-        name, decided_by=call.user_id, idempotency_key=idempotency_key(call.request)
-    )  # fmt: skip
+    found = await conversation.approve(name, decided_by=call.user_id, idempotency_key=idempotency_key(call.request))
     return JsonAnswer(call_view(found, is_whole=call.may_read))
 
 
