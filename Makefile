@@ -22,7 +22,7 @@ PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs site screenshots bench bench-peers build clean
+.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs site screenshots bench bench-peers build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -68,6 +68,10 @@ test: $(READY) ## Run the tests on SQLite; ARGS='-k name' passes arguments to py
 
 test-all: export THREADKEEP_TEST_MATRIX = all
 test-all: $(READY) ## Run all tests, on SQLite, PostgreSQL and MariaDB
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+test-rest: export THREADKEEP_TEST_MATRIX = rest
+test-rest: $(READY) ## Run what 'make test' leaves out of all tests
 	$(BIN)/python $(PYTEST) $(ARGS)
 
 test-long: export THREADKEEP_TEST_MATRIX = all

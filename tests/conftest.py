@@ -19,11 +19,13 @@ from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, 
 FACES = ("sync", "async")
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
 
-# "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix; "cluster":
-# only tests of servers that are started for them, which neither of the others has
+# "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix; "rest": the whole
+# matrix without what a quick run has of it; "cluster": only tests of servers that are started for them, which none of
+# the others has
+MATRICES = ("quick", "all", "rest", "cluster")
 MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
-if MATRIX not in {"quick", "all", "cluster"}:
-    raise pytest.UsageError(f'THREADKEEP_TEST_MATRIX must be "quick", "all" or "cluster", not {MATRIX!r}')
+if MATRIX not in MATRICES:
+    raise pytest.UsageError(f"THREADKEEP_TEST_MATRIX must be one of {', '.join(MATRICES)}, not {MATRIX!r}")
 
 # The kinds of databases for which fixtures make tests: a quick run need not collect what it leaves out
 KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
@@ -86,8 +88,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def is_selected(item: pytest.Item) -> bool:
     """Whether a test is part of this run."""
-    is_for_clusters = item.get_closest_marker("cluster") is not None
-    return is_for_clusters == (MATRIX == "cluster") and (MATRIX != "quick" or is_quick(item))
+    if (item.get_closest_marker("cluster") is not None) != (MATRIX == "cluster"):
+        return False
+    if MATRIX == "rest":
+        return not is_quick(item) or is_sampled(item)
+    return MATRIX != "quick" or is_quick(item)
 
 
 def is_quick(item: pytest.Item) -> bool:
@@ -96,6 +101,12 @@ def is_quick(item: pytest.Item) -> bool:
     kinds = {value[0] if isinstance(value, tuple) else value for name, value in parameters.items() if name in KINDS}
     is_repetition = item.get_closest_marker("one_face") is not None and parameters.get("face") == "async"
     return item.get_closest_marker("slow") is None and kinds.isdisjoint(SERVERS) and not is_repetition
+
+
+def is_sampled(item: pytest.Item) -> bool:
+    """Whether a quick run has less of a test: it goes through fewer samples, or generates fewer examples."""
+    is_generated = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return is_generated or item.get_closest_marker("sampled") is not None
 
 
 @pytest.hookimpl(wrapper=True)

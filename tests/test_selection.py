@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,15 @@ def everything() -> str:
     return collect("all").stdout
 
 
+@pytest.fixture(scope="module")
+def rest() -> str:
+    return collect("rest").stdout
+
+
+def names_in(collected: str) -> set[str]:
+    return {line for line in collected.splitlines() if "::" in line}
+
+
 @pytest.mark.parametrize("name", ["test_the_prepared_database_has_the_schema", "test_an_empty_database_has_no_tables"])
 def test_a_quick_run_has_sqlite_only(quick: str, everything: str, name: str) -> None:
     assert [kind for kind in ("sqlite", "postgresql", "mariadb") if f"{name}[{kind}]" in quick] == ["sqlite"]
@@ -55,6 +65,22 @@ def test_a_quick_run_has_no_slow_tests(quick: str, everything: str) -> None:
 def test_a_quick_run_has_the_vectors_once(quick: str, everything: str) -> None:
     names = [line for line in everything.splitlines() if "test_vectors.py::" in line]
     assert len([line for line in quick.splitlines() if "test_vectors.py::" in line]) * 6 == len(names) > 0
+
+
+def test_a_quick_run_and_the_rest_are_everything(quick: str, rest: str, everything: str) -> None:
+    assert names_in(quick) | names_in(rest) == names_in(everything)
+    assert names_in(quick) & names_in(rest) == set()
+
+
+def test_the_rest_has_what_a_quick_run_takes_samples_of() -> None:
+    """Other tests must not ask which run it is: they would run with less, and never with all."""
+    asks = re.compile(r"^from tests\.(conftest import .*\bMATRIX\b|store\.filled import)", re.MULTILINE)
+    files = {path: path.read_text() for path in ROOT.glob("tests/**/test_*.py")}
+    asking = {path for path, text in files.items() if asks.search(text)}
+    assert asking == {
+        path for path, text in files.items() if re.search(r"^pytestmark = .*mark\.sampled", text, re.MULTILINE)
+    }
+    assert len(asking) > 5
 
 
 def test_another_matrix_is_refused() -> None:

@@ -23,6 +23,8 @@ from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.shared.dialects import RESPONSES
 
 Json = dict[str, Any]
+pytestmark = pytest.mark.sampled
+
 OWN_IDS = RESPONSES["openai"].ids
 STEP = 5 if MATRIX == "quick" else 1  # positions, of which one is tried
 PAIRS = [(source, target) for source in SPOKEN for target in NAMES if source != target]

@@ -21,6 +21,8 @@ from tests.formats.sdk_schema import schema, variants
 from threadkeep.errors import CannotRender
 from threadkeep.formats import NAMES, FormatName, get_format
 
+pytestmark = pytest.mark.sampled
+
 Json = dict[str, Any]
 
 ROOTS: dict[str, tuple[FormatName, Callable[[Json], Json], Json]] = {
@@ -49,6 +51,6 @@ def test_every_variant_goes_back_as_it_came(root: str) -> None:
             continue
         assert level(payload) == level(request)
         assert request == before
-        for other in NAMES if MATRIX == "all" else [NAMES[number % len(NAMES)]]:
+        for other in [NAMES[number % len(NAMES)]] if MATRIX == "quick" else NAMES:
             with contextlib.suppress(CannotRender):
                 get_format(other).render(session)

@@ -19,7 +19,9 @@ from tests.store.watching import engine_of, statements_of
 from threadkeep import Session, Store
 from threadkeep.store.engines import CHECKPOINT_PAGES
 
-N = 400 if is_set("THREADKEEP_LONG") else 60 if MATRIX == "all" else 24
+pytestmark = pytest.mark.sampled
+
+N = 400 if is_set("THREADKEEP_LONG") else 24 if MATRIX == "quick" else 60
 Thunk = Callable[[], Any]
 
 

@@ -19,6 +19,8 @@ from threadkeep.store.history_sync.matching import TEXT, normalize_text, utteran
 
 Json = dict[str, Any]
 
+pytestmark = pytest.mark.sampled
+
 LISTS = {"open_responses": "input", "gemini": "contents"}
 ENOUGH = 0.99
 STEP = 2 if MATRIX == "quick" else 1  # chains, of which one is taken

@@ -14,7 +14,7 @@ from tests.factories import an_answer
 from tests.store.filled import SIZES, database, filled
 from tests.store.test_statements import RESPONSE, USER, count, extra
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 KEY, STATES = 2, 2
 

@@ -11,7 +11,7 @@ from tests.factories import a_message
 from tests.store.filled import database, filled, size
 from tests.store.test_statements import count, handle
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 CONVERSATION, LINEAGE, DERIVED, OWN, ITEM = 1, 1, 1, 1, 1
 

@@ -13,7 +13,7 @@ from tests.store.filled import database, filled, size
 from tests.store.test_statements import count, extra, handle
 from threadkeep import Session
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 CONVERSATION, RESPONSE, LINEAGE, ITEMS, LABELS = 1, 1, 1, 1, 1
 

@@ -19,7 +19,7 @@ from tests.store.watching import statements_of
 from threadkeep import Store
 from threadkeep.blobs import FolderBlobs
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 CONVERSATION, LINEAGE, ITEM, PIECES, MEDIA = 1, 1, 1, 1, 1
 USER, BLOBS = 3, 2  # the rows of media, and where they belong

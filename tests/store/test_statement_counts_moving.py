@@ -11,6 +11,8 @@ from tests.store.filled import SIZES, database, filled
 from tests.store.watching import statements_of
 
 __all__ = ["database", "filled"]  # fixtures
+pytestmark = pytest.mark.sampled
+
 PAGE = 10_000  # items
 # Name -> what reads a conversation, and how many statements it takes for a page of items: most read 200 rows at once
 CALLS: dict[str, tuple[Callable[[Any, str], Any], int]] = {

@@ -16,7 +16,7 @@ from tests.store.test_statements import extra
 from tests.store.watching import statements_of
 from threadkeep.db.tables import branches
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 # SQLite's search index takes one of them
 MOST = {"pop": 12, "pop with a key": 12, "hide": 8, "remove": 9, "redact": 13, "clear": 10}

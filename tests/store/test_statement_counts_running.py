@@ -14,7 +14,7 @@ from tests.store.filled import database, filled, size
 from tests.store.test_statements import extra
 from tests.store.watching import Tables, statements_of
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 __all__ = ["filled", "size"]  # fixtures
 FORMAT = "open_responses"

@@ -14,7 +14,7 @@ from tests.factories import an_answer
 from tests.store.filled import database, filled, size
 from tests.store.watching import Tables, statements_of
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 USER, RESPONSE, KEY, FORK = 3, 6, 2, 3
 

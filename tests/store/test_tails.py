@@ -19,10 +19,10 @@ from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.store.tails import read_tail
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
 WINDOWS = [Turns(1), Turns(2), Turns(5), Turns(2, step=2), Turns(3, step=4)]
-SEEDS = 400 if is_set("THREADKEEP_LONG") else 25 if MATRIX == "all" else 12
+SEEDS = 400 if is_set("THREADKEEP_LONG") else 12 if MATRIX == "quick" else 25
 PAGE, MARKS = 1, 1
 CALL_IDS = ["a", "b", "c"]
 KINDS = [*["user", "call", "output"] * 2, "user", "assistant", "system", "answer", "event", "remove"]

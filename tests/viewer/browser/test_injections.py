@@ -17,6 +17,8 @@ from tests.viewer.samples import PNG, answer
 from threadkeep import Conversation, Store
 from threadkeep.viewer import html_of
 
+pytestmark = pytest.mark.sampled
+
 ATTACKS = (
     "<script>alert(1)</script>",
     "</script><script>alert(1)</script>",
