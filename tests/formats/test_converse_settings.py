@@ -49,6 +49,19 @@ def test_a_function_has_what_the_service_takes(tool: Json, spec: Json) -> None:
     assert rendered.payload["toolConfig"]["tools"] == [{"toolSpec": {"name": "lookup", **empty, **spec}}]
 
 
+def test_the_schema_of_a_function_is_an_object_s() -> None:
+    """The service refuses any other at `toolSpec.inputSchema.json.type`; one that came from it goes back as it came."""
+    schema = {"properties": {"a": {"type": "string"}}}
+    rendered = render(user("hi"), tools=[{**LOOKUP, "parameters": schema}])
+    spec = rendered.payload["toolConfig"]["tools"][0]["toolSpec"]
+    assert spec["inputSchema"] == {"json": {**schema, "type": "object"}}
+    assert codes(rendered) == ([], ["schema"])
+    own = {"tools": [{"toolSpec": {"name": "lookup", "inputSchema": {"json": schema}}}]}
+    session = FORMAT.parse_request({"messages": [{"role": "user", "content": [{"text": "hi"}]}], "toolConfig": own})
+    assert session.request_payload("converse")["toolConfig"] == own
+    assert codes(session.render("converse")) == ([], [])
+
+
 def test_names_are_cleaned_in_tools_calls_and_choice() -> None:
     tools = [{"type": "function", "name": "my.tool"}]
     choice = {"type": "function", "function": {"name": "my.tool"}}

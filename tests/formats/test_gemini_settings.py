@@ -11,6 +11,7 @@ from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
+from threadkeep.formats import get_format
 from threadkeep.formats.gemini.fields import FAMILIES, FIELDS, GENERAL, family_of, fields_of
 from threadkeep.formats.gemini.fields import NAMES as NAME_RULE
 from threadkeep.formats.gemini.schemas import is_schema, json_schema
@@ -127,6 +128,18 @@ def test_names_that_cannot_be_cleaned_get_a_hash(name: str) -> None:
     assert len(found) <= 128
     assert found[-32:].isalnum()
     assert found[0] in "_nt"
+
+
+def test_a_function_is_declared_once() -> None:
+    """By its later definition, at the place of the first; what came from the service goes back as it came."""
+    request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    functions = [{"name": name, "description": text} for name, text in (("a", "1"), ("b", "2"), ("a", "3"))]
+    tools = [{"type": "function", "function": function} for function in functions]
+    session = get_format("chat_completion").parse_request({**request, "tools": tools})
+    declared = session.request_payload("gemini")["tools"][0]["functionDeclarations"]
+    assert [(one["name"], one["description"]) for one in declared] == [("a", "3"), ("b", "2")]
+    own = {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}], "tools": [{"functionDeclarations": functions}]}
+    assert get_format("gemini").parse_request(own).request_payload("gemini")["tools"] == own["tools"]
 
 
 def test_a_cached_content_holds_system_text_and_tools() -> None:

@@ -18,12 +18,14 @@ from threadkeep.formats import get_format
 WIRE = get_format(FORMAT)
 SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+TEXT = {"type": "text", "text": "Well."}
 CITED = {
     "type": "text",
     "text": "Odd.",
     "citations": [{"type": "char_location", "cited_text": "odd", "document_index": 0}],
 }
 USE = {"type": "tool_use", "id": "a", "name": "lookup", "input": {"q": "Größe"}, "caller": {"type": "direct"}}
+ANSWERED = {"type": "function_call_output", "call_id": "a", "output": "1"}
 COMPACTION = {"type": "compaction", "content": "All so far."}
 CONTENT = [SIGNED, SEARCH, FOUND, {"type": "text", "text": "Well. "}, CITED, REDACTED, USE]
 
@@ -49,6 +51,31 @@ def echoed(response: Response) -> list[Any]:
 
 
 # Whole bodies
+
+
+@pytest.mark.parametrize(
+    ("content", "is_last", "sent"),
+    [
+        ([SEARCH, FOUND, TEXT], False, [SEARCH, FOUND, TEXT]),
+        ([TEXT, SEARCH], False, [TEXT]),
+        ([TEXT, SEARCH], True, [TEXT, SEARCH]),
+        ([TEXT, SEARCH, USE], False, [TEXT, SEARCH, USE]),
+        ([TEXT, {**SEARCH, "input": '{"que'}], True, [TEXT]),
+        ([SEARCH], False, None),
+    ],
+)
+def test_a_search_that_found_nothing_yet_is_sent_while_the_answer_may_go_on(
+    content: list[Any], is_last: bool, sent: list[Any] | None
+) -> None:
+    """The service refuses a use of its own tools without a result, as an answer that broke off has it."""
+    session = Session(model="claude-sonnet-4-5", input="Go")
+    session.add_response(WIRE.parse_response(body(*content)))
+    if not is_last:
+        session.add_item(ANSWERED if USE in content else {"type": "message", "role": "user", "content": "On"})
+    rendered = session.render(FORMAT)
+    shown = [one["content"] for one in rendered.payload["messages"] if one["role"] == "assistant"]
+    assert shown == ([] if sent is None else [sent])
+    assert [loss.code for loss in rendered.losses] == ([] if sent == content else ["provider_item"])
 
 
 def test_blocks_become_items_in_their_order_and_go_back_as_they_came() -> None:

@@ -242,6 +242,12 @@ def test_a_call_of_an_agent_waits_and_may_be_answered_here() -> None:
          {"content": "Hm", "signature": "s", "provider_name": "anthropic"}),
         ("messages", {"content": [{"type": "redacted_thinking", "data": "d"}]},
          {"content": "", "signature": "d", "provider_name": "anthropic", "id": "redacted_thinking"}),
+        ("converse", {"content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}]},
+         {"content": "Hm", "signature": "s", "provider_name": "bedrock"}),
+        ("converse", {"content": [{"type": "redacted_thinking", "data": "ZA=="}]},
+         {"content": "", "signature": "d", "provider_name": "bedrock", "id": "redacted_content"}),
+        ("converse", {"content": [{"type": "thinking", "thinking": "Hm"}]}, {"content": "Hm"}),
+        ("gemini", {"content": [{"type": "thinking", "thinking": "Hm"}]}, {"content": "Hm"}),
         ("open_responses",
          {"id": "rs_1", "encrypted_content": "e", "summary": [{"type": "summary_text", "text": "Hm"}]},
          {"content": "Hm", "signature": "e", "provider_name": "openai", "id": "rs_1"}),
@@ -252,6 +258,39 @@ def test_reasoning_goes_to_who_can_read_it(origin: Any, item: Json, part: Json) 
     found = render(NAME, user("Go"), answer({"type": "reasoning", **item}, assistant("OK"), origin=origin))
     assert found.payload["message_history"][1]["parts"][0] == {"part_kind": "thinking", **part}
     assert found.losses == []
+
+
+SIGNED = {"type": "thinking", "thinking": "Hm", "signature": "s"}
+SIGNED_IN_BEDROCK = {"reasoningContent": {"reasoningText": {"text": "Hm", "signature": "s"}}}
+HIDDEN_IN_BEDROCK = {"reasoningContent": {"redactedContent": "cw=="}}
+
+
+@pytest.mark.parametrize(
+    ("part", "blocks"),
+    [
+        ({"content": "Hm", "signature": "s", "provider_name": "anthropic"},
+         {"messages": SIGNED, "converse": SIGNED_IN_BEDROCK}),
+        ({"content": "", "signature": "s", "provider_name": "anthropic", "id": "redacted_thinking"},
+         {"messages": {"type": "redacted_thinking", "data": "s"}, "converse": HIDDEN_IN_BEDROCK}),
+        ({"content": "Hm", "signature": "s", "provider_name": "bedrock"}, {"converse": SIGNED_IN_BEDROCK}),
+        ({"content": "", "signature": "s", "provider_name": "bedrock", "id": "redacted_content"},
+         {"converse": HIDDEN_IN_BEDROCK}),
+        ({"content": "Hm", "signature": "s", "provider_name": "openai"}, {}),
+        ({"content": "Hm", "provider_name": "anthropic"}, {}),
+        ({"content": "Hm", "signature": "s"}, {}),
+    ],
+)  # fmt: skip
+def test_thinking_goes_to_the_claude_that_signed_it(part: Json, blocks: dict[FormatName, Json]) -> None:
+    """Anthropic's goes to Bedrock, too, which has what is encrypted as bytes."""
+    prompt = {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Go"}]}
+    parts = [{"part_kind": "thinking", **part}, {"part_kind": "text", "content": "OK"}]
+    session = FORMAT.parse_request([prompt, {"kind": "response", "parts": parts}, prompt])
+    session.model = "claude-sonnet-4-5"
+    targets: tuple[FormatName, ...] = ("messages", "converse")
+    for rendered, block in ((session.render(target), blocks.get(target)) for target in targets):
+        *thought, _ = rendered.payload["messages"][1]["content"]
+        assert thought == ([] if block is None else [block])
+        assert [loss.code for loss in rendered.losses] == (["reasoning"] if block is None else [])
 
 
 def test_nothing_to_send_is_refused() -> None:

@@ -12,6 +12,7 @@ reasoning content", as they were reported of these models.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
@@ -22,10 +23,11 @@ from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
 from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.claude import is_claude
 from threadkeep.formats.shared.parts import native_keys
+from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
-_READERS: Final = (NAME, "messages")  # formats whose reasoning this service can read
+_SIGNERS: Final = (BEDROCK, ANTHROPIC)  # providers whose reasoning this service can read
 SIGNED, UNSIGNED, NONE = "signed", "unsigned", "none"
 # how a model that is not Claude is named -> the reasoning that it takes; others get what there is
 TAKEN: Final = (
@@ -88,14 +90,14 @@ def _content(item: JsonObject, context: WriteContext) -> list[JsonObject]:
 
 def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject]:
     """The blocks of a reasoning item that the service can read; the rest is reported."""
-    origin, content = item.get("origin"), item.get("content") or []
-    if origin not in _READERS:
+    content = thinking_of(item)
+    if signer_of(item) not in _SIGNERS:
         context.loss("reasoning", "", "Reasoning was left out: it did not come from this service or from Anthropic's.")
         return []
     blocks = []
     kind = None if context.is_as_came else taken_by(context.model)
     for index, part in enumerate(content):
-        block = _thinking(part, is_own=origin == NAME) if isinstance(part, dict) else None
+        block = _thinking(part, is_own=item.get("origin") == NAME, is_text=item.get("origin") == "pydantic_ai")
         if block is None or kind not in (None, SIGNED if _is_signed(block) else UNSIGNED):
             context.loss("reasoning", f"content[{index}]", _REFUSALS[kind or SIGNED])
         else:
@@ -114,9 +116,10 @@ def _is_signed(block: JsonObject) -> bool:
     return "redactedContent" in block or bool(block["reasoningText"].get("signature"))
 
 
-def _thinking(part: JsonObject, *, is_own: bool) -> JsonObject | None:
-    if part.get("type") == "redacted_thinking" and isinstance(part.get("data"), str):
-        return {"redactedContent": part["data"]}
+def _thinking(part: JsonObject, *, is_own: bool, is_text: bool) -> JsonObject | None:
+    """A block of reasoning; `is_text`: what is encrypted is held as the text that its bytes are."""
+    if part.get("type") == REDACTED and isinstance(part.get("data"), str):
+        return {"redactedContent": b64encode(part["data"].encode()).decode() if is_text else part["data"]}
     signature = part.get("signature")
     if part.get("type") != "thinking" or not (isinstance(signature, str) or is_own):
         return None

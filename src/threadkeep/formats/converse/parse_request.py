@@ -26,6 +26,7 @@ from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared.fields import read_fields, value_at, with_value
 from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.provider_errors import shortened
+from threadkeep.formats.shared.reports import Context
 
 _APART: Final = frozenset({"messages", "system", "toolConfig"})
 
@@ -144,7 +145,7 @@ def _tool(tool: Any) -> JsonObject:
     match tool:
         case {"toolSpec": {"name": str(name)} as spec, **others} if is_valid_name(name):
             function: JsonObject = {"type": "function", "name": name, **_function_keys(spec)}
-            plain = {"name": name, **tool_keys(function)}
+            plain = {"name": name, **tool_keys(function, Context())}
             strange = {key: value for key, value in spec.items() if key not in plain or plain[key] != value}
             strange |= {key: None for key in plain if key not in spec}
             native: Any = {**others, **({"toolSpec": strange} if strange else {})}

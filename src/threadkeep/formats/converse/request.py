@@ -127,5 +127,5 @@ def _tool_config(writer: Writer, rendering: Rendering) -> Any:
         context.repair("option", "tool_choice", "tool_choice was left out: there are no tools.")
     if not tools and writer.names and not (rendering.spelling or {}).get("untooled"):
         context.repair("tool_history", "tools", "The functions of the history were declared by name: calls need tools.")
-        config["tools"] = [{"toolSpec": {"name": name, **own_tools.tool_keys({})}} for name in writer.names]
+        config["tools"] = [{"toolSpec": {"name": name, **own_tools.tool_keys({}, context)}} for name in writer.names]
     return config or native

@@ -17,8 +17,8 @@ from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.tools import object_schema
 
-ANY_OBJECT: Final[JsonObject] = {"type": "object", "properties": {}}
 TOOL_BLOCKS: Final = ("toolUse", "toolResult")
 # tool choice -> toolChoice
 CHOICES: Final[dict[str, JsonObject]] = {"auto": {"auto": {}}, "required": {"any": {}}}
@@ -41,16 +41,16 @@ def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
     native = native_keys(tool, NAME)
     own = native.get("toolSpec") or {}
     name = own["name"] if "name" in own else context.name(tool.get("name"), f"{path}.name")
-    spec = {"name": name, **tool_keys(tool), **own}
+    keys = tool_keys(tool, Context() if "inputSchema" in own else context, path)
+    spec = {"name": name, **keys, **own}
     sent = {"toolSpec": {key: value for key, value in spec.items() if value is not None}}
     return [{**native, **sent}, *cache_point(tool)]
 
 
-def tool_keys(tool: JsonObject) -> JsonObject:
+def tool_keys(tool: JsonObject, context: Context, path: str = "tools") -> JsonObject:
     """The keys of a toolSpec besides its name."""
     keys: JsonObject = {"description": tool["description"]} if tool.get("description") else {}
-    parameters = tool.get("parameters")
-    keys["inputSchema"] = {"json": dict(ANY_OBJECT) if parameters is None else parameters}
+    keys["inputSchema"] = {"json": object_schema(tool.get("parameters"), context, path)}
     if tool.get("strict") is True:
         keys["strict"] = True
     return keys

@@ -2,6 +2,7 @@
 
 * All functions are declared in one entry, which stands where the first of them does; other tools are entries of their
   own and known to this format only.
+* The service takes each name once: a tool listed twice is defined by the later definition, at the place of the first.
 * Schemas that say more than the service's own Schema type go under `parametersJsonSchema`.
 * What came from this format goes back as it came.
 
@@ -39,12 +40,21 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
         if kind == "function":
             if not declared:
                 entries.append({DECLARATIONS: declared})
-            declared.append(declaration(tool, context, path))
+            _declare(declared, declaration(tool, context, path), is_own=tool.get("origin") == NAME)
         elif kind != "provider_tool":
             context.loss("tool", path, f"Gemini has no tool of type {kind!r}.")
         elif (payload := own_block(tool, NAME, context, path)) is not None:
             _add(entries, tool, payload)
     return entries
+
+
+def _declare(declared: list[JsonObject], function: JsonObject, *, is_own: bool) -> None:
+    """Declare a function; the service refuses a name twice, so that a later definition stands in place of the first."""
+    names = [] if is_own else [before.get("name") for before in declared]
+    if function.get("name") in names:
+        declared[names.index(function.get("name"))] = function
+    else:
+        declared.append(function)
 
 
 def _add(entries: list[Any], tool: JsonObject, payload: Any) -> None:

@@ -3,7 +3,7 @@
 * Arguments are an object; others become ``{}``, which is reported.
 * Ids are letters, digits, ``_`` and ``-``; a cleaned id that another call of the turn has becomes a hash.
 * A result without content has no content key; `is_error` says that its output failed.
-* Thinking goes back signed only, unless it came from this format, which gets it as it came.
+* Thinking goes back signed by Anthropic only, unless it came from this format, which gets it as it came.
 
 Source: Anthropic's API reference, "Messages", tool use, tool result and thinking blocks.
 """
@@ -22,6 +22,7 @@ from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.thinking import ANTHROPIC, signer_of, thinking_of
 
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -88,14 +89,14 @@ def _content(output: Any, context: Context, *, is_own: bool) -> Any:
 
 def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thinking blocks of a reasoning item; what cannot be sent back is reported."""
-    given = item.get("content")
-    content = [block for block in given if isinstance(block, dict)] if isinstance(given, list) else []
+    content = thinking_of(item)
     if item.get("origin") == NAME:
         is_whole = item.get("status") != "incomplete"  # one whose stream broke off has no signature yet
         own = [block for block in content if block_type(block) in THOUGHTS and (is_whole or _thought(block))]
         blocks = [{key: value for key, value in block.items() if value is not None} for block in own]
     else:
-        blocks = [block for part in content if item.get("origin") is None and (block := _thought(part))]
+        is_readable = item.get("origin") is None or signer_of(item) == ANTHROPIC
+        blocks = [block for part in content if is_readable and (block := _thought(part))]
     if len(blocks) < max(len(content), 1):
         context.loss("reasoning", "", "Reasoning was left out: the service takes only thinking that it has signed.")
     return blocks

@@ -32,6 +32,7 @@ EXTRAS: Final = ("top_k", "stop_sequences", "cache_control")
 ERRORS: Final = frozenset({"failed", "incomplete", "error"})
 PLAIN_TEXT: Final = "text/plain"
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+SERVER_USES: Final = frozenset({"server_tool_use", "mcp_tool_use"})  # of tools that the service runs
 # stop_reason -> canonical status
 STATUSES: Final = {
     **dict.fromkeys(("end_turn", "tool_use", "stop_sequence", "pause_turn", "compaction"), "completed"),

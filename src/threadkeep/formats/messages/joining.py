@@ -4,6 +4,7 @@
   its instructions, as a string or as blocks with keys of their own, is put back where the text is still the same.
 * Neighbours of one role become one message, but for messages of an imported request, which stay as they came.
 * Thinking belongs to its own turn: joined to an earlier assistant message it is left out, unless a call came with it.
+* A use of the service's own tools without its result is left out: the service refuses it.
 * A message of white space alone is left out, and white space at the end of a last assistant message.
 * The first message is the user's. System text inside the history stands behind a user message and before the
   assistant's, for models that take it there; everywhere else it leads.
@@ -18,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.messages.fields import ELLIPSIS, THOUGHTS
+from threadkeep.formats.messages.fields import ELLIPSIS, SERVER_USES, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, text_of
 from threadkeep.formats.messages.turns import Turn
 from threadkeep.formats.shared.rendering import Rendering
@@ -33,6 +34,41 @@ def later_blocks(role: str, blocks: list[Any]) -> list[Any]:
     if role != "assistant" or any(block_type(block) == "tool_use" for block in blocks):
         return blocks
     return [block for block in blocks if block_type(block) not in THOUGHTS]
+
+
+def without_open_uses(turns: Sequence[Turn], context: Context) -> list[Turn]:
+    """The turns without uses of the service's own tools that never came to a result, as of an answer that broke off.
+
+    A last answer may go on, and so does one that waits for the results of calls: they keep those that came whole.
+    """
+    result, start = list(turns), 0
+    for index, turn in enumerate(turns):
+        if turn.role == "user" or index == len(turns) - 1:
+            run = result[start:index] if turn.role == "user" else result[start:]
+            result[start : start + len(run)] = _without_open_uses(run, context, is_last=turn.role != "user")
+            start = index + 1
+    return result
+
+
+def _without_open_uses(run: list[Turn], context: Context, *, is_last: bool) -> list[Turn]:
+    """The same for the assistant's turns between two of the user's."""
+    if not any(block_type(block) in SERVER_USES for turn in run for block in turn.blocks):
+        return run
+    blocks = [block for turn in run for block in turn.blocks if isinstance(block, dict)]
+    done = [block.get("tool_use_id") for block in blocks]
+    goes_on = is_last or any(block_type(block) == "tool_use" for block in blocks)
+
+    def is_sent(block: Any) -> bool:
+        is_open = block_type(block) in SERVER_USES and block.get("id") not in done
+        return not is_open or (goes_on and isinstance(block.get("input"), dict))
+
+    kept = []
+    for turn in run:
+        sent = turn.blocks if turn.is_imported else [block for block in turn.blocks if is_sent(block)]
+        if len(sent) < len(turn.blocks):
+            context.loss("provider_item", "", "A use of a tool of the service was left out: it has no result.")
+        kept.append(replace(turn, blocks=sent) if len(sent) < len(turn.blocks) else turn)
+    return kept
 
 
 def joined(turns: Sequence[Turn], context: Context) -> list[Turn]:

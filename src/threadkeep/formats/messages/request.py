@@ -86,7 +86,8 @@ def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
     takes_system = follows(snapshot.settings.get("model"), "inner system")
     writer = Writer(rendering, paired(entries, left_alone(snapshot, NAME)), takes_system=takes_system)
     writer.write(entries)
-    turns, inner = joining.placed(joining.filled(joining.joined(writer.turns, context), context), context)
+    turns = joining.joined(joining.without_open_uses(writer.turns, context), context)
+    turns, inner = joining.placed(joining.filled(turns, context), context)
     if not turns:
         report_filler(entries, context, ELLIPSIS)
         turns = [joining.ellipsis()]

@@ -18,7 +18,7 @@ from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import as_named, tools_by_name
+from threadkeep.formats.shared.tools import as_named, object_schema, tools_by_name
 
 # tool choice of Open Responses -> its type here
 CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
@@ -43,20 +43,11 @@ def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
     wire = {
         "name": context.name(tool.get("name"), f"{path}.name"),
         "description": tool.get("description"),
-        "input_schema": _schema(tool.get("parameters"), context, path),
+        "input_schema": object_schema(tool.get("parameters"), context, path),
         "strict": True if tool.get("strict") is True else None,
         "cache_control": tool.get("cache_control"),
     }
     return {key: value for key, value in wire.items() if value is not None}
-
-
-def _schema(parameters: Any, context: Context, path: str) -> JsonObject:
-    if not isinstance(parameters, dict):
-        return {"type": "object", "properties": {}}
-    if parameters.get("type") == "object":
-        return parameters
-    context.repair("schema", f"{path}.parameters", "The schema was sent as an object's: arguments are objects.")
-    return {**parameters, "type": "object"}
 
 
 def tool_from_wire(tool: Any) -> JsonObject:

@@ -2,14 +2,15 @@
 
 * Arguments go as JSON text; those that are not JSON become ``{}``, which is reported.
 * A return is named after its call; one that failed says so in its outcome.
-* Signed thinking of Anthropic and encrypted reasoning of OpenAI go with the name of the provider that can read them,
-  to which Pydantic AI sends them back; of other reasoning the text goes alone.
+* Signed thinking of Claude and encrypted reasoning of OpenAI go with the name of the provider that can read them, to
+  which Pydantic AI sends them back; of other reasoning the text goes alone.
 
 Source: Pydantic AI's API reference, `pydantic_ai.messages`.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -20,9 +21,9 @@ from threadkeep.formats.shared.arguments import object_arguments, sent_arguments
 from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.thinking import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_of
 
 _FAILED: Final = ("failed", "incomplete")
-_REDACTED: Final = "redacted_thinking"  # the id by which Pydantic AI knows the thinking that is encrypted
 
 
 def tool_call(item: JsonObject, call_id: str, context: Context) -> JsonObject:
@@ -67,10 +68,10 @@ def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """Reasoning as thinking parts; what no provider could read is reported."""
     if "native" in item:
         report_foreign(item, NAME, context, "native")
+    if (signer := signer_of(item)) is not None:
+        return _signed(item, signer, context)
     blocks = _blocks(item)
-    if item.get("origin") == "messages":
-        return [part for block in blocks if (part := _thought(block)) is not None]
-    text = "\n\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
+    text = "\n\n".join(text for block in blocks if isinstance(text := block.get("text", block.get("thinking")), str))
     encrypted = item.get("encrypted_content")
     if item.get("origin") == "open_responses" and encrypted:
         return [_encrypted(item, text)]
@@ -90,15 +91,33 @@ def _encrypted(item: JsonObject, text: str) -> JsonObject:
     return _thinking(text) | signed | ({"id": item["id"]} if item.get("id") else {})
 
 
-def _thought(block: JsonObject) -> JsonObject | None:
-    """A block of thinking of Anthropic's."""
-    signed = {"provider_name": "anthropic"}
-    if block.get("type") == _REDACTED:
-        return _thinking("") | signed | {"id": _REDACTED, "signature": block.get("data")}
+def _signed(item: JsonObject, signer: str, context: Context) -> list[JsonObject]:
+    """Thinking of Claude's."""
+    blocks = thinking_of(item)
+    parts = [part for block in blocks if (part := _thought(block, signer)) is not None]
+    if len(parts) < max(len(blocks), 1):
+        context.loss("reasoning", "", "Reasoning was left out that holds nothing to read.")
+    return parts
+
+
+def _thought(block: JsonObject, signer: str) -> JsonObject | None:
+    signed = {"provider_name": signer}
+    if block.get("type") == REDACTED:
+        data = block.get("data")
+        data = _decoded(data) if signer == BEDROCK else data
+        return _thinking("") | signed | {"id": REDACTED_IDS[signer], "signature": data} if data else None
     text, signature = block.get("thinking"), block.get("signature")
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not (text or signature):
         return None
     return _thinking(text) | (signed | {"signature": signature} if signature else {})
+
+
+def _decoded(data: Any) -> str | None:
+    """The text that the bytes are which Bedrock encrypted thinking in."""
+    try:
+        return b64decode(data, validate=True).decode()
+    except (TypeError, ValueError):
+        return None
 
 
 def _thinking(text: str) -> JsonObject:

@@ -34,7 +34,7 @@ LOSSES: Final = {
     "option": "a setting that the format does not have was omitted",
     "orphan_output": "a tool output without its call was omitted",
     "part": "a content part of a type that the format does not support was omitted",
-    "provider_item": "a block that belongs to another format was omitted",
+    "provider_item": "a block that belongs to another format, or has no result, was omitted",
     "reasoning": "reasoning that this provider cannot read was omitted",
     "refusal": "a refusal was omitted",
     "role": "a message with an unknown role was omitted",

@@ -40,6 +40,16 @@ def tools_by_name(tools: Sequence[JsonObject], name: str, context: Context, defi
     return list(sent.values())
 
 
+def object_schema(parameters: Any, context: Context, path: str) -> JsonObject:
+    """The schema of a function's arguments, for formats that take an object's alone."""
+    if not isinstance(parameters, dict):
+        return {"type": "object", "properties": {}}
+    if parameters.get("type") == "object":
+        return parameters
+    context.repair("schema", f"{path}.parameters", "The schema was sent as an object's: arguments are objects.")
+    return {**parameters, "type": "object"}
+
+
 def as_named(tool: JsonObject, keys: Mapping[str, tuple[str, type]]) -> JsonObject:
     """What a function tool has, under the keys of a format: key there -> key of the tool, and the type of its value."""
     return {key: tool[ours] for key, (ours, _) in keys.items() if tool.get(ours) is not None}
