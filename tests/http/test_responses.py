@@ -15,6 +15,7 @@ from threadkeep.domain.formats import format_names
 from threadkeep.http import Upstream
 from threadkeep.http.openai import responses
 
+SECRET = "canary-5a1c"
 TOOL = {"city": "Paris"}
 BODIES: dict[str, dict[str, Any]] = {
     "open_responses": {
@@ -219,3 +220,15 @@ def test_a_response_is_deleted(client: Any, served: Any) -> None:
         "message": f"Previous response with id '{id_}' not found.", "type": "invalid_request_error",
         "param": "previous_response_id", "code": "previous_response_not_found",
     }  # fmt: skip
+
+
+def test_what_a_provider_repeats_of_the_application_is_not_told(client: Any, served: Any) -> None:
+    """OpenAI's responses have the instructions and tools of their requests, and keys of services may be in these."""
+    conversation = a_conversation(served)
+    tool = {"type": "function", "name": "look", "parameters": {}, "strict": True}
+    service = {"type": "mcp", "server_label": "s", "server_url": "https://s.test", "authorization": SECRET}
+    asked = {"instructions": SECRET, "user": SECRET, "tools": [service, tool], "temperature": 0.5}
+    served.call(conversation.add_response, {**BODIES["open_responses"], **asked}, "open_responses")
+    found = client.responses.retrieve("resp_677efb5139a8")
+    assert SECRET not in found.model_dump_json()
+    assert ([one.name for one in found.tools], found.temperature) == (["look"], 0.5)

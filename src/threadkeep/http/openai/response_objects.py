@@ -32,7 +32,6 @@ ECHOED: Final = (
 # what the application may have set, and a user of it need not see; other tools may have keys of services in them
 _HOSTS: Final = frozenset({"instructions", "user"})
 SHOWN_TOOLS: Final = frozenset({"function", "custom"})
-NO_SETTINGS: Final[JsonObject] = {}
 _CODE: Final = "server_error"  # of errors that other providers gave
 
 
@@ -45,14 +44,19 @@ def asked_for(conversation: Conversation, number: int) -> JsonObject:
         asked = get_format(_OWN).render(snapshot).payload
     except CannotRender:  # settings that no longer stand together
         return {}
-    found = {key: asked[key] for key in ("model", *ECHOED) if key not in _HOSTS and asked.get(key) is not None}
-    if "tools" in found:
-        found["tools"] = [tool for tool in found["tools"] if tool.get("type") in SHOWN_TOOLS]
+    return _shown({key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None})
+
+
+def _shown(settings: Mapping[str, Any]) -> JsonObject:
+    """Settings, also as a provider repeats them, without those that only the application knows."""
+    found = {key: value for key, value in settings.items() if key not in _HOSTS}
+    if isinstance(tools := found.get("tools"), list):
+        found["tools"] = [tool for tool in tools if isinstance(tool, Mapping) and tool.get("type") in SHOWN_TOOLS]
     return found
 
 
 def response_object(
-    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] = NO_SETTINGS
+    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] | None = None
 ) -> JsonObject:
     """Return a response with its output and all keys that clients require.
 
@@ -60,17 +64,17 @@ def response_object(
         stored: where the response is stored.
         body: its raw body; None if there is none (any more).
         output: its items, as clients validate them.
-        asked: the settings of its request.
+        asked: the settings of its request; None to tell none, nor what the provider repeats of them.
     """
     raw, parsed = _parsed(stored, body)
-    found: JsonObject = {**_REQUIRED, **asked}
-    if stored.format == _OWN:
-        found |= {key: value for key, value in raw.items() if value is not None or key not in _REQUIRED}
+    found: JsonObject = {**_REQUIRED, **(asked or {})}
+    if stored.format == _OWN and asked is not None:
+        found |= {key: value for key, value in _shown(raw).items() if value is not None or key not in _REQUIRED}
     return found | {
         "id": stored.id,
         "object": "response",
         "created_at": raw["created_at"] if _is_number(raw.get("created_at")) else int(stored.created_at.timestamp()),
-        "model": stored.model or asked.get("model") or "",
+        "model": stored.model or found.get("model") or "",
         "status": stored.status if stored.status in _STATUSES else "completed",
         "output": list(output),
         "usage": usage_object(parsed.usage) if parsed is not None else None,

@@ -115,7 +115,7 @@ async def find_previous(call: Call, wanted: str) -> Found:
 
 
 async def stored_object(call: Call, found: Found) -> JsonObject:
-    """Return a stored response as clients read it."""
+    """Return a stored response as clients read it; who may not read is told no settings of what was asked."""
     number = found.stored.number
     try:
         body = await found.conversation.response_body(number)
@@ -126,7 +126,7 @@ async def stored_object(call: Call, found: Found) -> JsonObject:
     is_cut = bool(items) and found.stored.status in _CUT and items[-1].item.to_object().get("status") is None
     if is_cut and output[-1].get("status") == "completed":  # which stands for none
         output[-1] = {**output[-1], "status": "incomplete"}
-    asked = await on_conversation(found.conversation, asked_for, number)
+    asked = await on_conversation(found.conversation, asked_for, number) if call.may_read else None
     return {**response_object(found.stored, body, output, asked), "id": found.id}
 
 
