@@ -23,6 +23,10 @@ _STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled",
 _REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
 # what stands for keys that clients require
 _REQUIRED: Final[JsonObject] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+# what a request says of itself, with what stands for it: no provider is asked with it
+BESIDES: Final[JsonObject] = {"background": False, "previous_response_id": None}
+# what stands for all that answers have of a request
+DEFAULTS: Final = _REQUIRED | BESIDES
 # keys of requests that the answer repeats
 ECHOED: Final = (
     "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
@@ -37,14 +41,14 @@ _CODE: Final = "server_error"  # of errors that other providers gave
 
 def asked_for(conversation: Conversation, number: int) -> JsonObject:
     """Return the settings of the request of a response, as its answer repeats them (blocking)."""
-    options = request_options(handle_of(conversation), number)
+    options, besides = request_options(handle_of(conversation), number)
     entry = entry_of({"type": "message", "role": "user", "content": []}, position=0)
     snapshot = Snapshot({"model": "", **options.settings}, options.tools, [entry])
     try:
         asked = get_format(_OWN).render(snapshot).payload
     except CannotRender:  # settings that no longer stand together
-        return {}
-    return _shown({key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None})
+        return besides
+    return _shown({key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None}) | besides
 
 
 def _shown(settings: Mapping[str, Any]) -> JsonObject:
@@ -67,9 +71,9 @@ def response_object(
         asked: the settings of its request; None to tell none, nor what the provider repeats of them.
     """
     raw, parsed = _parsed(stored, body)
-    found: JsonObject = {**_REQUIRED, **(asked or {})}
+    found: JsonObject = {**DEFAULTS, **(asked or {})}
     if stored.format == _OWN and asked is not None:
-        found |= {key: value for key, value in _shown(raw).items() if value is not None or key not in _REQUIRED}
+        found |= {key: value for key, value in _shown(raw).items() if value or _may_be_empty(key, value)}
     return found | {
         "id": stored.id,
         "object": "response",
@@ -82,6 +86,11 @@ def response_object(
         "incomplete_details": _incomplete_details(stored, parsed),
         "conversation": {"id": stored.conversation_id},
     }
+
+
+def _may_be_empty(key: str, value: Any) -> bool:
+    """Whether a provider repeats the setting of a request where its value is empty, rather than having none."""
+    return key not in BESIDES and (value is not None or key not in _REQUIRED)
 
 
 def _parsed(stored: StoredResponse, body: bytes | None) -> tuple[JsonObject, Response | None]:
