@@ -205,16 +205,18 @@ class StreamWriter:
             LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
         return self.renewal
 
-    def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+    def finish(
+        self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True
+    ) -> None:
         """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
 
-        Errors are those of `finish_stream`.
+        One for which nobody can have been asked yet (`is_asked`) has broken off, rather than being cancelled. Errors are those of `finish_stream`.
         """
         if self.response is not None:
             return
         self._get_number()
         call = self._call._replace(info=self._measured())
-        is_left = self.cancel_requested or isinstance(error, LEAVING)
+        is_left = self.cancel_requested or (is_asked and isinstance(error, LEAVING))
         ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
         if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
             ending.states = self.states
