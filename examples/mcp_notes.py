@@ -42,7 +42,7 @@ async def notes(client: Client, words: str) -> AsyncIterator[str]:
     for match in found["conversations"]:
         yield f"{match['title'] or match['conversation_id']} ({match['created_at']:.10})"
         place = {"branch": match["branch"], "around_position": match["position"]}
-        read = await told(client, "get_conversation", id=match["conversation_id"], limit=AROUND, **place)
+        read = await told(client, "get_conversation", conversation_id=match["conversation_id"], limit=AROUND, **place)
         for item in read["items"]:
             yield f"  {item.get('role', item['type'])}: {item['text']}"
 

@@ -86,8 +86,24 @@ async def test_a_search_says_what_to_pass_on_by_its_name_there(store: AnyStore) 
     description = tools["search_conversations"].description or ""
     advice = description[description.index("Read on around it") :]
     passed = {there or here for here, there in re.findall(r"`(\w+)`(?: as `(\w+)`)?", advice)}
-    assert passed == {"id", "branch", "around_position"}
+    assert passed == {"conversation_id", "branch", "around_position"}
     assert passed <= tools["get_conversation"].input_schema["properties"].keys()
+
+
+async def test_an_id_has_one_name_in_all_results_and_arguments(store: AnyStore) -> None:
+    """What a model has read, it passes on by the name that it had there."""
+    conversation = await trip(store)
+    server, one, item = mcp_server(store), {"conversation_id": conversation.id}, "item_id"
+    for tool in ("search_conversations", "list_conversations"):
+        [found] = (await told(server, tool, **({"query": "hotel"} if "search" in tool else {})))["conversations"]
+        assert {name: found[name] for name in one} == one
+    read = await told(server, "get_conversation", **one)
+    assert read["conversation"]["conversation_id"] == conversation.id
+    alone = await told(server, "get_item", **one, item_id=read["items"][0][item])
+    assert alone["item"][item] == read["items"][0][item]
+    async with Client(server) as client:
+        arguments = {name for tool in (await client.list_tools()).tools for name in tool.input_schema["properties"]}
+    assert "id" not in arguments | read["conversation"].keys() | alone["item"].keys()
 
 
 async def test_nothing_is_changed(store: AnyStore) -> None:
@@ -100,8 +116,8 @@ async def test_nothing_is_changed(store: AnyStore) -> None:
     server, id_ = mcp_server(store), conversation.id
     await told(server, "search_conversations", query="hotel")
     await told(server, "list_conversations")
-    read = await told(server, "get_conversation", id=id_)
-    await told(server, "get_item", id=read["items"][0]["id"], conversation_id=id_)
+    read = await told(server, "get_conversation", conversation_id=id_)
+    await told(server, "get_item", item_id=read["items"][0]["item_id"], conversation_id=id_)
     await told(server, "usage_report", by=["model"])
     assert await rows() == before
 
@@ -115,7 +131,7 @@ async def test_a_match_is_read_where_it_stands(store: AnyStore) -> None:
     [match] = (await told(store, "search_conversations", query="river"))["conversations"]
     assert (match["conversation_id"], match["title"], match["position"]) == (conversation.id, "Trip", 1)
     place = {"branch": match["branch"], "around_position": match["position"]}
-    read = await told(store, "get_conversation", id=conversation.id, limit=2, **place)
+    read = await told(store, "get_conversation", conversation_id=conversation.id, limit=2, **place)
     assert [(item["role"], item["text"]) for item in read["items"]] == [
         ("user", "Which hotel did we book?"),
         ("assistant", "The one by the river."),
@@ -137,19 +153,19 @@ async def test_lists_are_paged(store: AnyStore) -> None:
     made = [(await trip(store, labels={"n": str(n)})).id for n in range(3)]
     first = await told(store, "list_conversations", limit=2)
     second = await told(store, "list_conversations", limit=2, after=first["next"])
-    assert [one["id"] for one in first["conversations"] + second["conversations"]] == made[::-1]
+    assert [one["conversation_id"] for one in first["conversations"] + second["conversations"]] == made[::-1]
     assert second["next"] is None
     assert first["conversations"][0]["preview"] == "The one by the river."
     [found] = (await told(store, "list_conversations", labels={"n": "1"}))["conversations"]
-    assert found["id"] == made[1]
+    assert found["conversation_id"] == made[1]
 
 
 async def test_branches_are_read_apart(store: AnyStore) -> None:
     conversation = await trip(store)
     edited = await conversation.edit(0, "Which train did we book?")
-    now = await told(store, "get_conversation", id=conversation.id)
+    now = await told(store, "get_conversation", conversation_id=conversation.id)
     assert (now["conversation"]["branch"], now["items"][0]["text"]) == (edited.branch, "Which train did we book?")
-    before = await told(store, "get_conversation", id=conversation.id, branch=0)
+    before = await told(store, "get_conversation", conversation_id=conversation.id, branch=0)
     assert [item["position"] for item in before["items"]] == [0, 1]
 
 
@@ -170,7 +186,7 @@ async def test_resources_are_the_newest_and_one_of_them(store: AnyStore) -> None
         [one] = (await client.read_resource(f"{listed.uri}/{conversation.id}")).contents
         with pytest.raises(MCPError, match="There is no conversation"):
             await client.read_resource(f"{listed.uri}/conv_01a1fdc8f056759fa5c4ad9e8502d54e")
-    assert json.loads(newest.text)["conversations"][0]["id"] == conversation.id  # type: ignore[union-attr]
+    assert json.loads(newest.text)["conversations"][0]["conversation_id"] == conversation.id  # type: ignore[union-attr]
     assert len(json.loads(one.text)["items"]) == 2  # type: ignore[union-attr]
 
 
@@ -182,12 +198,12 @@ async def test_others_have_nothing(store: AnyStore) -> None:
     server = mcp_server(store.for_user("ann"))
     for tool, arguments in (("search_conversations", {"query": "river"}), ("list_conversations", {})):
         found = (await told(server, tool, **arguments))["conversations"]
-        assert [one.get("conversation_id", one.get("id")) for one in found] == [mine.id]
+        assert [one["conversation_id"] for one in found] == [mine.id]
     assert (await told(server, "usage_report", by=["user_id"]))["rows"][0]["attempts"] == 1
-    item = (await told(store, "get_conversation", id=theirs.id))["items"][0]["id"]
+    item = (await told(store, "get_conversation", conversation_id=theirs.id))["items"][0]["item_id"]
     for tool, arguments in (
-        ("get_conversation", {"id": theirs.id}),
-        ("get_item", {"id": item, "conversation_id": theirs.id}),
+        ("get_conversation", {"conversation_id": theirs.id}),
+        ("get_item", {"item_id": item, "conversation_id": theirs.id}),
     ):
         assert f"There is no conversation '{theirs.id}'" in await refused(store.for_user("ann"), tool, **arguments)
 
@@ -201,12 +217,12 @@ async def test_long_texts_are_read_in_pieces(store: Store, database: Database) -
     text = "".join(f"{number} " for number in range(12_000))
     conversation = store.create_conversation(instructions="long " * 1_000, title="title" * 40)
     conversation.user(text)
-    read = await told(store, "get_conversation", id=conversation.id)
+    read = await told(store, "get_conversation", conversation_id=conversation.id)
     assert (len(read["items"][0]["text"]), read["items"][0]["characters"]) == (2_000, len(text))
     assert read["conversation"]["are_instructions_cut"]
     pieces, start = [], 0
     while start is not None:
-        place = {"id": read["items"][0]["id"], "conversation_id": conversation.id, "from_character": start}
+        place = {"item_id": read["items"][0]["item_id"], "conversation_id": conversation.id, "from_character": start}
         item = (await told(store, "get_item", **place))["item"]
         pieces.append(item["text"])
         start = item.get("next_character")
@@ -224,7 +240,7 @@ def test_reading_on_returns_every_item_once(lengths: list[int], limit: int) -> N
         place: dict[str, Any] = {}
         async with Client(mcp_server(store)) as client:
             while place.get("after_position", 0) is not None:
-                result = await client.call_tool("get_conversation", {"id": id_, "limit": limit, **place})
+                result = await client.call_tool("get_conversation", {"conversation_id": id_, "limit": limit, **place})
                 page = result.structured_content or {}
                 assert sum(len(item["text"]) for item in page["items"]) <= ROOM
                 positions += [item["position"] for item in page["items"]]
@@ -243,7 +259,7 @@ def test_reading_on_returns_every_item_once(lengths: list[int], limit: int) -> N
 async def test_what_is_read_around_an_item_contains_it(store: Store, around: int, limit: int) -> None:
     conversation = store.create_conversation()
     conversation.add_items([{"role": "user", "content": "x" * 1_900} for _ in range(60)])
-    read = await told(store, "get_conversation", id=conversation.id, around_position=around, limit=limit)
+    read = await told(store, "get_conversation", conversation_id=conversation.id, around_position=around, limit=limit)
     positions = [item["position"] for item in read["items"]]
     assert around in positions
     assert positions == list(range(positions[0], positions[-1] + 1))
@@ -259,7 +275,7 @@ async def test_nothing_is_invisible(store: Store) -> None:
     conversation = store.create_conversation(title=hidden, labels={"a": hidden})
     conversation.user(f"{hidden}\ud800")
     conversation.add_item({"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"})
-    read = await told(store, "get_conversation", id=conversation.id)
+    read = await told(store, "get_conversation", conversation_id=conversation.id)
     said = r"before\u202e\U000e0041\x1b[31mafter 👩‍👧"
     assert [read["conversation"]["title"], read["conversation"]["labels"]["a"]] == [said] * 2
     assert read["items"][0]["text"] == rf"{said}\ud800"
@@ -272,7 +288,7 @@ async def test_media_are_named(store: Store) -> None:
     conversation = store.create_conversation()
     url = "data:image/png;base64," + "iVBORw0KGgo" * 4_000
     conversation.user([{"type": "input_image", "image_url": url}, {"type": "input_text", "text": "What is it?"}])
-    [item] = (await told(store, "get_conversation", id=conversation.id))["items"]
+    [item] = (await told(store, "get_conversation", conversation_id=conversation.id))["items"]
     assert "What is it?" in item["text"]
     assert len(item["text"]) < 300
 
@@ -288,10 +304,10 @@ async def test_media_are_named(store: Store) -> None:
         ("search_conversations", {"query": "a", "after": "x"}, "after is not the `next` of a page"),
         ("search_conversations", {}, "Field required"),
         ("list_conversations", {"status": "lost"}, "'active', 'archived' or 'any'"),
-        ("get_conversation", {"id": "order-7"}, "'order-7' is not the id of a conversation"),
-        ("get_conversation", {"id": "ID", "branch": 9}, "has no branch 9"),
-        ("get_conversation", {"id": "ID", "around_position": 1, "after_position": 1}, "not both"),
-        ("get_item", {"id": "msg_0", "conversation_id": "ID"}, "no item"),
+        ("get_conversation", {"conversation_id": "order-7"}, "'order-7' is not the id of a conversation"),
+        ("get_conversation", {"conversation_id": "ID", "branch": 9}, "has no branch 9"),
+        ("get_conversation", {"conversation_id": "ID", "around_position": 1, "after_position": 1}, "not both"),
+        ("get_item", {"item_id": "msg_0", "conversation_id": "ID"}, "no item"),
         ("usage_report", {"by": ["colour"]}, "Input should be 'hour'"),
     ],
 )
@@ -330,7 +346,7 @@ async def test_the_configuration_on_the_page_starts_it(store: Store, tmp_path: P
     with log.open("w") as errors:
         async with Client(stdio_client(parameters, errors)) as client:
             result = await client.call_tool("list_conversations", {})
-            missing = await client.call_tool("get_conversation", {"id": theirs.id})
-    assert [one["id"] for one in (result.structured_content or {})["conversations"]] == [mine.id]
+            missing = await client.call_tool("get_conversation", {"conversation_id": theirs.id})
+    assert [one["conversation_id"] for one in (result.structured_content or {})["conversations"]] == [mine.id]
     assert missing.is_error
     assert log.read_text() == f"threadkeep: {url} for an MCP client on stdin\n"

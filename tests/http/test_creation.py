@@ -12,6 +12,7 @@ from openai import OpenAI
 from openai.types.responses import ResponseCompletedEvent
 
 from tests.http.scripts import FORMATS, Scripted
+from tests.waiting import wait_until
 from threadkeep import InvalidOption
 from threadkeep.http import Upstream, UpstreamError, http_upstream, named_upstream
 
@@ -75,6 +76,39 @@ def test_a_stored_answer_tells_what_was_asked_for(served: Any, scripted: Scripte
     client.responses.create(model=scripted.format, input="And now?", previous_response_id=made.id, **again)
     later, told = client.responses.retrieve(made.id).to_dict(), made.to_dict()
     assert {key: later[key] for key in asked} == {key: told[key] for key in asked} == asked
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_stored_answer_tells_what_it_went_on_with(served: Any, scripted: Scripted, *, background: bool) -> None:
+    """And whether it was asked for in the background: no provider is told either, nor repeats it."""
+    client = in_front_of(served, scripted)
+    made: list[Any] = []
+    for _ in range(2):
+        scripted.will_say("Sunny.")
+        before = made[-1].id if made else None
+        asked: Any = {"model": scripted.format, "background": background, "previous_response_id": before}
+        made.append(client.responses.create(input="Weather?", **asked))
+        wait_until(lambda: client.responses.retrieve(made[-1].id).status == "completed")
+        found = client.responses.retrieve(made[-1].id)
+        assert (found.previous_response_id, found.background) == (before, background)
+        events: list[Any] = [*client.responses.retrieve(made[-1].id, stream=True)]
+        assert events[-1].response == found
+    assert not {"background", "previous_response_id"} & {*scripted.payloads[0], *scripted.payloads[1]}
+    conversation = served.call(served.store.get_conversation, made[0].conversation.id)
+    stored = [*served.call(conversation.responses)]
+    assert [one.view for one in stored] == [{"format": scripted.format}] * 2
+    served.call(conversation.render, scripted.format, upto=stored[1].input_to)
+
+
+def test_a_response_that_was_stored_otherwise_went_on_with_none(served: Any, client: OpenAI) -> None:
+    """Unless its provider says so."""
+    conversation = served.call(served.store.for_user("ann").create_conversation, input="Weather?")
+    body = {"object": "response", "status": "completed", "output": []}
+    known = {"id": "resp_2", **body, "background": True, "previous_response_id": "resp_1"}
+    for given in ({"id": "resp_1", **body}, known):
+        served.call(conversation.add_response, given, "open_responses")
+    found = [client.responses.retrieve(id_) for id_ in ("resp_1", "resp_2")]
+    assert [(one.previous_response_id, one.background) for one in found] == [(None, False), ("resp_1", True)]
 
 
 def test_a_stored_answer_tells_nothing_that_the_application_set(served: Any, one: Scripted) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.http.scripts import FORMATS, Scripted, script
 from threadkeep.http import Limits, Owner, Upstream, UpstreamError, app, rest_app, site
+from threadkeep.http.openai.asking import Run
 
 KEY = {"Idempotency-Key": "one"}
 FORMAT: Any = "chat_completion"
@@ -273,6 +274,39 @@ def test_an_answer_that_was_cut_off_is_not_asked_for_again(served: Any, said: st
 def test_what_failed_before_any_output_is_asked_for_again(served: Any, events: list[Any], face: str) -> None:
     found, bills = twice(served, face, FORMAT, events)
     assert (found[1]["status"], bills) == ("completed", 2)
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+def test_a_request_that_ended_before_anybody_was_asked_is_answered_when_it_is_repeated(
+    served: Any, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time may be over while it is stored, in a database that is slow: no provider can bill it."""
+    rendered = Run._rendered
+
+    async def run() -> tuple[int, httpx2.Response, int]:
+        model = Scripted(FORMAT)
+        model.will_say("Now.")
+        conversation = await served.store.for_user("ann").create_conversation(model="m")
+        path, body = "/responses", {"model": "m", "conversation": conversation.id, "input": "When?"}
+        if face == "rest":
+            path, body = f"/conversations/{conversation.id}/messages", {"content": "When?"}
+        application, loop = faces(served, model)[face], asyncio.get_running_loop()
+
+        def interrupted(*args: Any) -> Any:
+            loop.call_soon_threadsafe(first.cancel)
+            return rendered(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "_rendered", interrupted)
+            first = asyncio.ensure_future(call(application, path, body))
+            await asyncio.wait([first])
+        asked = len(model.payloads)
+        again = await call(application, path, body)
+        assert [item.to_object()["role"] for item in await conversation.transcript()] == ["user", "assistant"]
+        return asked, again, len(model.payloads)
+
+    asked, again, bills = served.runner.run(run())
+    assert (asked, again.is_success, "Now." in again.text, bills) == (0, True, True, 1)
 
 
 @pytest.mark.parametrize("place", ["new", "conversation", "rest"])

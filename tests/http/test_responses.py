@@ -11,11 +11,14 @@ import pytest
 from openai.types.responses import ResponseCompletedEvent
 
 from tests.http.scripts import Scripted
+from tests.http.test_rest import Rest
 from threadkeep.domain.formats import format_names
 from threadkeep.http import Upstream
 from threadkeep.http.openai import responses
 
+SECRET = "canary-5a1c"
 TOOL = {"city": "Paris"}
+MESSAGE = {"role": "assistant", "content": "Let me see."}
 BODIES: dict[str, dict[str, Any]] = {
     "open_responses": {
         "id": "resp_677efb5139a8", "object": "response", "created_at": 1_700_000_000, "model": "gpt-5.4",
@@ -219,3 +222,49 @@ def test_a_response_is_deleted(client: Any, served: Any) -> None:
         "message": f"Previous response with id '{id_}' not found.", "type": "invalid_request_error",
         "param": "previous_response_id", "code": "previous_response_not_found",
     }  # fmt: skip
+
+
+def test_what_a_provider_repeats_of_the_application_is_not_told(client: Any, served: Any) -> None:
+    """OpenAI's responses have the instructions and tools of their requests, and keys of services may be in these."""
+    conversation = a_conversation(served)
+    tool = {"type": "function", "name": "look", "parameters": {}, "strict": True}
+    service = {"type": "mcp", "server_label": "s", "server_url": "https://s.test", "authorization": SECRET}
+    asked = {"instructions": SECRET, "user": SECRET, "tools": [service, tool], "temperature": 0.5}
+    served.call(conversation.add_response, {**BODIES["open_responses"], **asked}, "open_responses")
+    found = client.responses.retrieve("resp_677efb5139a8")
+    assert SECRET not in found.model_dump_json()
+    assert ([one.name for one in found.tools], found.temperature) == (["look"], 0.5)
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+def test_the_last_item_of_an_answer_that_was_cut_off_is_incomplete_wherever_it_is_shown(
+    served: Any, client: Any, face: str
+) -> None:
+    """As OpenAI has it; not those before it, the end of another answer, or what says itself how it is."""
+    conversation = a_conversation(served)
+    cut = {**BODIES["chat_completion"], "choices": [{"message": MESSAGE, "finish_reason": "length"}]}
+    whole = {**cut, "choices": [{"message": MESSAGE, "finish_reason": "stop"}]}
+    for body in (cut, whole, cut):
+        served.call(conversation.add_response, body, "chat_completion")
+        served.call(conversation.user, "Go on.")
+    fork = served.call(conversation.fork)
+    served.call(fork.set_active_branch, fork.branch)
+    expected = ["completed", "incomplete", "completed", "completed", "completed", "incomplete", "completed"]
+    if face == "rest":
+        api = Rest(served).of("ann")
+        path = f"/conversations/{conversation.id}/messages"
+        data = api.get(path, params={"order": "asc"}).json()["data"]
+        assert [one["item"]["status"] for one in data] == expected
+        found = [api.get(f"{path}/{one['id']}").json()["item"] for one in data]
+        assert found == [one["item"] for one in data]
+        labelled = api.put(f"{path}/{data[1]['id']}/labels", json={"labels": {"a": "b"}}).json()
+        assert labelled["item"]["status"] == "incomplete"
+        return
+    items = [*client.conversations.items.list(conversation.id, order="asc", limit=2)]
+    assert [one.status for one in items] == expected
+    assert [client.conversations.items.retrieve(one.id, conversation_id=conversation.id) for one in items] == items
+    served.call(conversation.add_response, whole, "chat_completion")
+    asked = client.responses.input_items.list(served.call(conversation.get_response, 3).id, order="asc")
+    assert [one.status for one in asked] == expected
+    answers = [client.responses.retrieve(served.call(conversation.get_response, at).id) for at in range(3)]
+    assert [one.output[-1].status for one in answers] == ["incomplete", "completed", "incomplete"]

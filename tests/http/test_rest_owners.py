@@ -381,3 +381,31 @@ def test_who_may_only_write_is_not_told_what_others_have_set_since(served: Any) 
         again = http.post("/conversations", json={}, headers=headers)
         assert again.json()["id"] == made
         assert SECRET not in again.text
+
+
+@pytest.mark.parametrize("format_", ["open_responses", "chat_completion"])
+def test_an_answer_tells_who_may_only_write_no_settings_that_are_stored(served: Any, format_: str) -> None:
+    """Neither those of the conversation, nor what the provider repeats of them: only what the model says."""
+    model = Scripted(format_)
+    tool = {"type": "function", "name": SECRET, "description": SECRET, "parameters": {}}
+    form = {"format": {"type": "json_schema", "name": SECRET, "schema": {}}}
+    repeated = {"instructions": SECRET, "tools": [tool], "text": form}
+    made = served.call(
+        served.store.for_user("ann").create_conversation, model="m", instructions=SECRET, tools=[tool], text=form,
+        metadata={"a": SECRET},
+    )  # fmt: skip
+    owner = Owner(user_id="ann", tenant=served.tenant, scopes=frozenset({"write"}))
+    options: Any = {"auth": lambda _: owner, "upstreams": {"m": model.upstream}}
+    calls = [
+        (Rest(served, **options).of("ann"), f"/conversations/{made.id}/messages", {"content": "Weather?"}),
+        (served.http(**options), "/responses", {"model": "m", "conversation": made.id, "input": "Weather?"}),
+    ]
+    for http, path, body in calls:
+        for way in ({}, {"stream": True}):
+            model.will_say("Sunny.")
+            if format_ == "open_responses":
+                model.scripts[0][-1]["response"] |= repeated
+            answer = http.post(path, json={**body, **way})
+            assert answer.is_success
+            assert "Sunny." in answer.text
+            assert SECRET not in answer.text

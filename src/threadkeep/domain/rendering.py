@@ -13,6 +13,8 @@ from threadkeep.domain.objects import mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
+ASKED: Final = "asked"  # key of a recorded view: what a request said of itself, and the provider was not told
+
 
 @dataclass(frozen=True, slots=True)
 class ImportInfo:
@@ -149,7 +151,7 @@ class RenderOptions:
     def recorded(cls, view: JsonObject) -> RenderOptions:
         """Return the options of a recorded view; raise InvalidOption if some exist only in later releases."""
         options = {name: value for name, value in view.items() if name in _DEFAULTS}
-        unknown = view.keys() - options.keys() - {"format"}
+        unknown = view.keys() - options.keys() - {"format", ASKED}
         if unknown:
             problem = f"The view was recorded with the option {min(unknown)!r}, which only later releases have."
             raise InvalidOption(problem)

@@ -532,7 +532,8 @@ class AsyncRecorder(RecorderAttributes):
         try:
             await uninterrupted(self._run(self._start))
         except asyncio.CancelledError as error:
-            await uninterrupted(self._end(error))  # nothing else will: the body of the `with` statement is not entered
+            # nothing else will: the body of the `with` statement is not entered, and nobody is asked for the response
+            await uninterrupted(self._end(error, is_asked=False))
             raise
         if self._writer.is_renewable:
             self._heartbeat = AsyncHeartbeat(self, AsyncRecorder._renew, self._writer.renewal)
@@ -562,10 +563,12 @@ class AsyncRecorder(RecorderAttributes):
         """End the response as `cancelled`; what has arrived is kept. Errors as for `Recorder.cancel`."""
         await uninterrupted(self._end(is_cancelled=True))
 
-    async def _end(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+    async def _end(
+        self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True
+    ) -> None:
         try:
             async with self._lock:
-                await self._run(self._writer.finish, error, is_cancelled=is_cancelled)
+                await self._run(self._writer.finish, error, is_cancelled=is_cancelled, is_asked=is_asked)
         finally:
             if self._heartbeat is not None:
                 await self._heartbeat.end()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping
 
+from threadkeep.db.queries import responses as statements
 from threadkeep.db.queries.responses import STORED, newest_with_id, response_at, response_page, response_with_id
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.item_ids import response_id, response_place
-from threadkeep.domain.jsontext import loads_stored
+from threadkeep.domain.jsontext import JsonObject, loads_stored
+from threadkeep.domain.rendering import ASKED
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.config_cache import Config
@@ -72,15 +74,26 @@ def get_place(handle: Handle, wanted: int | str) -> ResponsePlace:
     return ResponsePlace(row["number"], row["model"], row["status"], hashes)
 
 
-def request_options(handle: Handle, wanted: int | str) -> Config:
-    """The options and tools of the request of a response of a conversation; not to be changed."""
+def request_options(handle: Handle, wanted: int | str) -> tuple[Config, JsonObject]:
+    """The options and tools of the request of a response of a conversation; neither is to be changed.
+
+    And what it said of itself besides, where that was recorded with its view.
+    """
     configs, tenant = handle.resources.configs, handle.ref.scope.tenant
 
-    def read(connection: Connection, row: RowMapping) -> Config:
-        return configs.get(connection, tenant, row["config_hash"], row["tool_set_hash"])
+    def read(connection: Connection, row: RowMapping) -> tuple[Config, JsonObject]:
+        view = _parsed(row, "view") or {}
+        return configs.get(connection, tenant, row["config_hash"], row["tool_set_hash"]), view.get(ASKED, {})
 
-    found: Config = _read(handle, wanted, read)
+    found: tuple[Config, JsonObject] = _read(handle, wanted, read)
     return found
+
+
+def cut_off_at(handle: Handle, positions: Collection[int]) -> set[int]:
+    """Those of some positions at which the output of a response ends that was cut off."""
+    ref = handle.ref
+    statement = statements.cut_off_at(ref.scope.tenant, ref.key, positions)
+    return set(handle.transactions.read_any(lambda connection: connection.execute(statement).scalars().all()))
 
 
 def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping], Any]) -> Any:
@@ -114,11 +127,15 @@ def _numbered(connection: Connection, ref: ConversationRef, number: int) -> RowM
 
 def stored_response(row: RowMapping, public_id: str) -> StoredResponse:
     """The response of a row."""
-    number = row["number"]
-    fields = {name: row[name] for name in STORED}
-    for name in ("view", "error"):
-        fields[name] = loads_stored(row[name] or "null", "responses", f"number {number}")
-    return StoredResponse(**fields, id=response_id(public_id, number), conversation_id=public_id)
+    fields = {name: row[name] for name in STORED} | {name: _parsed(row, name) for name in ("view", "error")}
+    if fields["view"] is not None:
+        fields["view"].pop(ASKED, None)
+    return StoredResponse(**fields, id=response_id(public_id, row["number"]), conversation_id=public_id)
+
+
+def _parsed(row: RowMapping, name: str) -> Any:
+    """The JSON in a column of a response."""
+    return loads_stored(row[name] or "null", "responses", f"number {row['number']}")
 
 
 def _not_found(wanted: object) -> NotFound:

@@ -59,7 +59,7 @@ class Reader:
     ) -> JsonObject:
         """Search messages, tool calls, their outputs and titles of stored conversations; best matches first.
 
-        Each conversation is found once, with its best match. Read on around it: pass its `conversation_id` as `id`,
+        Each conversation is found once, with its best match. Read on around it: pass its `conversation_id`,
         its `branch`, and its `position` as `around_position` to get_conversation.
         """
         found = await self._store.search_conversations(query, since=since, until=until, limit=limit, after=after)
@@ -79,7 +79,7 @@ class Reader:
 
     async def get_conversation(
         self,
-        id: Annotated[str, Field(description="Id of the conversation: conv_…")],
+        conversation_id: Annotated[str, Field(description="Id of the conversation: conv_…")],
         around_position: Annotated[Position, Field(description="Position of an item to read around.")] = None,
         after_position: Annotated[
             Position, Field(description="`next_position` of an earlier result, for what follows it.")
@@ -94,7 +94,7 @@ class Reader:
         """
         if around_position is not None and after_position is not None:
             raise InvalidOption("Give around_position or after_position, not both.")
-        conversation = await self._store.get_conversation(id, branch=branch)
+        conversation = await self._store.get_conversation(conversation_id, branch=branch)
         about = {"note": NOTE, "conversation": conversation_view(conversation)}
         if around_position is None:
             return about | await _items_after(conversation, after_position, limit, PAGE_LENGTH)
@@ -105,14 +105,14 @@ class Reader:
 
     async def get_item(
         self,
-        id: Annotated[str, Field(description="Id of the item, as get_conversation returns it.")],
+        item_id: Annotated[str, Field(description="Id of the item, as get_conversation returns it.")],
         conversation_id: Annotated[str, Field(description="Id of its conversation: conv_…")],
         branch: BranchNumber = None,
         from_character: Annotated[int, Field(ge=0, description="`next_character` of an earlier result.")] = 0,
     ) -> JsonObject:
         """Read one item of a stored conversation with all of its text, 20,000 characters at a time."""
         conversation = await self._store.get_conversation(conversation_id, branch=branch)
-        item = await conversation.get_item(id, media="reference")
+        item = await conversation.get_item(item_id, media="reference")
         return {"note": NOTE, "item": item_view(item, TEXT_LENGTH, from_character)}
 
     async def usage_report(

@@ -67,7 +67,7 @@ def conversation_view(conversation: AsyncConversation) -> JsonObject:
 
 def _conversation_facts(one: ConversationSummary | AsyncConversation) -> JsonObject:
     return {
-        "id": one.id,
+        "conversation_id": one.id,
         "title": name_of(one.title),
         "external_id": name_of(one.external_id),
         "user_id": name_of(one.user_id),
@@ -101,7 +101,7 @@ def item_view(stored: StoredItem, length: int, start: int = 0) -> JsonObject:
     said = "\n".join(lines_of(item))  # texts in full, media by their kind and size
     piece = piece_of(said, length, start)
     view: JsonObject = {
-        "id": printable(stored.id), "position": stored.position, "type": printable(str(item["type"])),
+        "item_id": printable(stored.id), "position": stored.position, "type": printable(str(item["type"])),
         **{name: name_of(str(item[name])) for name in _FACTS if item.get(name) is not None},
         "author_id": name_of(stored.author_id), "created_at": time_text(stored.created_at), "text": piece.text,
     }  # fmt: skip

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -16,14 +16,14 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import body_object as parsed
 from threadkeep.domain.objects import event_text
 from threadkeep.domain.redaction import redact
-from threadkeep.domain.rendering import Loss, Rendered, Repair
+from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
 from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.errors import LossError, NotFound
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.http.openai.growing import GrowingEvents
-from threadkeep.http.openai.response_objects import ECHOED
+from threadkeep.http.openai.response_objects import DEFAULTS, ECHOED
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import idempotency_key, required
@@ -67,6 +67,12 @@ class Wanted(NamedTuple):
     is_stream: bool
     is_background: bool
     echoed: JsonObject
+
+    @property
+    def besides(self) -> JsonObject:
+        """What it says of itself, and the upstream is not told."""
+        facts = {"background": self.is_background, "previous_response_id": self.previous_response_id}
+        return {name: value for name, value in facts.items() if value}
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Wanted:
@@ -198,7 +204,9 @@ class Run:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
         try:
-            return conversation.render(self.upstream.format, strict=is_strict)
+            rendered = conversation.render(self.upstream.format, strict=is_strict)
+            besides = self.wanted.besides
+            return replace(rendered, view={**rendered.view, ASKED: besides}) if besides else rendered
         except LossError as error:
             first = next(iter([*error.losses, *error.repairs]), None)
             raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
@@ -218,7 +226,7 @@ class Run:
             "incomplete_details": None,
             "conversation": {"id": self.conversation.id},
         }
-        return {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []} | self.wanted.echoed | found
+        return DEFAULTS | self.wanted.echoed | found
 
     async def ending(self, beginning: JsonObject) -> JsonObject:
         """The response as it was stored."""

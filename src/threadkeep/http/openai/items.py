@@ -13,7 +13,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import check_length, check_parts
-from threadkeep.http.openai.objects import conversation_object, item_object, list_object
+from threadkeep.http.openai.objects import conversation_object, cut_off, item_object, list_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, body_object, expected_head, flag, idempotency_key, included, required
@@ -40,12 +40,14 @@ async def create(call: Call) -> Response:
 async def list_all(call: Call) -> Response:
     """GET /conversations/{id}/items: a page of them, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
-    conversation = await call.conversation()
+    conversation, cut = await call.conversation(), set[int]()
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        return await conversation.items(after=after, limit=limit, order=page.order)
+        items = await conversation.items(after=after, limit=limit, order=page.order)
+        cut.update(await cut_off(conversation, items))
+        return items
 
-    found = await listed(page, read, lambda item: item_object(item, masked(call)))
+    found = await listed(page, read, lambda item: item_object(item, masked(call), cut))
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
@@ -53,7 +55,7 @@ async def retrieve(call: Call) -> Response:
     """GET /conversations/{id}/items/{item_id}."""
     conversation = await call.conversation()
     item = await conversation.get_item(call.request.path_params["item_id"])
-    return JsonAnswer(item_object(item, masked(call)))
+    return JsonAnswer(item_object(item, masked(call), await cut_off(conversation, [item])))
 
 
 async def delete(call: Call) -> Response:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import ConversationSummary, StoredItem
-from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.aio import AsyncConversation, on_conversation
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.overviews import handle_of
+from threadkeep.store.response_lookup import cut_off_at
 from threadkeep.web.names import shown_name
 
 # value of `include` -> the type of the items, or of their parts, and the key that it asks for
@@ -50,9 +53,24 @@ def summary_object(summary: ConversationSummary) -> JsonObject:
     }
 
 
-def item_object(item: StoredItem, masked: Collection[str] = ()) -> JsonObject:
-    """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked."""
+async def cut_off(conversation: AsyncConversation, items: Iterable[StoredItem]) -> set[int]:
+    """Return the positions of those items in which the answer of a model was cut off, and which do not say so."""
+    positions = [item.position for item in items if item.turn is not None and item.to_object().get("status") is None]
+    return await on_conversation(conversation, _cut_off, positions) if positions else set()
+
+
+def _cut_off(conversation: Conversation, positions: Collection[int]) -> set[int]:
+    return cut_off_at(handle_of(conversation), positions)
+
+
+def item_object(item: StoredItem, masked: Collection[str] = (), cut: Collection[int] = ()) -> JsonObject:
+    """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked.
+
+    `cut`: the positions of those that do not say that they were cut off.
+    """
     found = item.canonical()
+    if item.position in cut and found.get("status") == "completed":  # which stands for none
+        found["status"] = "incomplete"
     for name in masked:
         kind, key = INCLUDED[name]
         for holder in (found, *_parts(found)):

@@ -23,6 +23,10 @@ _STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled",
 _REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
 # what stands for keys that clients require
 _REQUIRED: Final[JsonObject] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+# what a request says of itself, with what stands for it: no provider is asked with it
+BESIDES: Final[JsonObject] = {"background": False, "previous_response_id": None}
+# what stands for all that answers have of a request
+DEFAULTS: Final = _REQUIRED | BESIDES
 # keys of requests that the answer repeats
 ECHOED: Final = (
     "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
@@ -32,27 +36,31 @@ ECHOED: Final = (
 # what the application may have set, and a user of it need not see; other tools may have keys of services in them
 _HOSTS: Final = frozenset({"instructions", "user"})
 SHOWN_TOOLS: Final = frozenset({"function", "custom"})
-NO_SETTINGS: Final[JsonObject] = {}
 _CODE: Final = "server_error"  # of errors that other providers gave
 
 
 def asked_for(conversation: Conversation, number: int) -> JsonObject:
     """Return the settings of the request of a response, as its answer repeats them (blocking)."""
-    options = request_options(handle_of(conversation), number)
+    options, besides = request_options(handle_of(conversation), number)
     entry = entry_of({"type": "message", "role": "user", "content": []}, position=0)
     snapshot = Snapshot({"model": "", **options.settings}, options.tools, [entry])
     try:
         asked = get_format(_OWN).render(snapshot).payload
     except CannotRender:  # settings that no longer stand together
-        return {}
-    found = {key: asked[key] for key in ("model", *ECHOED) if key not in _HOSTS and asked.get(key) is not None}
-    if "tools" in found:
-        found["tools"] = [tool for tool in found["tools"] if tool.get("type") in SHOWN_TOOLS]
+        return besides
+    return _shown({key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None}) | besides
+
+
+def _shown(settings: Mapping[str, Any]) -> JsonObject:
+    """Settings, also as a provider repeats them, without those that only the application knows."""
+    found = {key: value for key, value in settings.items() if key not in _HOSTS}
+    if isinstance(tools := found.get("tools"), list):
+        found["tools"] = [tool for tool in tools if isinstance(tool, Mapping) and tool.get("type") in SHOWN_TOOLS]
     return found
 
 
 def response_object(
-    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] = NO_SETTINGS
+    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] | None = None
 ) -> JsonObject:
     """Return a response with its output and all keys that clients require.
 
@@ -60,17 +68,17 @@ def response_object(
         stored: where the response is stored.
         body: its raw body; None if there is none (any more).
         output: its items, as clients validate them.
-        asked: the settings of its request.
+        asked: the settings of its request; None to tell none, nor what the provider repeats of them.
     """
     raw, parsed = _parsed(stored, body)
-    found: JsonObject = {**_REQUIRED, **asked}
-    if stored.format == _OWN:
-        found |= {key: value for key, value in raw.items() if value is not None or key not in _REQUIRED}
+    found: JsonObject = {**DEFAULTS, **(asked or {})}
+    if stored.format == _OWN and asked is not None:
+        found |= {key: value for key, value in _shown(raw).items() if value or _may_be_empty(key, value)}
     return found | {
         "id": stored.id,
         "object": "response",
         "created_at": raw["created_at"] if _is_number(raw.get("created_at")) else int(stored.created_at.timestamp()),
-        "model": stored.model or asked.get("model") or "",
+        "model": stored.model or found.get("model") or "",
         "status": stored.status if stored.status in _STATUSES else "completed",
         "output": list(output),
         "usage": usage_object(parsed.usage) if parsed is not None else None,
@@ -78,6 +86,11 @@ def response_object(
         "incomplete_details": _incomplete_details(stored, parsed),
         "conversation": {"id": stored.conversation_id},
     }
+
+
+def _may_be_empty(key: str, value: Any) -> bool:
+    """Whether a provider repeats the setting of a request where its value is empty, rather than having none."""
+    return key not in BESIDES and (value is not None or key not in _REQUIRED)
 
 
 def _parsed(stored: StoredResponse, body: bytes | None) -> tuple[JsonObject, Response | None]:

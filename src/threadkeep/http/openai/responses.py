@@ -19,7 +19,7 @@ from threadkeep.errors import NotFound
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
-from threadkeep.http.openai.objects import item_object, list_object
+from threadkeep.http.openai.objects import cut_off, item_object, list_object
 from threadkeep.http.openai.response_objects import asked_for, response_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
@@ -28,7 +28,6 @@ from threadkeep.http.service import Call
 from threadkeep.store.aio import AsyncConversation, on_conversation
 
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
-_CUT: Final = frozenset({"incomplete", "cancelled"})  # statuses of a response whose output may end anywhere
 CANCEL_SECONDS: Final = 5.0  # in which a response that is cancelled usually ends
 POLL_SECONDS: Final = 0.2  # between looks at a response that is in progress
 
@@ -86,13 +85,16 @@ def _without_content(found: Found) -> JsonObject:
 async def list_input(call: Call) -> Response:
     """GET /responses/{id}/input_items: a page of what the model saw."""
     page = PageQuery.of(call.request)
-    found = await find(call, call.request.path_params["response_id"])
+    found, cut = await find(call, call.request.path_params["response_id"]), set[int]()
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        return await found.conversation.input_items(found.stored.number, after=after, limit=limit, order=page.order)
+        number = found.stored.number
+        items = await found.conversation.input_items(number, after=after, limit=limit, order=page.order)
+        cut.update(await cut_off(found.conversation, items))
+        return items
 
-    items = await listed(page, read, lambda item: item_object(item, masked(call)))
-    return JsonAnswer(list_object(items.data, has_more=items.next is not None))
+    shown = await listed(page, read, lambda item: item_object(item, masked(call), cut))
+    return JsonAnswer(list_object(shown.data, has_more=shown.next is not None))
 
 
 async def find(call: Call, wanted: str) -> Found:
@@ -115,18 +117,16 @@ async def find_previous(call: Call, wanted: str) -> Found:
 
 
 async def stored_object(call: Call, found: Found) -> JsonObject:
-    """Return a stored response as clients read it."""
+    """Return a stored response as clients read it; who may not read is told no settings of what was asked."""
     number = found.stored.number
     try:
         body = await found.conversation.response_body(number)
     except NotFound:
         body = None  # removed by retention, or not there yet
     items = await found.conversation.output_items(number)
-    output = [item_object(item, masked(call)) for item in items]
-    is_cut = bool(items) and found.stored.status in _CUT and items[-1].item.to_object().get("status") is None
-    if is_cut and output[-1].get("status") == "completed":  # which stands for none
-        output[-1] = {**output[-1], "status": "incomplete"}
-    asked = await on_conversation(found.conversation, asked_for, number)
+    cut = () if found.stored.status == "completed" else await cut_off(found.conversation, items[-1:])
+    output = [item_object(item, masked(call), cut) for item in items]
+    asked = await on_conversation(found.conversation, asked_for, number) if call.may_read else None
     return {**response_object(found.stored, body, output, asked), "id": found.id}
 
 

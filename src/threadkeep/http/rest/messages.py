@@ -11,7 +11,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.openai.objects import list_object
+from threadkeep.http.openai.objects import cut_off, list_object
 from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
@@ -51,22 +51,29 @@ async def conversation_on_branch(call: Call) -> AsyncConversation:
 async def list_all(call: Call) -> Response:
     """List the items of a branch, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
-    conversation = await conversation_on_branch(call)
+    conversation, cut = await conversation_on_branch(call), set[int]()
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        return await conversation.items(
+        items = await conversation.items(
             after=after, limit=limit, order=page.order, annotations=True, media="reference"
         )  # fmt: skip
+        cut.update(await cut_off(conversation, items))
+        return items
 
-    found = await listed(page, read, message_view)
+    found = await listed(page, read, lambda item: message_view(item, cut=cut))
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
 async def retrieve(call: Call) -> Response:
     """Retrieve an item."""
     conversation = await conversation_on_branch(call)
-    item = await conversation.get_item(call.request.path_params["item_id"], annotations=True, media="reference")
-    return JsonAnswer(message_view(item))
+    return JsonAnswer(await _stored_message(call, conversation, call.request.path_params["item_id"]))
+
+
+async def _stored_message(call: Call, conversation: AsyncConversation, id_: str) -> JsonObject:
+    """An item as it is stored."""
+    item = await conversation.get_item(id_, annotations=True, media="reference")
+    return message_view(item, is_whole=call.may_read, cut=await cut_off(conversation, [item]))
 
 
 async def create(call: Call) -> Response:
@@ -233,8 +240,7 @@ async def set_feedback(call: Call) -> Response:
     await conversation.set_feedback(
         id_, rating=body.rating, comment=body.comment, idempotency_key=idempotency_key(call.request)
     )  # fmt: skip
-    item = await conversation.get_item(id_, annotations=True, media="reference")
-    return JsonAnswer(message_view(item, is_whole=call.may_read))
+    return JsonAnswer(await _stored_message(call, conversation, id_))
 
 
 async def set_labels(call: Call) -> Response:
@@ -242,8 +248,7 @@ async def set_labels(call: Call) -> Response:
     body = await read_body(call, Labels)
     conversation, id_ = await conversation_on_branch(call), call.request.path_params["item_id"]
     await conversation.label_item(id_, body.labels, idempotency_key=idempotency_key(call.request))
-    item = await conversation.get_item(id_, annotations=True, media="reference")
-    return JsonAnswer(message_view(item, is_whole=call.may_read))
+    return JsonAnswer(await _stored_message(call, conversation, id_))
 
 
 # Branches

@@ -91,6 +91,11 @@ class Ending:
             ending._mark(output, problems)
         return ending
 
+    def break_off(self) -> None:
+        """Say that the response broke off before anything came, whatever its status is."""
+        self.response = self.response.model_copy(update={"incomplete_details": BROKEN_OFF})
+        self.new.columns["incomplete_details"] = json_text(BROKEN_OFF)
+
     def fit(self, connection: Connection) -> None:
         """Keep as text what is too large for this database."""
         new, output, problems = self.new, list(self.response.output), []

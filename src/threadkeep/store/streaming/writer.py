@@ -205,10 +205,11 @@ class StreamWriter:
             LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
         return self.renewal
 
-    def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False) -> None:
+    def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True) -> None:
         """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
 
-        Errors are those of `finish_stream`.
+        `is_asked`: whether anybody can have been asked for it; else it is told that it broke off. Errors are those of
+        `finish_stream`.
         """
         if self.response is not None:
             return
@@ -216,6 +217,8 @@ class StreamWriter:
         call = self._call._replace(info=self._measured())
         is_left = self.cancel_requested or isinstance(error, LEAVING)
         ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
+        if not is_asked:
+            ending.break_off()
         if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
             ending.states = self.states
         handle, number, token = self.handle, self._get_number(), self._start.token
