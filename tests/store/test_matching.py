@@ -14,6 +14,8 @@ from threadkeep.store.history_sync.alignment import align, align_from
 from threadkeep.store.history_sync.matching import Utterance, utterances_of, without_leading_system
 
 A_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
+TAGGED = a_message("<think>\nHm, <b>bold</b>\n</think>\n", "assistant")
+TAGGED_HI = a_message("<think>Hm</think>", "user")
 A_SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}}
 
 
@@ -56,6 +58,10 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([an_output("1", "18")], [an_output("1", '{"result": 18}')], (1, 0, True)),
         ([an_output("1", "18")], [an_output("1", [{"type": "input_text", "text": "18"}])], (1, 0, True)),
         ([an_output("1", "18")], [an_output("1", "19")], (0, 1, False)),
+        ([HI, A_THOUGHT, a_call("1")], [HI, TAGGED, a_call("1"), BYE], (3, 1, True)),
+        ([HI, TAGGED, HELLO], [HI, HELLO], (3, 0, True)),
+        ([HI], [HI, TAGGED], (1, 1, True)),
+        ([TAGGED_HI], [HI], (0, 1, False)),
         ([HI, a_call("1")], [HI, a_call("1"), an_output("1", "Tool result missing"), BYE], (2, 2, True)),
         ([HI, a_call("1")], [HI, HELLO, a_call("1"), an_output("1")], (2, 2, True)),
         ([HI, a_call("1"), an_output("1")], [HI, HELLO, a_call("1"), an_output("1")], (1, 3, False)),
