@@ -357,21 +357,32 @@ def test_calls_that_the_client_gave_one_id_are_those_of_the_store(store: Any) ->
     assert [(output.call_id, output.output) for output in outputs] == [("call_a", "first"), ("call_b", "second")]
 
 
-def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_another_one(store: Any) -> None:
-    """Two models may ask for the same; the text stays in front of the calls, and these have the client's ids."""
+@pytest.mark.parametrize("end", [2, 3, 4])
+@pytest.mark.parametrize("outputs", [0, 1])
+def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_another_one(
+    store: Any, end: int, outputs: int
+) -> None:
+    """Two models may ask for the same; the text stays in front of the calls, and these have the client's ids.
+
+    It does not matter how much either history has after the calls.
+    """
     conversation = store.create_conversation(model="m")
     conversation.user("And now?")
     conversation.add_response(an_answer(calls=("call_a",)), "open_responses")
-    conversation.add_function_call_output(call_id="call_a", output="7 °C")
+    if outputs:
+        conversation.add_function_call_output(call_id="call_a", output="7 °C")
     call = {"id": "x", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "And now?"},
         {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "x", "content": "7 °C"},
         {"role": "assistant", "content": "It is cold."},
-    ]
+    ][:end]
     result = sync(conversation, *messages)
-    assert result == SyncResult(matched=1, appended=4, branched_at=0)
-    request = conversation.on_branch(result.branch).request_payload(WIRE, dialect="compatible")
-    assert request["messages"] == messages
-    assert sync(conversation, *messages).appended == 0
+    assert (result.matched, result.branched_at) == (1, 0)
+    branch = conversation.on_branch(result.branch)
+    kinds = ["message", "message", "function_call", "function_call_output", "message"]
+    assert [stored.item.type for stored in branch.transcript()] == kinds[: end + 1]
+    if end > 2:
+        assert branch.request_payload(WIRE, dialect="compatible")["messages"] == messages
+    assert sync(conversation, *messages) == SyncResult(matched=end + 1, appended=0)

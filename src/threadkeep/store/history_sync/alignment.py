@@ -72,6 +72,8 @@ class Histories:
         self.places: dict[Any, list[int]] = {}  # where the client says what
         for index, said in enumerate(client):
             self.places.setdefault(said.key, []).append(index)
+        # how much the client says before each index, without what may be missing
+        self.said = list(accumulate((not said.is_optional for said in client), initial=0))
         self.run_ends = list(range(1, len(client) + 1))  # where one speaker stops
         for index in range(len(client) - 2, -1, -1):
             if client[index].speaker == client[index + 1].speaker:
@@ -152,8 +154,18 @@ class HistoryMatcher:
 
     @property
     def is_all(self) -> bool:
-        """Return whether the client has all of the stored history from the start."""
-        return self.kept >= self._histories.required
+        """Return whether the client has all of the stored history from the start, and what it has more is behind it."""
+        return self.kept >= self._histories.required and not self._has_more_before()
+
+    def _has_more_before(self) -> bool:
+        """Whether an answer of the client says something before what was taken of it that is not stored.
+
+        The order of outputs says nothing: they are paired with their calls.
+        """
+        places = (place for place in [*self._taken][: self._taken_kept] if place >= self._client_kept)
+        taken = [at for at in places if self._client[at].speaker == ASSISTANT and not self._client[at].is_optional]
+        said = self._histories.said
+        return bool(taken) and said[max(taken)] - said[self._client_kept] >= len(taken)
 
     def alignment(self) -> Alignment:
         """Return how far both agree."""
