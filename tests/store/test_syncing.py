@@ -156,6 +156,26 @@ def test_reasoning_that_the_client_dropped_does_not_matter(store: Any) -> None:
         assert (result.appended, result.branched_at) == (0, None)
 
 
+def test_reasoning_of_another_answer_stays_with_that_answer(store: Any) -> None:
+    """Its signature holds for what follows it."""
+    conversation = store.create_conversation(model="m", max_output_tokens=9)
+
+    def history(number: int) -> list[dict[str, Any]]:
+        thinking = {"type": "thinking", "thinking": f"Hm {number}", "signature": f"c2lnbmF0dXJl{number:04}"}
+        answer = [thinking, {"type": "text", "text": f"Answer {number}"}]
+        return [
+            {"role": "user", "content": [{"type": "text", "text": "Think"}]},
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": [{"type": "text", "text": "Go on"}]},
+        ]
+
+    for number in range(3):
+        payload = {"model": "m", "max_tokens": 9, "messages": history(number)}
+        result = conversation.sync_request(payload, "messages")
+        assert result.branched_at == (None, 0, 0)[number]
+        assert conversation.on_branch(result.branch).request_payload("messages") == payload
+
+
 def test_media_are_compared_by_their_bytes(store: Any) -> None:
     picture = a_picture(noise(10_000))
     conversation = store.create_conversation(model="m", input=[picture])

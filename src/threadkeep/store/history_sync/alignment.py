@@ -124,7 +124,7 @@ class HistoryMatcher:
 
     `kept` and `_client_kept` are the last indexes at which both were between two items (of the stored history) or
     parts (of the client's). What the client says later in a turn may be taken before its time; `_in_order` is the last
-    such place at which nothing was.
+    such place at which nothing was, and no answer had only begun: its reasoning belongs to what it led to.
 
     `beginning`: how many things are the same from `start` on, and where both histories are then.
     """
@@ -136,6 +136,8 @@ class HistoryMatcher:
         self._index = index or start
         self._offset, self._client_offset = 0, 0  # how much of the two texts at hand was matched before
         self._item = self._stored[index - 1].item if index else -1  # the stored item that was matched last
+        self._speaker = self._stored[index - 1].speaker if index else ""  # who said the last thing that is not optional
+        self._is_opening = False  # whether only reasoning and the like was matched of an answer
         self._taken: dict[int, None] = {}  # what was taken before its time, in order
         self._last_taken = -1  # the last of it, as the client has it
         self._following = 0  # what the client says next; see `_find_following`
@@ -236,13 +238,15 @@ class HistoryMatcher:
             self._calls[other.item] = said.item
         self._item = said.item
         self.overlap += not said.is_optional
+        self._is_opening = said.is_optional and said.speaker == ASSISTANT != self._speaker
+        self._speaker = self._speaker if said.is_optional else said.speaker
         self._keep()
 
     def _keep(self) -> None:
         """Note that both are between two items, if they are."""
         if self._index == len(self._stored) or self._stored[self._index].item != self._item:
             self.kept, self._client_kept, self._taken_kept = self._index, self._client_index, len(self._taken)
-            if self._last_taken < self._client_index:
+            if self._last_taken < self._client_index and not self._is_opening:
                 self._in_order = self.kept, self._client_kept, self._taken_kept
 
     def _end(self) -> None:
