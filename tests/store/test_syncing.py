@@ -292,6 +292,39 @@ def test_a_history_that_ends_earlier_is_a_new_try(talk: Any) -> None:
     assert len(list(talk.branches())) == 2
 
 
+def test_a_new_try_on_another_branch_has_what_is_stored_there(talk: Any) -> None:
+    """It begins on the branch that has most of the history, whatever branch the handle is on."""
+    sync(talk, *said("one", "1", "edited", "!", "more"))
+    result = sync(talk, *said("one", "1", "edited"))
+    assert (result, result.branch) == (SyncResult(matched=3, appended=0, branched_at=4), 2)
+    assert texts_of(talk.on_branch(2).transcript()) == ["one", "1", "edited"]
+    result = sync(talk, *said("one", "1", "edited", "!", "less"))
+    assert (result, result.branch) == (SyncResult(matched=4, appended=1, branched_at=5), 3)
+    assert texts_of(talk.on_branch(3).transcript()) == ["one", "1", "edited", "!", "less"]
+
+
+def test_a_history_is_found_where_another_answer_began_alike(talk: Any) -> None:
+    branch = talk.on_branch(sync(talk, *said("one")).branch)
+    branch.add_response(an_answer("1"), "open_responses")
+    assert sync(branch, *said("one", "1", "other", "!")) == SyncResult(matched=2, appended=2)
+    result = sync(talk, *said("one", "1", "other", "!"))
+    assert (result, result.branch) == (SyncResult(matched=4, appended=0), branch.branch)
+
+
+def test_a_history_follows_the_answer_that_it_names_on_other_branches_too(store: Any) -> None:
+    wire = "open_responses"
+    conversation = store.create_conversation(model="m", input="one")
+    conversation.add_response(an_answer("1", id="resp_1"), wire)
+    conversation.user("two")
+    first = {"previous_response_id": "resp_1", "input": "go on"}
+    branch = conversation.on_branch(conversation.sync_request(first, wire).branch)
+    branch.add_response(an_answer("2", id="resp_2"), wire)
+    branch.sync_request({"previous_response_id": "resp_2", "input": "go on"}, wire)
+    result = conversation.sync_request(first, wire)
+    assert (result, result.branch) == (SyncResult(matched=1, appended=0, branched_at=3), 2)
+    assert texts_of(conversation.on_branch(2).transcript()) == ["one", "1", "go on"]
+
+
 def test_white_space_of_users_matters(talk: Any) -> None:
     assert sync(talk, *said("one ", "1", "two", "2")).branched_at == -1
 
