@@ -14,6 +14,8 @@ from threadkeep.store.history_sync.alignment import align, align_from
 from threadkeep.store.history_sync.matching import Utterance, utterances_of, without_leading_system
 
 A_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
+TAGGED = a_message("<think>\nHm, <b>bold</b>\n</think>\n", "assistant")
+TAGGED_HI = a_message("<think>Hm</think>", "user")
 A_SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "x"}}
 
 
@@ -39,6 +41,9 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([HI, A_THOUGHT, HELLO], [HI, HELLO], (3, 0, True)),
         ([HI, HELLO], [HI, A_THOUGHT, HELLO], (2, 0, True)),
         ([HI, A_THOUGHT, HELLO], [HI, BYE], (1, 1, False)),
+        ([HI, A_THOUGHT, HELLO], [HI, A_THOUGHT, a_call("1")], (1, 2, False)),
+        ([HI, A_THOUGHT, HELLO, HI], [HI, A_THOUGHT, HELLO, BYE], (3, 1, False)),
+        ([HI, HELLO, A_SEARCH, HI], [HI, HELLO, A_SEARCH, BYE], (3, 1, False)),
         ([HI, A_SEARCH, HELLO], [HI, HELLO, A_SEARCH], (3, 0, True)),
         ([HI, HELLO], [HI, HELLO, A_SEARCH], (2, 1, True)),
         ([a_message("HiBye")], [HI, BYE], (1, 0, True)),
@@ -57,7 +62,21 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([an_output("1", "18")], [an_output("1", [{"type": "input_text", "text": "18"}])], (1, 0, True)),
         ([an_output("1", "18")], [an_output("1", "19")], (0, 1, False)),
         ([HI, a_call("1")], [HI, a_call("1"), an_output("1", "Tool result missing"), BYE], (2, 2, True)),
-        ([HI, a_call("1")], [HI, HELLO, a_call("1"), an_output("1")], (2, 2, True)),
+        ([HI, a_call("1")], [HI, HELLO, a_call("1"), an_output("1")], (1, 3, False)),
+        ([HI, a_call("1")], [HI, HELLO, a_call("1")], (1, 2, False)),
+        ([HI, a_call("1")], [HI, a_call("x", "b"), a_call("1")], (1, 2, False)),
+        ([HI, a_call("1")], [HI, a_call("1"), HELLO], (2, 1, True)),
+        ([HI, a_call("1")], [HI, A_THOUGHT, a_call("1")], (2, 0, True)),
+        ([HI, A_THOUGHT, a_call("1")], [HI, TAGGED, a_call("1"), BYE], (3, 1, True)),
+        ([HI, TAGGED, HELLO], [HI, HELLO], (3, 0, True)),
+        ([HI], [HI, TAGGED], (1, 1, True)),
+        ([TAGGED_HI], [HI], (0, 1, False)),
+        ([HI, a_call("1"), HELLO], [HI, HELLO, A_SEARCH, a_call("1"), BYE], (3, 2, True)),
+        (
+            [a_call("1"), a_call("2", "b"), an_output("2")],
+            [a_call("1"), a_call("2", "b"), an_output("1", "x"), an_output("2")],
+            (3, 1, True),
+        ),
         ([HI, a_call("1"), an_output("1")], [HI, HELLO, a_call("1"), an_output("1")], (1, 3, False)),
         ([HI, a_call("1"), an_output("1"), BYE], [HI, HELLO, a_call("1"), an_output("1"), BYE], (1, 4, False)),
     ],

@@ -156,6 +156,26 @@ def test_reasoning_that_the_client_dropped_does_not_matter(store: Any) -> None:
         assert (result.appended, result.branched_at) == (0, None)
 
 
+def test_reasoning_of_another_answer_stays_with_that_answer(store: Any) -> None:
+    """Its signature holds for what follows it."""
+    conversation = store.create_conversation(model="m", max_output_tokens=9)
+
+    def history(number: int) -> list[dict[str, Any]]:
+        thinking = {"type": "thinking", "thinking": f"Hm {number}", "signature": f"c2lnbmF0dXJl{number:04}"}
+        answer = [thinking, {"type": "text", "text": f"Answer {number}"}]
+        return [
+            {"role": "user", "content": [{"type": "text", "text": "Think"}]},
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": [{"type": "text", "text": "Go on"}]},
+        ]
+
+    for number in range(3):
+        payload = {"model": "m", "max_tokens": 9, "messages": history(number)}
+        result = conversation.sync_request(payload, "messages")
+        assert result.branched_at == (None, 0, 0)[number]
+        assert conversation.on_branch(result.branch).request_payload("messages") == payload
+
+
 def test_media_are_compared_by_their_bytes(store: Any) -> None:
     picture = a_picture(noise(10_000))
     conversation = store.create_conversation(model="m", input=[picture])
@@ -272,6 +292,39 @@ def test_a_history_that_ends_earlier_is_a_new_try(talk: Any) -> None:
     assert len(list(talk.branches())) == 2
 
 
+def test_a_new_try_on_another_branch_has_what_is_stored_there(talk: Any) -> None:
+    """It begins on the branch that has most of the history, whatever branch the handle is on."""
+    sync(talk, *said("one", "1", "edited", "!", "more"))
+    result = sync(talk, *said("one", "1", "edited"))
+    assert (result, result.branch) == (SyncResult(matched=3, appended=0, branched_at=4), 2)
+    assert texts_of(talk.on_branch(2).transcript()) == ["one", "1", "edited"]
+    result = sync(talk, *said("one", "1", "edited", "!", "less"))
+    assert (result, result.branch) == (SyncResult(matched=4, appended=1, branched_at=5), 3)
+    assert texts_of(talk.on_branch(3).transcript()) == ["one", "1", "edited", "!", "less"]
+
+
+def test_a_history_is_found_where_another_answer_began_alike(talk: Any) -> None:
+    branch = talk.on_branch(sync(talk, *said("one")).branch)
+    branch.add_response(an_answer("1"), "open_responses")
+    assert sync(branch, *said("one", "1", "other", "!")) == SyncResult(matched=2, appended=2)
+    result = sync(talk, *said("one", "1", "other", "!"))
+    assert (result, result.branch) == (SyncResult(matched=4, appended=0), branch.branch)
+
+
+def test_a_history_follows_the_answer_that_it_names_on_other_branches_too(store: Any) -> None:
+    wire = "open_responses"
+    conversation = store.create_conversation(model="m", input="one")
+    conversation.add_response(an_answer("1", id="resp_1"), wire)
+    conversation.user("two")
+    first = {"previous_response_id": "resp_1", "input": "go on"}
+    branch = conversation.on_branch(conversation.sync_request(first, wire).branch)
+    branch.add_response(an_answer("2", id="resp_2"), wire)
+    branch.sync_request({"previous_response_id": "resp_2", "input": "go on"}, wire)
+    result = conversation.sync_request(first, wire)
+    assert (result, result.branch) == (SyncResult(matched=1, appended=0, branched_at=3), 2)
+    assert texts_of(conversation.on_branch(2).transcript()) == ["one", "1", "go on"]
+
+
 def test_white_space_of_users_matters(talk: Any) -> None:
     assert sync(talk, *said("one ", "1", "two", "2")).branched_at == -1
 
@@ -357,21 +410,32 @@ def test_calls_that_the_client_gave_one_id_are_those_of_the_store(store: Any) ->
     assert [(output.call_id, output.output) for output in outputs] == [("call_a", "first"), ("call_b", "second")]
 
 
-def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_another_one(store: Any) -> None:
-    """Two models may ask for the same; the text stays in front of the calls, and these have the client's ids."""
+@pytest.mark.parametrize("end", [2, 3, 4])
+@pytest.mark.parametrize("outputs", [0, 1])
+def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_another_one(
+    store: Any, end: int, outputs: int
+) -> None:
+    """Two models may ask for the same; the text stays in front of the calls, and these have the client's ids.
+
+    It does not matter how much either history has after the calls.
+    """
     conversation = store.create_conversation(model="m")
     conversation.user("And now?")
     conversation.add_response(an_answer(calls=("call_a",)), "open_responses")
-    conversation.add_function_call_output(call_id="call_a", output="7 °C")
+    if outputs:
+        conversation.add_function_call_output(call_id="call_a", output="7 °C")
     call = {"id": "x", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "And now?"},
         {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "x", "content": "7 °C"},
         {"role": "assistant", "content": "It is cold."},
-    ]
+    ][:end]
     result = sync(conversation, *messages)
-    assert result == SyncResult(matched=1, appended=4, branched_at=0)
-    request = conversation.on_branch(result.branch).request_payload(WIRE, dialect="compatible")
-    assert request["messages"] == messages
-    assert sync(conversation, *messages).appended == 0
+    assert (result.matched, result.branched_at) == (1, 0)
+    branch = conversation.on_branch(result.branch)
+    kinds = ["message", "message", "function_call", "function_call_output", "message"]
+    assert [stored.item.type for stored in branch.transcript()] == kinds[: end + 1]
+    if end > 2:
+        assert branch.request_payload(WIRE, dialect="compatible")["messages"] == messages
+    assert sync(conversation, *messages) == SyncResult(matched=end + 1, appended=0)

@@ -72,6 +72,8 @@ class Histories:
         self.places: dict[Any, list[int]] = {}  # where the client says what
         for index, said in enumerate(client):
             self.places.setdefault(said.key, []).append(index)
+        # how much the client says before each index, without what may be missing
+        self.said = list(accumulate((not said.is_optional for said in client), initial=0))
         self.run_ends = list(range(1, len(client) + 1))  # where one speaker stops
         for index in range(len(client) - 2, -1, -1):
             if client[index].speaker == client[index + 1].speaker:
@@ -122,7 +124,7 @@ class HistoryMatcher:
 
     `kept` and `_client_kept` are the last indexes at which both were between two items (of the stored history) or
     parts (of the client's). What the client says later in a turn may be taken before its time; `_in_order` is the last
-    such place at which nothing was.
+    such place at which nothing was, and no answer had only begun: its reasoning belongs to what it led to.
 
     `beginning`: how many things are the same from `start` on, and where both histories are then.
     """
@@ -134,6 +136,8 @@ class HistoryMatcher:
         self._index = index or start
         self._offset, self._client_offset = 0, 0  # how much of the two texts at hand was matched before
         self._item = self._stored[index - 1].item if index else -1  # the stored item that was matched last
+        self._speaker = self._stored[index - 1].speaker if index else ""  # who said the last thing that is not optional
+        self._is_opening = False  # whether only reasoning and the like was matched of an answer
         self._taken: dict[int, None] = {}  # what was taken before its time, in order
         self._last_taken = -1  # the last of it, as the client has it
         self._following = 0  # what the client says next; see `_find_following`
@@ -152,8 +156,18 @@ class HistoryMatcher:
 
     @property
     def is_all(self) -> bool:
-        """Return whether the client has all of the stored history from the start."""
-        return self.kept >= self._histories.required
+        """Return whether the client has all of the stored history from the start, and what it has more is behind it."""
+        return self.kept >= self._histories.required and not self._has_more_before()
+
+    def _has_more_before(self) -> bool:
+        """Whether an answer of the client says something before what was taken of it that is not stored.
+
+        The order of outputs says nothing: they are paired with their calls.
+        """
+        places = (place for place in [*self._taken][: self._taken_kept] if place >= self._client_kept)
+        taken = [at for at in places if self._client[at].speaker == ASSISTANT and not self._client[at].is_optional]
+        said = self._histories.said
+        return bool(taken) and said[max(taken)] - said[self._client_kept] >= len(taken)
 
     def alignment(self) -> Alignment:
         """Return how far both agree."""
@@ -224,13 +238,15 @@ class HistoryMatcher:
             self._calls[other.item] = said.item
         self._item = said.item
         self.overlap += not said.is_optional
+        self._is_opening = said.is_optional and said.speaker == ASSISTANT != self._speaker
+        self._speaker = self._speaker if said.is_optional else said.speaker
         self._keep()
 
     def _keep(self) -> None:
         """Note that both are between two items, if they are."""
         if self._index == len(self._stored) or self._stored[self._index].item != self._item:
             self.kept, self._client_kept, self._taken_kept = self._index, self._client_index, len(self._taken)
-            if self._last_taken < self._client_index:
+            if self._last_taken < self._client_index and not self._is_opening:
                 self._in_order = self.kept, self._client_kept, self._taken_kept
 
     def _end(self) -> None:

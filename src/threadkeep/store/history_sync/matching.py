@@ -22,6 +22,7 @@ ASSISTANT: Final = "assistant"
 TEXT: Final = "text"
 CALL: Final = "call"
 OPAQUE: Final = "opaque"
+REASONING: Final = "reasoning"
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "refusal", "summary_text"})
 # part type -> the keys that say which media it is
@@ -89,7 +90,7 @@ def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
         output = item.get("output")
         yield Utterance("output", TOOL, _output_value(output), index, is_optional=output == MISSING_OUTPUT)
     else:
-        value = kind if kind == "reasoning" else canonical(_essential(item))
+        value = kind if kind == REASONING else canonical(_essential(item))
         yield Utterance(OPAQUE, ASSISTANT, value, index, is_optional=True)
 
 
@@ -109,10 +110,17 @@ def _part_utterance(part: JsonObject, speaker: str) -> Utterance | None:
         text = part.get("refusal") if kind == "refusal" else part.get("text")
         if not isinstance(text, str) or not text.strip():
             return None
+        if speaker == ASSISTANT and _is_thinking(text.strip()):
+            return Utterance(OPAQUE, speaker, REASONING, 0, is_optional=True)
         return Utterance(TEXT, speaker, normalize_text(text) if speaker == ASSISTANT else text, 0)
     if kind in _MEDIA:
         return Utterance("media", speaker, _media_value(part, _MEDIA[kind]), 0)
     return Utterance(OPAQUE, speaker, canonical(_essential(part)), 0, is_optional=True)
+
+
+def _is_thinking(text: str) -> bool:
+    """Whether it is reasoning that a client sends back as a text, for which its format has no other place."""
+    return text.startswith("<think>") and text.find("</think>") == len(text) - len("</think>")
 
 
 def normalize_text(text: str) -> str:

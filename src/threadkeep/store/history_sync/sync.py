@@ -54,7 +54,8 @@ def _compare(
 ) -> Continuation:
     """Finds the branch that a client's history continues, and what is new in it.
 
-    A history that differs goes on on a branch that it has all of, else on a new one from where it differs.
+    A history that differs goes on on a branch that it has all of, else on a new one from where it differs: on the
+    branch that has most of it, so that nothing is stored twice.
     """
     cut_off = _read_cut_off(connection, ref)
     delta = client.compare(entries[start:], cut_off, may_begin_later=not start)
@@ -63,20 +64,27 @@ def _compare(
     if client.has_conversation:  # the provider holds the history: all that is sent is new
         return _continuation(ref, client.compare((), cut_off, may_begin_later=False))
     kept = entries[: start + delta.kept]
-    position = kept[-1].position if kept else -1
+    position = _end_of(kept)
     lineages = _read_lineages(connection, ref)
-    shared = lineages[ref.branch].ranges(ref.branch, -1, position)
-    others = {
-        number: lineage.ranges(number, position, lineage.head)
-        for number, lineage in lineages.items()
-        if number != ref.branch and lineage.ranges(number, -1, position) == shared
-    }
-    for number in _possible_branches(connection, ref, client, others, position, cut_off):
-        following = read_branch(connection, ref.on(number), lineages[number], position, is_latest=is_latest)
-        other = client.compare([*kept, *following], cut_off)
-        if other.is_all:
-            return _continuation(ref.on(number), other)
-    return _continuation(ref, delta, position, max(lineages) + 1)
+    base, found = ref, delta
+    for number, shared in _possible_branches(connection, ref, client, lineages, position, cut_off):
+        if start and shared < entries[start - 1].position:  # it has not what the client's history follows
+            continue
+        following = read_branch(connection, ref.on(number), lineages[number], shared, is_latest=is_latest)
+        history = [*(entry for entry in kept if entry.position <= shared), *following]
+        other = client.compare(history[start:], cut_off, may_begin_later=not start)
+        if (other.matched, other.is_all) > (found.matched, found.is_all):
+            base, found = ref.on(number), other
+            position = _end_of(history[: start + other.kept])
+        if found.is_all and not found.new.items:
+            break
+    if found.is_all:
+        return _continuation(base, found)
+    return _continuation(base, found, position, max(lineages) + 1)
+
+
+def _end_of(entries: Sequence[Entry]) -> int:
+    return entries[-1].position if entries else -1
 
 
 def _continuation(
@@ -101,28 +109,69 @@ def _possible_branches(
     connection: Connection,
     ref: BranchRef,
     client: ClientHistory,
-    others: Mapping[int, Parts],
+    lineages: Mapping[int, Lineage],
     position: int,
     cut_off: Collection[int],
-) -> Iterator[int]:
-    """The branches that a client may have all of, by their first and last items after a position.
+) -> Iterator[tuple[int, int]]:
+    """The branches that may have more of a client's history than this one up to a position.
 
-    It must have the last one. Without the first it can only have the end of a branch; some of these are looked at.
+    Each with how far it is the same as this one. What follows there is judged by its first and its last item. The
+    client must have the first one; or the last one, if it only has the end of a branch. Of branches of which it has
+    one of both, some are looked at.
     """
-    rows = connection.execute(first_positions(), ref.parameters(after=position))
-    firsts = {row.branch: row.first for row in rows}
-    ends = {number: (firsts.get(parts[0][0]), parts[-1][2]) for number, parts in others.items() if parts}
+    own = lineages[ref.branch].ranges(ref.branch, -1, position)
+    places = {
+        number: _shared(own, lineage.ranges(number, -1, position))
+        for number, lineage in lineages.items()
+        if number != ref.branch
+    }
+    ends = _read_ends(connection, ref, lineages, places, position)
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
     texts = read_texts(connection, ref, positions)
     is_said: dict[int | None, bool] = {at: client.may_say(item) for at, item in texts.items()}
-    left = CUT_HISTORIES
-    for number in others:
-        first, last = ends.get(number, (None, None))
-        if not is_said.get(last, True):
+    left = {True: CUT_HISTORIES, False: CUT_HISTORIES}
+    for number, place in places.items():
+        first, last = ends[number]
+        has_first, has_last = is_said.get(first, True), is_said.get(last, True)
+        if place < position and (last is None or not has_first):
             continue
-        left -= not is_said.get(first, True)
-        if is_said.get(first, True) or left >= 0:
-            yield number
+        if has_first != has_last:
+            left[has_first] -= 1
+        if (has_first and has_last) or (has_first != has_last and left[has_first] >= 0):
+            yield number, place
+
+
+def _shared(parts: Parts, others: Parts) -> int:
+    """Return the last position up to which two branches are made of the same parts; -1 if they share nothing."""
+    shared = -1
+    for (branch, after, upto), other in zip(parts, others, strict=False):
+        if (branch, after) != other[:2]:
+            break
+        shared = min(upto, other[2])
+        if upto != other[2]:
+            break
+    return shared
+
+
+def _read_ends(
+    connection: Connection, ref: BranchRef, lineages: Mapping[int, Lineage], places: Mapping[int, int], position: int
+) -> dict[int, tuple[int | None, int | None]]:
+    """Return the first and the last position of each branch after a place; see `_ends`."""
+    rows = connection.execute(first_positions(), ref.parameters(after=min(places.values(), default=position)))
+    firsts = {row.branch: row.first for row in rows}
+    return {
+        number: _ends(firsts, lineages[number].ranges(number, place, lineages[number].head))
+        for number, place in places.items()
+    }
+
+
+def _ends(firsts: Mapping[int, int], parts: Parts) -> tuple[int | None, int | None]:
+    """Return the first and the last position of the parts of a branch; None where they have none, or it is unknown."""
+    if not parts:
+        return None, None
+    branch, after, upto = parts[0]
+    first = firsts.get(branch)
+    return first if first is not None and after < first <= upto else None, parts[-1][2]
 
 
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
