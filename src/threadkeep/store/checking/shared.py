@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, Final
 
-from sqlalchemy import Connection, ForeignKeyConstraint, RowMapping, Table, func, select
+from sqlalchemy import Connection, ForeignKeyConstraint, RowMapping, Select, Table, bindparam, func, select
 from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from threadkeep.db import tables
@@ -32,22 +32,33 @@ BATCH: Final = 500  # rows without a parent, in one transaction; hashes of media
 
 def check_orphans(findings: Findings, table: Table) -> int:
     """Find rows of a table, a batch of them, whose foreign keys lead nowhere; return how many."""
-    count = 0
-    for constraint in sorted(table.constraints, key=str):
-        if isinstance(constraint, ForeignKeyConstraint) and constraint.referred_table is not tables.tenants:
-            count += _check_key(findings, table, constraint)
+    count = sum(_check_key(findings, table, constraint) for constraint in _parents(table))
     if table is tables.appends:
         count += _check_keys_of_conversations(findings)
     return count
 
 
-def _check_key(findings: Findings, table: Table, constraint: ForeignKeyConstraint) -> int:
-    parent = constraint.referred_table.alias()
+@cache
+def _parents(table: Table) -> list[ForeignKeyConstraint]:
+    """The foreign keys of a table, but for those of tenants, in an order that does not change."""
+    found = [one for one in table.foreign_key_constraints if one.referred_table is not tables.tenants]
+    return sorted(found, key=lambda constraint: tuple(constraint.column_keys))
+
+
+@cache
+def _without_parent(constraint: ForeignKeyConstraint) -> Select[Any]:
+    """A batch of the rows of a tenant whose foreign key leads nowhere."""
+    table, parent = constraint.table, constraint.referred_table.alias()
     pairs = [(element.parent, parent.c[element.column.name]) for element in constraint.elements]
     there = select(parent.c.tenant_id).where(*(own == other for own, other in pairs))
     given = [own.is_not(None) for own, _ in pairs]
-    statement = select(*table.primary_key.columns).where(table.c.tenant_id == findings.tenant, *given, ~there.exists())
-    rows = findings.connection.execute(statement.limit(BATCH)).mappings().all()
+    is_wrong = (table.c.tenant_id == bindparam("tenant"), *given, ~there.exists())
+    return select(*table.primary_key.columns).where(*is_wrong).limit(BATCH)
+
+
+def _check_key(findings: Findings, table: Table, constraint: ForeignKeyConstraint) -> int:
+    statement = _without_parent(constraint)
+    rows = findings.connection.execute(statement, {"tenant": findings.tenant}).mappings().all()
     name = constraint.referred_table.name
     for row in rows:
         key = {column: value for column, value in row.items() if column != "tenant_id"}

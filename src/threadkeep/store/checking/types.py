@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -11,10 +12,12 @@ from sqlalchemy import (
     Date,
     Integer,
     LargeBinary,
+    Select,
     SmallInteger,
     Table,
     Text,
     and_,
+    bindparam,
     func,
     or_,
     select,
@@ -46,16 +49,24 @@ def check_types(findings: Findings) -> None:
 
 
 def _check_table(findings: Findings, table: Table) -> None:
+    statement, key, checked = _rows_with_wrong_values(table)
+    for row in findings.connection.execute(statement, {"tenant": findings.tenant}):
+        found = dict(zip(key, row, strict=False))
+        for (name, what), is_wrong in zip(checked.items(), row[len(key) :], strict=True):
+            if is_wrong:
+                findings.add("type", table, found, f"{name} is not {what}")
+
+
+@cache
+def _rows_with_wrong_values(table: Table) -> tuple[Select[Any], list[str], dict[str, str]]:
+    """The statement, the key that its rows begin with, and what the columns hold that it says of which are wrong."""
     wrong = {name: (what, is_wrong) for name, what, is_wrong in _wrong_values(table)}
     key = {column.name: type_coerce(column, NullType()) for column in table.primary_key if column.name != "tenant_id"}
     flags = [is_wrong for _, is_wrong in wrong.values()]
     owner = table.c.id if table is tables.tenants else table.c.tenant_id
-    statement = select(*key.values(), *flags).where(owner == findings.tenant, or_(*flags))
-    for row in findings.connection.execute(statement):
-        found = dict(zip(key, row, strict=False))
-        for (name, (what, _)), is_wrong in zip(wrong.items(), row[len(key) :], strict=True):
-            if is_wrong:
-                findings.add("type", table, found, f"{name} is not {what}")
+    columns: list[ColumnElement[Any]] = [*key.values(), *flags]
+    statement = select(*columns).where(owner == bindparam("tenant"), or_(*flags))
+    return statement, [*key], {name: what for name, (what, _) in wrong.items()}
 
 
 def _wrong_values(table: Table) -> Iterator[tuple[str, str, ColumnElement[bool]]]:
