@@ -13,8 +13,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import check_length, check_parts
-from threadkeep.http.openai.objects import conversation_object, cut_off, item_object, list_object
-from threadkeep.http.pages import listed
+from threadkeep.http.openai.objects import conversation_object, cut_off, item_object, list_object, listed_items
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, body_object, expected_head, flag, idempotency_key, included, required
 from threadkeep.http.service import Call
@@ -40,14 +39,12 @@ async def create(call: Call) -> Response:
 async def list_all(call: Call) -> Response:
     """GET /conversations/{id}/items: a page of them, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
-    conversation, cut = await call.conversation(), set[int]()
+    conversation = await call.conversation()
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        items = await conversation.items(after=after, limit=limit, order=page.order)
-        cut.update(await cut_off(conversation, items))
-        return items
+        return await conversation.items(after=after, limit=limit, order=page.order)
 
-    found = await listed(page, read, lambda item: item_object(item, masked(call), cut))
+    found = await listed_items(page, conversation, read, lambda item, cut: item_object(item, masked(call), cut))
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import ConversationSummary, StoredItem
+from threadkeep.domain.stored import ConversationSummary, Page, StoredItem
+from threadkeep.http.pages import Listed, listed
+from threadkeep.http.requests import PageQuery
 from threadkeep.store.aio import AsyncConversation, on_conversation
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.overviews import handle_of
@@ -57,6 +59,23 @@ async def cut_off(conversation: AsyncConversation, items: Iterable[StoredItem]) 
     """Return the positions of those items in which the answer of a model was cut off, and which do not say so."""
     positions = [item.position for item in items if item.turn is not None and item.to_object().get("status") is None]
     return await on_conversation(conversation, _cut_off, positions) if positions else set()
+
+
+async def listed_items(
+    page: PageQuery,
+    conversation: AsyncConversation,
+    read: Callable[[str | None, int], Awaitable[Page[StoredItem]]],
+    shown: Callable[[StoredItem, Collection[int]], JsonObject],
+) -> Listed:
+    """Return a page of items, as `listed` does; `shown` is also given the positions of those that were cut off."""
+    cut: set[int] = set()
+
+    async def read_marked(after: str | None, limit: int) -> Page[StoredItem]:
+        items = await read(after, limit)
+        cut.update(await cut_off(conversation, items))
+        return items
+
+    return await listed(page, read_marked, lambda item: shown(item, cut))
 
 
 def _cut_off(conversation: Conversation, positions: Collection[int]) -> set[int]:

@@ -19,9 +19,8 @@ from threadkeep.errors import NotFound
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
-from threadkeep.http.openai.objects import cut_off, item_object, list_object
+from threadkeep.http.openai.objects import cut_off, item_object, list_object, listed_items
 from threadkeep.http.openai.response_objects import asked_for, response_object
-from threadkeep.http.pages import listed
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, flag
 from threadkeep.http.service import Call
@@ -85,16 +84,13 @@ def _without_content(found: Found) -> JsonObject:
 async def list_input(call: Call) -> Response:
     """GET /responses/{id}/input_items: a page of what the model saw."""
     page = PageQuery.of(call.request)
-    found, cut = await find(call, call.request.path_params["response_id"]), set[int]()
+    found = await find(call, call.request.path_params["response_id"])
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        number = found.stored.number
-        items = await found.conversation.input_items(number, after=after, limit=limit, order=page.order)
-        cut.update(await cut_off(found.conversation, items))
-        return items
+        return await found.conversation.input_items(found.stored.number, after=after, limit=limit, order=page.order)
 
-    shown = await listed(page, read, lambda item: item_object(item, masked(call), cut))
-    return JsonAnswer(list_object(shown.data, has_more=shown.next is not None))
+    items = await listed_items(page, found.conversation, read, lambda item, cut: item_object(item, masked(call), cut))
+    return JsonAnswer(list_object(items.data, has_more=items.next is not None))
 
 
 async def find(call: Call, wanted: str) -> Found:

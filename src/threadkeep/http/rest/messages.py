@@ -11,8 +11,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.openai.objects import cut_off, list_object
-from threadkeep.http.pages import listed
+from threadkeep.http.openai.objects import cut_off, list_object, listed_items
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
 from threadkeep.http.rest.answering import Turn, answer, stored_turn, upstream_of
@@ -51,16 +50,14 @@ async def conversation_on_branch(call: Call) -> AsyncConversation:
 async def list_all(call: Call) -> Response:
     """List the items of a branch, newest first unless asked otherwise."""
     page = PageQuery.of(call.request)
-    conversation, cut = await conversation_on_branch(call), set[int]()
+    conversation = await conversation_on_branch(call)
 
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
-        items = await conversation.items(
+        return await conversation.items(
             after=after, limit=limit, order=page.order, annotations=True, media="reference"
         )  # fmt: skip
-        cut.update(await cut_off(conversation, items))
-        return items
 
-    found = await listed(page, read, lambda item: message_view(item, cut=cut))
+    found = await listed_items(page, conversation, read, lambda item, cut: message_view(item, cut=cut))
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
