@@ -37,6 +37,37 @@ def test_constraints_are_plain_pins_of_every_requirement() -> None:
     assert {canonical(line) for line in REQUIREMENTS} <= {canonical(pin) for pin in pins}
 
 
+# the first releases without a known hole, by the advisories of GitHub and PyPI
+SAFE = {"asyncmy": (0, 2, 12), "jinja2": (3, 1, 6), "orjson": (3, 11, 6)}
+BOUND = re.compile(r">=([0-9]+(?:\.[0-9]+)*)")
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The numbers of a release, for comparing."""
+    return tuple(int(number) for number in re.findall(r"[0-9]+", text))
+
+
+def lower_bounds() -> dict[str, tuple[int, ...]]:
+    """The oldest release of each package that may be installed; of several bounds the lowest."""
+    bounds: dict[str, tuple[int, ...]] = {}
+    for line in REQUIREMENTS:
+        bound = BOUND.search(line)
+        assert bound, line
+        bounds[canonical(line)] = min(version(bound[1]), bounds.get(canonical(line), (1 << 30,)))
+    return bounds
+
+
+def test_no_release_with_a_known_hole_may_be_installed() -> None:
+    bounds = lower_bounds()
+    assert {name: bounds[name] for name, safe in SAFE.items() if bounds[name] < safe} == {}
+
+
+def test_what_is_pinned_is_what_may_be_installed() -> None:
+    lines = ROOT.joinpath("constraints.txt").read_text().splitlines()
+    pins = {canonical(line): version(line.partition("==")[2]) for line in lines if "==" in line}
+    assert {name: pins[name] for name, bound in lower_bounds().items() if pins[name] < bound} == {}
+
+
 def test_every_dependency_is_explained() -> None:
     text = ROOT.joinpath("docs/dependencies.md").read_text().lower()
     assert [line for line in REQUIREMENTS if f"| {canonical(line)} |" not in text] == []

@@ -38,10 +38,40 @@ def test_what_services_need_is_there(compose: Any) -> None:
     assert int(re.sub(r"\D", "", seconds)) > 30  # for which the server waits for requests
 
 
-def test_images_and_passwords_come_from_elsewhere(compose: Any) -> None:
-    for service in compose["services"].values():
-        assert "/" not in service.get("image", "")
-    assert "${POSTGRES_PASSWORD:?" in compose["services"]["database"]["environment"]["POSTGRES_PASSWORD"]
+def test_images_are_official_ones_of_a_minor_version(compose: Any) -> None:
+    built = yaml.safe_load(FILE.read_text())["x-threadkeep"]["build"]["dockerfile_inline"]
+    images = [service["image"] for service in compose["services"].values() if "image" in service]
+    for image in [*images, *re.findall(r"^FROM (\S+)", built, re.MULTILINE)]:
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+(-[a-z]+)?", image), image
+
+
+def test_packages_in_the_image_are_pinned(compose: Any) -> None:
+    installs = re.findall(r"pip install[^&\n]*", compose["x-threadkeep"]["build"]["dockerfile_inline"])
+    assert installs
+    assert [line for line in installs if "-c /src/constraints.txt" not in line] == []
+
+
+def test_the_image_has_what_is_installed_and_nothing_of_this_machine(compose: Any) -> None:
+    ignored, *rules = FILE.parent.parent.joinpath(".dockerignore").read_text().splitlines()[1:]
+    assert compose["x-threadkeep"]["build"]["context"] == ".."
+    assert ignored == "*"
+    assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == {
+        "src", "migrations", "constraints.txt", "pyproject.toml", "README.md", "LICENSE",
+    }  # fmt: skip
+
+
+def test_the_port_is_open_on_this_machine_alone(compose: Any) -> None:
+    ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_a_password_may_have_any_characters(compose: Any) -> None:
+    services = compose["services"]
+    assert "${POSTGRES_PASSWORD:?" in services["database"]["environment"]["POSTGRES_PASSWORD"]
+    for name in ("schema", "server"):
+        environment = services[name]["environment"]
+        assert "${" not in environment["THREADKEEP_URL"]
+        assert environment["PGPASSWORD"] == services["database"]["environment"]["POSTGRES_PASSWORD"]
 
 
 @pytest.mark.parametrize("service", ["schema", "server"])
