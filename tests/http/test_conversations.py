@@ -68,8 +68,62 @@ def test_items_come_as_clients_validate_them(client: Any) -> None:
     assert (stored.first_id, stored.last_id) == (stored.data[0].id, stored.data[-1].id)
     for item in stored.data:
         assert client.conversations.items.retrieve(item.id, conversation_id=made.id) == item
-    sent_back = client.conversations.items.create(made.id, items=[item.to_dict() for item in stored.data])
-    assert [item.id for item in sent_back.data] == [item.id for item in stored.data]
+    copied = client.conversations.create(items=[item.to_dict() for item in stored.data])
+    assert [item.id for item in client.conversations.items.list(copied.id, order="asc")] == [
+        item.id for item in stored.data
+    ]
+
+
+def test_each_item_is_stored_once(client: Any) -> None:
+    made = client.conversations.create(items=[{**HELLO, "id": "msg_own"}, *words(4)])
+    held = [item.to_dict() for item in client.conversations.items.list(made.id, order="asc")]
+    for items in ([held[0]], [held[3]], [*words(1), held[4]], held, [{**HELLO, "id": "msg_new"}] * 2):
+        with pytest.raises(openai.BadRequestError) as refusal:
+            client.conversations.items.create(made.id, items=items)
+        assert "id" in str(refusal.value)
+    assert [item.id for item in client.conversations.items.list(made.id, order="asc")] == [one["id"] for one in held]
+    with pytest.raises(openai.BadRequestError):
+        client.conversations.create(items=[{**HELLO, "id": "msg_new"}] * 2)
+
+
+def test_a_request_with_a_key_is_repeated_with_its_items(client: Any) -> None:
+    made, key = client.conversations.create(), {"Idempotency-Key": "one"}
+    added = [
+        client.conversations.items.create(made.id, items=[{**HELLO, "id": "msg_own"}], extra_headers=key)
+        for _ in range(2)
+    ]
+    assert added[0] == added[1]
+    assert len(client.conversations.items.list(made.id).data) == 1
+
+
+def test_a_removed_item_may_be_added_again(client: Any) -> None:
+    made = client.conversations.create(items=[{**HELLO, "id": "msg_own"}])
+    client.conversations.items.delete("msg_own", conversation_id=made.id)
+    client.conversations.items.create(made.id, items=[{**HELLO, "id": "msg_own"}])
+    assert said(client.conversations.items.list(made.id)) == ["Hello"]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_items_of_servers_that_repeat_their_ids_are_all_listed(
+    served: Any, client: Any, order: str, limit: int
+) -> None:
+    made = client.conversations.create()
+    conversation = served.call(served.store.get_conversation, made.id)
+    for number in range(4):
+        message = {"type": "message", "id": "msg_0", "role": "assistant", "content": str(number)}
+        served.call(conversation.add_item, message)
+        served.call(conversation.user, f"after {number}")
+    expected = [text for number in range(4) for text in (str(number), f"after {number}")]
+    listed = list(client.conversations.items.list(made.id, order=order, limit=limit))
+    assert said(listed) == (expected if order == "asc" else expected[::-1])
+    assert len({item.id for item in listed}) == len(listed)
+    for item in listed:
+        assert client.conversations.items.retrieve(item.id, conversation_id=made.id) == item
+    client.conversations.items.delete(
+        next(item.id for item in listed if said([item]) == ["2"]), conversation_id=made.id
+    )
+    assert "2" not in said(client.conversations.items.list(made.id, order=order, limit=limit))
 
 
 def test_all_items_are_paged_once_in_either_order(client: Any) -> None:

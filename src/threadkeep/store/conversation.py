@@ -104,10 +104,19 @@ class Conversation(ConversationAttributes):
         return _items.append_item(self._handle, item, options, author_id)
 
     def add_items(
-        self, items: Iterable[tk.ItemInput], *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+        self,
+        items: Iterable[tk.ItemInput],
+        *,
+        author_id: str | None = None,
+        unique_ids: bool = False,
+        **options: Unpack[tk.AppendOptions],
     ) -> list[tk.StoredItem]:
-        """Append several items, all or none. Options and errors as for `user`."""
-        return _items.append_items(self._handle, items, options, author_id)
+        """Append several items, all or none. Options and errors as for `user`.
+
+        With `unique_ids`, InvalidItem is raised for an item whose id another one, or an item of the branch, has: for
+        input of clients, which may send what is stored once more.
+        """
+        return _items.append_items(self._handle, items, options, author_id, unique_ids=unique_ids)
 
     def add_function_call_output(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow
@@ -12,7 +14,13 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.annotations import annotated
 from threadkeep.store.handle import Handle
-from threadkeep.store.item_places import find_position, newest_position, position_of
+from threadkeep.store.item_places import (
+    find_position,
+    first_positions,
+    newest_position,
+    position_of,
+    position_of_id,
+)
 from threadkeep.store.item_reading import media_form, read_item
 from threadkeep.store.item_rows import short_hash
 from threadkeep.store.lineage import find_row, get_lineage, get_row, position_not_found
@@ -36,6 +44,23 @@ def get_item(handle: Handle, position: object, media: object, *, annotations: bo
         return annotated(connection, ref.scope, [ref.key], [found])[0] if annotations else found
 
     return handle.transactions.read_any(read)
+
+
+def first_position(handle: Handle, item_id: str) -> int:
+    """The position of the oldest item of a branch with an id; NotFound."""
+    ref = handle.ref
+
+    def read(connection: Connection) -> int:
+        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        return position_of_id(connection, ref, lineage, item_id, is_newest=False)
+
+    return handle.transactions.read_any(read)
+
+
+def repeated_at(handle: Handle, ids: Mapping[int, str]) -> set[int]:
+    """Those positions whose item has the id of an earlier item; some servers give all their items the same id."""
+    first = handle.transactions.read_any(lambda connection: first_positions(connection, handle.ref, ids.values()))
+    return {position for position, item_id in ids.items() if first.get(item_id, position) < position}
 
 
 def find_item(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.items import place_at, places_of_id
+from threadkeep.db.queries.items import first_places_of_ids, place_at, places_of_id
 from threadkeep.domain.item_ids import derived_id, place_of
-from threadkeep.errors import NotFound, shown
+from threadkeep.errors import InvalidItem, NotFound, shown
 from threadkeep.store.item_rows import short_hash
 from threadkeep.store.lineage import Lineage
 from threadkeep.store.refs import BranchRef, ConversationRef
@@ -57,6 +57,32 @@ def newest_position(connection: Connection, ref: ConversationRef, item_id: str) 
     """The position of the newest item with an id, on whatever branch it is."""
     places = [*_derived(connection, ref, item_id), next(_own(connection, ref, item_id, is_newest=True), None)]
     return max((place.position for place in places if place is not None), default=None)
+
+
+def first_positions(connection: Connection, ref: ConversationRef, ids: Iterable[str]) -> dict[str, int]:
+    """The position of the first item with each of several ids of their own, on whatever branch it is."""
+    hashes = {short_hash(item_id): item_id for item_id in ids}
+    if not hashes:
+        return {}
+    rows = connection.execute(first_places_of_ids(), ref.parameters(hashes=[*hashes]))
+    return {hashes[bytes(hash_)]: position for hash_, position in rows}
+
+
+def check_new_ids(connection: Connection, ref: BranchRef, lineage: Lineage, ids: Mapping[int, str]) -> None:
+    """Raise InvalidItem where an item of a branch has the id of a new one; `ids` are by the index of the new item.
+
+    OpenAI's API refuses such input, too: "Duplicate item found with id …".
+    """
+    known, seen = first_positions(connection, ref, ids.values()), set[str]()
+    for index, item_id in ids.items():
+        is_known = (item_id in known or place_of(item_id) is not None) and (
+            find_position(connection, ref, lineage, item_id) is not None
+        )
+        if is_known or item_id in seen:
+            problem = f"has the id {shown(item_id)} of an item that is there already."
+            hint = "Send only new items, or new items without an id."
+            raise InvalidItem(problem, argument=f"items[{index}].id", hint=hint)
+        seen.add(item_id)
 
 
 def _derived(connection: Connection, ref: ConversationRef, item_id: str) -> Iterator[Place]:

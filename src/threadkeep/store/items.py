@@ -25,8 +25,10 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.store.appending import change_row, item_rows, kept_row, write_at_once, write_items, write_rows
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, keep_outcome
+from threadkeep.store.item_places import check_new_ids
 from threadkeep.store.item_reading import ItemWindow, read_items
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
+from threadkeep.store.lineage import lock_lineage
 from threadkeep.store.positions import (
     AppendOptions,
     Counts,
@@ -169,10 +171,15 @@ def append_item(handle: Handle, item: Any, options: AppendOptions, author_id: st
 
 
 def append_items(
-    handle: Handle, items: Iterable[Any], options: AppendOptions, author_id: str | None = None
+    handle: Handle,
+    items: Iterable[Any],
+    options: AppendOptions,
+    author_id: str | None = None,
+    *,
+    unique_ids: bool = False,
 ) -> list[StoredItem]:
     """Append several items, all or none; see `Conversation.add_items`."""
-    return _append(handle, "add_items", given_items(items), options, author_id)
+    return _append(handle, "add_items", given_items(items), options, author_id, unique_ids=unique_ids)
 
 
 def append_call_output(
@@ -184,7 +191,13 @@ def append_call_output(
 
 
 def _append(
-    handle: Handle, method: str, items: Sequence[Item], options: AppendOptions, author_id: str | None = None
+    handle: Handle,
+    method: str,
+    items: Sequence[Item],
+    options: AppendOptions,
+    author_id: str | None = None,
+    *,
+    unique_ids: bool = False,
 ) -> list[StoredItem]:
     ref, check = handle.ref, head_check(options)
     author = None if author_id is None else identifier("author_id", author_id)
@@ -194,14 +207,19 @@ def _append(
     records = [encode_item(value, author_id=author or author_of(item), given=given_of(item)) for item, value in pairs]
     new = NewItems(items, records)
     counts = Counts(items=len(items), is_idle=not items)
+    own_ids = ((index, record.columns["item_id"]) for index, record in enumerate(records) if unique_ids)
+    ids = {index: item_id for index, item_id in own_ids if item_id is not None}
 
     def write(connection: Connection) -> AppendResult:
         now = check.at or datetime.now(UTC)
         reservation = reserve_once(connection, ref, check, now, counts, key, AppendResult.of_outcome)
+        if ids:
+            place = ref.on(reservation.branch)
+            check_new_ids(connection, place, lock_lineage(connection, place), ids)
         return new.insert(connection, ref, reservation, key, now)
 
     def write_now(connection: Connection) -> AppendResult | None:
-        return new.insert_at_once(connection, ref, check, key)
+        return None if ids else new.insert_at_once(connection, ref, check, key)
 
     is_once = key is not None
     result = write_items(handle.transactions, ref.scope, records, write, is_repeatable=is_once, at_once=write_now)

@@ -182,6 +182,13 @@ def places_of_id(*, descending: bool) -> Select[Any]:
 
 
 @cache
+def first_places_of_ids() -> Select[Any]:
+    """Where a conversation first has an item with each of several ids."""
+    where = [*of_conversation(items), items.c.item_hash.in_(bindparam("hashes", expanding=True)), items.c.branch >= 0]
+    return select(items.c.item_hash, func.min(items.c.position)).where(*where).group_by(items.c.item_hash)
+
+
+@cache
 def place_at() -> Select[Any]:
     """The type and the branch of the item at a position."""
     where = [*of_conversation(items, position="position"), items.c.branch >= 0]

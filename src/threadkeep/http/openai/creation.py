@@ -111,13 +111,14 @@ class _Input:
         session = get_format("open_responses").parse_request({**_settings(body), "input": []})
         given, key, place = body.get("input"), idempotency_key(call.request), None
         end: int | None = None
-        if not isinstance(given, str):
-            given = await given_items(call, given or [], "input", MAX_INPUT)
         if wanted.conversation_id is not None:
             place = await open_conversation(call, wanted.conversation_id)
         elif wanted.previous_response_id is not None:
             found = await find_previous(call, wanted.previous_response_id)
             place, end = found.conversation, max(found.stored.to_position, found.stored.input_to)
+        if not isinstance(given, str):
+            into = None if place is None else place.id
+            given = await given_items(call, given or [], "input", MAX_INPUT, into=into)
         content = {name: value for name, value in body.items() if name not in _WAYS}
         return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
 
@@ -151,7 +152,7 @@ class _Input:
         if isinstance(self.given, str):
             return [conversation.user(self.given, **options)]
         if self.given:
-            return conversation.add_items(self.given, **options)
+            return conversation.add_items(self.given, unique_ids=True, **options)
         if end is not None and end != conversation.head:
             raise HeadConflict(end, conversation.head)
         return []

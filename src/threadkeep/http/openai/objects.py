@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+from threadkeep.domain.item_ids import derived_id, place_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import ConversationSummary, Page, StoredItem
 from threadkeep.http.pages import Listed, listed
 from threadkeep.http.requests import PageQuery
 from threadkeep.store.aio import AsyncConversation, on_conversation
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.item_lookup import first_position, repeated_at
 from threadkeep.store.overviews import handle_of
 from threadkeep.store.response_lookup import cut_off_at
 from threadkeep.web.names import shown_name
@@ -67,15 +70,45 @@ async def listed_items(
     read: Callable[[str | None, int], Awaitable[Page[StoredItem]]],
     shown: Callable[[StoredItem, Collection[int]], JsonObject],
 ) -> Listed:
-    """Return a page of items, as `listed` does; `shown` is also given the positions of those that were cut off."""
+    """Return a page of items, as `listed` does, each with an id that no other one has.
+
+    `shown` is also given the positions of items that were cut off.
+    """
     cut: set[int] = set()
+    if page.after is not None:
+        page = page._replace(after=str(await position_in(conversation, page.after)))
 
     async def read_marked(after: str | None, limit: int) -> Page[StoredItem]:
         items = await read(after, limit)
         cut.update(await cut_off(conversation, items))
-        return items
+        return Page(await with_unique_ids(conversation, items), items.next)
 
     return await listed(page, read_marked, lambda item: shown(item, cut))
+
+
+async def position_in(conversation: AsyncConversation, item_id: str) -> int:
+    """Return the position of an item by its id; where several have it, of the first one, which is shown with it."""
+    return await on_conversation(conversation, _first_position, item_id)
+
+
+async def with_unique_ids(conversation: AsyncConversation, items: Iterable[StoredItem]) -> list[StoredItem]:
+    """Return items of which those with the id of an earlier one have an id made of their position instead."""
+    found = list(items)
+    ids = {item.position: item.id for item in found if place_of(item.id) is None}
+    repeated = await on_conversation(conversation, _repeated_at, ids) if ids else set()
+    return [_with_derived_id(item) if item.position in repeated else item for item in found]
+
+
+def _with_derived_id(item: StoredItem) -> StoredItem:
+    return replace(item, id=derived_id(str(item.to_object()["type"]), str(item.conversation_id), item.position))
+
+
+def _first_position(conversation: Conversation, item_id: str) -> int:
+    return first_position(handle_of(conversation), item_id)
+
+
+def _repeated_at(conversation: Conversation, ids: Mapping[int, str]) -> set[int]:
+    return repeated_at(handle_of(conversation), ids)
 
 
 def _cut_off(conversation: Conversation, positions: Collection[int]) -> set[int]:
