@@ -108,10 +108,12 @@ def test_a_message_of_an_unknown_role_is_the_users() -> None:
     ("items", "expected", "repairs"),
     [
         ([user("a", "")], ["user: 'a'"], ["blank_text"]),
-        ([user("a"), user(" ")], ["user: 'a' ' '"], []),
+        ([user("a"), user(" ")], ["user: 'a'"], ["blank_text"]),
+        ([user("a", "\n")], ["user: 'a'"], ["blank_text"]),
         ([user("a"), assistant("b"), user(" "), assistant("c")], ["user: 'a'", "assistant: 'b' 'c'"], ["blank_text"]),
         ([user("a"), assistant("\n"), user("b")], ["user: 'a' 'b'"], ["blank_text"]),
         ([user("a"), answer(assistant(""), origin="converse"), user("b")], ["user: 'a' 'b'"], ["blank_text"]),
+        ([user("a"), user(" ", role="system"), user("b")], ["user: 'a' 'b'"], ["blank_text"]),
     ],
 )
 def test_blank_text_is_left_out_where_the_service_refuses_it(
@@ -189,15 +191,24 @@ def test_arguments_are_an_object(arguments: str, sent: Any, code: str | None) ->
     assert rendered.body
 
 
+NOTHING = [{"text": "(no output)"}]
+VIDEO_NOTE = [{"text": "[video not included: https://v.example.org/a.mp4]"}]
+
+
 @pytest.mark.parametrize(
     ("given", "content"),
     [
         ("x", [{"text": "x"}]),
-        ("", [{"text": ""}]),
-        ([], [{"text": ""}]),
+        (" x", [{"text": " x"}]),
+        ("", NOTHING),
+        (" \n", NOTHING),
+        (None, NOTHING),
+        ([], NOTHING),
+        ([{"type": "input_text", "text": " "}], NOTHING),
+        ([{"type": "input_video", "video_url": "https://v.example.org/a.mp4"}], VIDEO_NOTE),
         ({"n": 1}, [{"json": {"n": 1}}]),
         (7, [{"text": "7"}]),
-        ([{"type": "input_text", "text": ""}, {"type": "text", "text": "b"}], [{"text": ""}, {"text": "b"}]),
+        ([{"type": "input_text", "text": ""}, {"type": "text", "text": "b"}], [{"text": "b"}]),
     ],
 )
 def test_outputs_are_text_parts_or_json(given: Any, content: list[Json]) -> None:

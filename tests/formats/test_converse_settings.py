@@ -119,7 +119,7 @@ def test_without_a_choice_none_tools_are_left_out_and_calls_told(choice: Any) ->
         "assistant: '[Called lookup with {}]'",
         "user: '[lookup returned]' '{\"k\":1}'",
     ]
-    assert codes(rendered) == ([], ["tool_choice", "tool_history"])
+    assert codes(rendered) == ([], ["blank_text", "tool_choice", "tool_history"])
     assert "toolConfig" not in render(user("hi"), tool_choice=choice).payload
     assert codes(render(user("hi"), tool_choice=choice, tools=[])) == ([], [])
 

@@ -258,7 +258,9 @@ def test_models_that_take_it_get_system_text_inside_the_history_in_the_right_com
     settings = {"model": "claude-opus-4-8"}
     inner = [user("Hi"), user("In French.", role="system")]
     assert shape(sent(*inner, **settings)) == ["user Hi", "system In French."]
-    assert shape(sent(*inner, assistant("Oui."), **settings)) == ["user Hi", "system In French.", "assistant Oui."]
+    assert shape(sent(*inner, assistant("Oui."), **settings)) == [
+        "user Hi", "system In French.", "assistant Oui.", "user ...",
+    ]  # fmt: skip
     hoisted = rendered(*inner, user("And?"), **settings)
     assert shape(hoisted.payload["messages"]) == ["user Hi And?"]
     assert hoisted.payload["system"] == [{"type": "text", "text": "In French."}]

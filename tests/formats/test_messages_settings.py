@@ -109,21 +109,24 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
 
 # Models
 
+NEWER = ["no prefill", "many pictures", "claude 4"]
+
 
 @pytest.mark.parametrize(
     ("model", "rules"),
     [
         ("claude-3-5-haiku-20241022", []),
-        ("claude-sonnet-4-20250514", []),
+        ("claude-sonnet-4-20250514", ["claude 4"]),
         ("claude-2.1", []),
         ("kimi-k3", []),
-        ("claude-sonnet-4-5@20250929", ["one sampler"]),
-        ("us.anthropic.claude-opus-4-1-20250805-v1:0", ["one sampler"]),
-        ("anthropic/claude-opus-4.7", ["no sampling", "one sampler", "no budget"]),
-        ("claude-opus-4-8", ["no sampling", "one sampler", "no budget", "inner system"]),
-        ("claude-sonnet-5", ["no sampling", "one sampler", "no budget"]),
-        ("claude-opus-5-5", ["no sampling", "one sampler", "no budget", "always thinks", "inner system"]),
-        ("claude-fable-5", ["no sampling", "one sampler", "no budget", "always thinks"]),
+        ("claude-sonnet-4-5@20250929", ["one sampler", "claude 4"]),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", ["one sampler", "claude 4"]),
+        ("anthropic/claude-opus-4.7", ["no sampling", "one sampler", "no budget", *NEWER]),
+        ("claude-sonnet-4-6", ["one sampler", *NEWER]),
+        ("claude-opus-4-8", ["no sampling", "one sampler", "no budget", "inner system", *NEWER]),
+        ("claude-sonnet-5", ["no sampling", "one sampler", "no budget", *NEWER]),
+        ("claude-opus-5-5", ["no sampling", "one sampler", "no budget", "always thinks", "inner system", *NEWER]),
+        ("claude-fable-5", ["no sampling", "one sampler", "no budget", "always thinks", *NEWER]),
     ],
 )
 def test_rules_hold_from_a_version_of_a_family_on(model: str, rules: list[str]) -> None:

@@ -44,9 +44,18 @@ DIFFERENT = {
 }
 
 
+# cases without a quirk for which there is another rule today
+DECIDED = {
+    "converse/req/tool-result-empty-array": "the service refuses blank texts: an output without content says so",
+    "converse/req/tool-result-null": "the same",
+    "converse/req/tool-result-web-video-dropped": "a note says what was left out",
+}
+
+
 def cases(name: str) -> list[Any]:
     """The cases of a file that are not listed as different."""
-    return [pytest.param(case, id=case["id"]) for case in cases_in(name) if case["id"] not in DIFFERENT]
+    others = DIFFERENT | DECIDED
+    return [pytest.param(case, id=case["id"]) for case in cases_in(name) if case["id"] not in others]
 
 
 def seen_of(response: Response, key: str) -> Any:
@@ -97,3 +106,4 @@ def test_only_quirks_are_different() -> None:
     files = [f"{name}_{kind}" for name in FORMATS for kind in ("request", "response")]
     about = {case["id"]: case["about"] for file in files for case in cases_in(file)}
     assert all(about[name].startswith("quirk:") for name in DIFFERENT)
+    assert not any(about[name].startswith("quirk:") for name in DECIDED)

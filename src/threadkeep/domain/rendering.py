@@ -251,6 +251,6 @@ class Rendered:
 
 
 # Repairs of things that the reference systems reject; with strict=True, threadkeep also does.
-STRICT_REPAIRS: Final = frozenset({"malformed_arguments", "leading_assistant"})
+STRICT_REPAIRS: Final = frozenset({"malformed_arguments", "leading_assistant", "last_turn", "turn_order"})
 # Losses and repairs caused by an item that no provider would accept.
 INVALID_ITEMS: Final = frozenset({"malformed_arguments", "image_source"})

@@ -22,7 +22,9 @@ from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
 from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.claude import is_claude
-from threadkeep.formats.shared.parts import native_keys
+from threadkeep.formats.shared.media import note
+from threadkeep.formats.shared.parts import MEDIA, native_keys
+from threadkeep.formats.shared.provider_rules import NO_OUTPUT
 from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -79,13 +81,21 @@ def tool_result(item: JsonObject, call_id: str, context: WriteContext) -> JsonOb
 
 
 def _content(item: JsonObject, context: WriteContext) -> list[JsonObject]:
+    """The blocks of an output; where nothing of it can be sent, a text that says so."""
     output = item.get("output")
-    if isinstance(output, list):
-        is_own = item.get("origin") == NAME
-        return blocks_of(output, RESULT, context, "output") or ([] if is_own else [{"text": ""}])
     if isinstance(output, dict):
         return [{"json": output}]
-    return [{"text": output if isinstance(output, str) else "" if output is None else dumps(output).decode()}]
+    if isinstance(output, list):
+        blocks = blocks_of(output, RESULT, context, "output")
+        notes = [{"text": note(part)} for part in output if part["type"] in MEDIA]
+        if blocks or notes or context.is_as_came:
+            return blocks or notes
+    else:
+        text = output if isinstance(output, str) else "" if output is None else dumps(output).decode()
+        if text.strip() or context.is_as_came:
+            return [{"text": text}]
+    context.repair("blank_text", "output", f"An output without content was sent as {NO_OUTPUT!r}.")
+    return [{"text": NO_OUTPUT}]
 
 
 def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject]:

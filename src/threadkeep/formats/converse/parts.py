@@ -1,6 +1,6 @@
 """Content blocks of Converse: texts, media, cache points, and blocks that came from this format.
 
-* Empty texts are refused in messages and left out there; inside of tool results they are taken.
+* Blank texts are refused and left out: in messages, in system text, and inside of tool results.
 * Media go into user messages and tool results; what cannot be sent becomes a note in its place.
 * A part with `cache_point` is followed by a cache point, but inside of tool results, which hold none.
 * Blocks that came from this format go back as they came, with the keys that have no canonical name.
@@ -42,7 +42,12 @@ def blocks_of(
     parts: Sequence[JsonObject], mappers: Mapping[str, Mapper], context: WriteContext, path: str
 ) -> list[Any]:
     """The blocks of a message, tool result or system text, by the mappers of that place."""
-    if len(parts) == 1 and len(part := parts[0]) == shared.TEXT_KEYS and part["type"] in shared.TEXTS and part["text"]:
+    if (
+        len(parts) == 1
+        and len(part := parts[0]) == shared.TEXT_KEYS
+        and part["type"] in shared.TEXTS
+        and part["text"].strip()
+    ):
         return [{"text": part["text"]}]
     blocks = []
     for index, part in enumerate(parts):
@@ -87,9 +92,9 @@ def _text(part: JsonObject, context: WriteContext, path: str) -> Any:
         return own
     if part.get("annotations"):
         context.loss("annotations", path, "The annotations of the text were left out.")
-    if part["text"] or context.is_as_came:
+    if part["text"].strip() or context.is_as_came:
         return {"text": part["text"]}
-    context.repair("blank_text", path, "An empty text was left out.")
+    context.repair("blank_text", path, "A blank text was left out.")
     return None
 
 
@@ -97,7 +102,7 @@ def _result_text(part: JsonObject, context: WriteContext, path: str) -> Any:
     spelling = part.get("spelling")
     if isinstance(spelling, dict) and spelling.get(NAME) == JSON_SPELLING:
         return {"json": read_value(part["text"], context, path)}
-    return _text(part, context, path) if part["text"] else {"text": ""}
+    return _text(part, context, path)
 
 
 def _image(part: JsonObject, context: WriteContext, path: str) -> JsonObject:

@@ -21,8 +21,9 @@ from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.cache_points import with_points
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, SCHEMA, reasoning_fields, schema_of
 from threadkeep.formats.converse.parts import WriteContext
-from threadkeep.formats.converse.turns import FILLER, Writer
+from threadkeep.formats.converse.turns import Writer
 from threadkeep.formats.shared.fields import merged, render_fields, value_at, with_value
+from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import repeated_turns
@@ -52,8 +53,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         messages = _without_tools(messages, rendering)
     elif (config := _tool_config(writer, rendering)) is not None:
         body["toolConfig"] = config
-    instructions = settings.get("instructions")
-    said = [{"text": instructions}, *writer.system] if instructions else writer.system
+    said = _instructions(settings, context, is_new=is_new) + writer.system
     if system := said or _native(settings).get("system"):
         body["system"] = system
     if claude.holds(rendering.spelling):
@@ -62,6 +62,16 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if options.cache is not None:
         body = with_points(body, settings.get("model"), repeated_turns(rendering.view, options, stable))
     return rendering.finish(body, stable)
+
+
+def _instructions(settings: JsonObject, context: Context, *, is_new: bool) -> list[JsonObject]:
+    """The block of the instructions; the service refuses blank ones."""
+    instructions = settings.get("instructions")
+    if instructions and (instructions.strip() or not is_new):
+        return [{"text": instructions}]
+    if instructions:
+        context.repair("blank_text", "instructions", "Blank instructions were left out.")
+    return []
 
 
 def _native(settings: JsonObject) -> JsonObject:

@@ -3,7 +3,8 @@
 * User and assistant alternate: neighbours of one role are joined. Calls of one response stay apart from another's.
 * The results of all calls stand first in the user message directly behind them, wherever their items are.
 * Thinking of a joined turn is left out, but for a turn that calls tools.
-* Messages that hold nothing but blanks are left out; a document has a text next to it.
+* Blank texts are left out, and messages that hold nothing else; a document has a text next to it.
+* A filler of the user follows a last assistant message that the model would not continue.
 * System items are hoisted, but for those that stood among the messages of the request.
 * What stood in the very request that is sent again is sent as it came.
 
@@ -24,9 +25,9 @@ from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.converse.parts import WriteContext, blocks_of, is_blank, results_first
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.parts import report_foreign
-from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
+from threadkeep.formats.shared.provider_rules import FILLER
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter, needs_last_turn
 
-FILLER: Final = "..."  # the text where the service requires one and there is none
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
 
 
@@ -56,6 +57,7 @@ class Writer(TurnWriter):
     def __init__(self, rendering: Rendering, context: WriteContext) -> None:
         super().__init__(rendering, pairing.paired(rendering.entries, pairing.left_alone(rendering.snapshot, NAME)))
         self._context: WriteContext = context
+        self._rules = rendering.rules
         self.turns: list[Turn] = []
         self.system: list[JsonObject] = []
         self.names: dict[str, None] = {}  # of the functions that were called
@@ -81,7 +83,16 @@ class Writer(TurnWriter):
         stable = max(len(messages) - 1, 0)  # what comes next may be joined to the last message
         if self._unsettled is not None:
             stable = min(stable, self._unsettled)
-        return self._led_by_user(messages, stable)
+        messages, stable = self._led_by_user(messages, stable)
+        return self._ended_by_user(messages), stable
+
+    def _ended_by_user(self, messages: list[JsonObject]) -> list[JsonObject]:
+        last = next((turn for turn in reversed(self.turns) if turn.role in ROLES), None)
+        if last is None or last.role == "user":
+            return messages
+        if not needs_last_turn(self._rules, self._context, is_as_came=last.is_as_came):
+            return messages
+        return [*messages, {"role": "user", "content": [{"text": FILLER}]}]
 
     def _led_by_user(self, messages: list[JsonObject], stable: int) -> tuple[list[JsonObject], int]:
         first = next((turn for turn in self.turns if turn.role in ROLES), None)

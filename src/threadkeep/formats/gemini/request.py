@@ -21,14 +21,14 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.gemini import fields
-from threadkeep.formats.gemini.fields import NAME, Family
+from threadkeep.formats.gemini.fields import MODEL, NAME, Family
 from threadkeep.formats.gemini.schemas import json_schema
 from threadkeep.formats.gemini.spelling import HEAD, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, tool_config, wire_tools
 from threadkeep.formats.gemini.turns import Content, Writer
 from threadkeep.formats.shared.fields import merged, place, render_fields, value_at, with_value
 from threadkeep.formats.shared.pairing import left_alone, paired
-from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
+from threadkeep.formats.shared.rendering import Rendering, begin, needs_last_turn, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
 if TYPE_CHECKING:
@@ -65,9 +65,18 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         raise nothing_to_send("content")
     if spelling:
         body = respelled_head(body, spelling)
+    stable = 0 if cache is not None else parts.writer.stable()
+    _report_last_turn(parts)
     is_object = len(contents) == 1 and "contents" in spelling.get("objects", ())
     body["contents"] = contents[0] if is_object else contents
-    return parts.rendering.finish(body, 0 if cache is not None else parts.writer.stable())
+    return parts.rendering.finish(body, stable)
+
+
+def _report_last_turn(parts: RequestParts) -> None:
+    """Report a last turn of the model, unless it stood in the very request that is sent again."""
+    last, rendering = parts.writer.contents[-1], parts.rendering
+    if last.role == MODEL and max(last.places, default=-1) >= rendering.imported:
+        needs_last_turn(rendering.rules, rendering.context, is_as_came=False)
 
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:

@@ -25,9 +25,9 @@ from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wir
 from threadkeep.formats.gemini.spelling import overlaid
 from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
-LEADING_TEXT: Final = "..."
 RESPONSE: Final = "functionResponse"
 
 
@@ -105,7 +105,7 @@ class Writer(TurnWriter):
         self.close()
         self._context.position = None
         if self.contents and self.contents[0].role == MODEL and self.contents[0].places[0] >= self._imported:
-            self.contents.insert(0, Content(USER, parts=[{"text": LEADING_TEXT}], places=[-1]))
+            self.contents.insert(0, Content(USER, parts=[{"text": FILLER}], places=[-1]))
             self._context.repair("leading_assistant", "", "A user's turn was put first: the format begins with one.")
             self._unsettled = None if self._unsettled is None else self._unsettled + 1
 

@@ -19,7 +19,6 @@ NAME: Final = "messages"
 NAMES: Final = NameRule(longest=128)
 LONGEST_USER_ID: Final = 256
 DEFAULT_MAX_TOKENS: Final = 4096
-ELLIPSIS: Final = "..."  # the text where the service requires one and there is none
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})

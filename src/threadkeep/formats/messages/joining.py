@@ -19,10 +19,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.messages.fields import ELLIPSIS, SERVER_USES, THOUGHTS
+from threadkeep.formats.messages.fields import SERVER_USES, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, text_of
 from threadkeep.formats.messages.turns import Turn
-from threadkeep.formats.shared.rendering import Rendering
+from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules
+from threadkeep.formats.shared.rendering import Rendering, needs_last_turn
 from threadkeep.formats.shared.reports import Context
 
 _PLAIN: Final = frozenset({"type", "text"})
@@ -105,19 +106,26 @@ def _join(first: Turn, second: Turn, context: Context) -> Turn:
 
 
 def filled(turns: Sequence[Turn], context: Context) -> list[Turn]:
-    """The turns that are not empty; the neighbours of one that is are joined."""
+    """The turns that are not empty; the neighbours of one that is are joined.
+
+    Texts of white space are left out where their message has no other text: the service refuses them there.
+    """
     result = []
-    for turn in turns:
-        if turn.blocks and not turn.is_imported and all(map(_is_blank, turn.blocks)):
-            context.repair("blank_text", "", f"A message of the {turn.role} was left out: it holds only white space.")
-        elif turn.blocks or (turn.is_imported and turn.is_empty):
+    for given in turns:
+        turn = given if given.is_imported else _with_some_text(given, context)
+        if turn.blocks or (turn.is_imported and turn.is_empty):
             result.append(turn)
     return result if len(result) == len(turns) else joined(result, context)
 
 
-def _is_blank(block: Any) -> bool:
-    text = text_of(block)
-    return text is not None and not text.strip()
+def _with_some_text(turn: Turn, context: Context) -> Turn:
+    texts = [text for block in turn.blocks if (text := text_of(block)) is not None]
+    if not texts or any(map(str.strip, texts)):
+        return turn
+    blocks = [block for block in turn.blocks if text_of(block) is None]
+    what = "A text" if blocks else "A message"
+    context.repair("blank_text", "", f"{what} of the {turn.role} was left out: it holds only white space.")
+    return replace(turn, blocks=blocks)
 
 
 def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[JsonObject]]:
@@ -138,13 +146,13 @@ def with_leader(turns: list[Turn], context: Context) -> list[Turn]:
     first = next((turn for turn in turns if turn.role != "system"), None)
     if first is None or first.role != "assistant" or first.is_imported:
         return turns
-    context.repair("leading_assistant", "", f"A user message {ELLIPSIS!r} was put before the assistant's: users begin.")
+    context.repair("leading_assistant", "", f"A user message {FILLER!r} was put before the assistant's: users begin.")
     return [ellipsis(), *turns]
 
 
 def ellipsis() -> Turn:
     """A user turn with a filler, where there has to be one."""
-    return Turn("user", blocks=[{"type": "text", "text": ELLIPSIS}])
+    return Turn("user", blocks=[{"type": "text", "text": FILLER}])
 
 
 def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
@@ -157,6 +165,27 @@ def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
         return turns
     context.repair("trailing_space", "", "White space at the end of the last assistant message was left out.")
     return [*turns[:-1], replace(turns[-1], blocks=[*blocks, *([{**last, "text": end}] if end else [])])]
+
+
+def with_last_turn(turns: list[Turn], rules: ProviderRules, context: Context) -> list[Turn]:
+    """The turns with a filler of the user behind a last assistant turn that the model would not continue.
+
+    It does continue one that it paused itself, in the use of its own tools. What ends with thinking is refused.
+    """
+    last = next((turn for turn in reversed(turns) if turn.role != "system"), None)
+    if last is None or last.role != "assistant" or not last.blocks:
+        return turns
+    kind = block_type(last.blocks[-1])
+    if not _is_paused(kind) and needs_last_turn(rules, context, is_as_came=last.is_imported):
+        return [*turns, ellipsis()]
+    if kind in THOUGHTS and not last.is_imported:
+        context.loss("refused", "", "The last message ends with thinking, which the service refuses.")
+    return turns
+
+
+def _is_paused(kind: str | None) -> bool:
+    is_result = kind is not None and kind.endswith("_tool_result") and kind != "tool_result"
+    return kind in SERVER_USES or is_result or kind == "compaction"
 
 
 def stable_count(turns: Sequence[Turn]) -> int:

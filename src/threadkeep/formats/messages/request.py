@@ -16,13 +16,14 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.messages import cache_marks, joining
-from threadkeep.formats.messages.fields import ELLIPSIS, EXTRAS, FIELDS, NAME, NAMES
+from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES
 from threadkeep.formats.messages.settings import fit
 from threadkeep.formats.messages.tools import tool_choice, wire_tools
 from threadkeep.formats.messages.turns import Turn, Writer
 from threadkeep.formats.shared.claude import follows, thinking_type
 from threadkeep.formats.shared.fields import Field, render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
+from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.views import repeated_turns
@@ -49,6 +50,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     turns, hoisted = _turns(rendering)
     if not is_as_it_came:
         turns = joining.with_clean_end(turns, context)
+    stable = joining.stable_count(turns)
+    turns = joining.with_last_turn(turns, rendering.rules, context)
     if thinking_type(body) == "enabled" and joining.lacks_thought(turns):
         context.repair("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
         del body["thinking"]
@@ -57,7 +60,6 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     body["messages"] = list(map(joining.message_of, turns))
     if not is_as_it_came:
         body = cache_marks.with_fewer_marks(cache_marks.with_even_citations(body, context), context)
-    stable = joining.stable_count(turns)
     if options.cache is not None:
         body = cache_marks.with_own_marks(body, context, repeated_turns(rendering.view, options, stable))
     return rendering.finish(body, stable)
@@ -89,6 +91,6 @@ def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
     turns = joining.joined(joining.without_open_uses(writer.turns, context), context)
     turns, inner = joining.placed(joining.filled(turns, context), context)
     if not turns:
-        report_filler(entries, context, ELLIPSIS)
+        report_filler(entries, context, FILLER)
         turns = [joining.ellipsis()]
     return joining.with_leader(turns, context), [*writer.hoisted, *inner]

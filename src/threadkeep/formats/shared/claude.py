@@ -127,6 +127,9 @@ RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "no budget": _REFUSING,
     "always thinks": {"opus": (5, 5), **_ALWAYS},
     "inner system": {"opus": (4, 8)},
+    "no prefill": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 6)), **_ALWAYS},
+    "many pictures": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), **_ALWAYS},  # a context of more than 200,000 tokens
+    "claude 4": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 0)), **_ALWAYS},
 }
 
 

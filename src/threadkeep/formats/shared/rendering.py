@@ -18,6 +18,7 @@ from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
+from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
 from threadkeep.formats.shared.views import View, view_of
@@ -38,6 +39,7 @@ class Rendering:
     options: RenderOptions
     view: View  # the entries that it shows
     context: Context  # what mappers need, and where they report
+    rules: ProviderRules  # what may stand where
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
     reports: Sequence[Report] = ()  # of what the conversation has and no request can
@@ -90,8 +92,10 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
         snapshot, found = with_items(snapshot)
         reports = found + reports
     context.tools = snapshot.tools
+    model, dialect = settings.get("model"), options.dialect or settings.get("dialect")
+    rules = rules_for(format_name, dialect, model if isinstance(model, str) else None)
     view = view_of(snapshot, options, format_name)
-    rendering = Rendering(format_name, snapshot, options, view, context)
+    rendering = Rendering(format_name, snapshot, options, view, context, rules)
     rendering.reports, rendering.has_plain_options, rendering.has_plain_texts = reports, sent.is_plain, has_plain_texts
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:
@@ -136,6 +140,21 @@ def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> No
     if not any(entry.type == "message" and entry.role == "user" for entry in entries):
         raise nothing_to_send("message")
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
+
+
+def needs_last_turn(rules: ProviderRules, context: Context, *, is_as_came: bool) -> bool:
+    """Whether a filler of the user must follow the assistant's last turn, which is reported.
+
+    A request that goes back as it came gets none: that the provider refuses it is reported alone.
+    """
+    if rules.last_turn == "taken":
+        return False
+    if is_as_came or rules.last_turn == "reported":
+        context.loss("refused", "", "The request ends with an assistant's turn, which the model does not continue.")
+        return False
+    detail = f"A user message {FILLER!r} was added: the model does not continue an assistant's last turn."
+    context.repair("last_turn", "", detail)
+    return True
 
 
 # item type -> the method of a writer that writes it

@@ -37,6 +37,7 @@ LOSSES: Final = {
     "provider_item": "a block that belongs to another format, or has no result, was omitted",
     "reasoning": "reasoning that this provider cannot read was omitted",
     "refusal": "a refusal was omitted",
+    "refused": "something that the provider refuses was sent as it is, because nothing else can be sent for it",
     "role": "a message with an unknown role was omitted",
     "status": "the status of a tool output was omitted",
     "tool": "a tool definition that the format does not support was omitted",
@@ -45,7 +46,7 @@ LOSSES: Final = {
 
 # code -> what was done
 REPAIRS: Final = {
-    "blank_text": "an empty text, or a message consisting only of whitespace, was omitted",
+    "blank_text": "an empty text, or a message consisting only of whitespace, was omitted, or replaced with a filler",
     "call_id": "a call id that the format does not accept was replaced with a hash",
     "compaction_trigger": "a compaction trigger that is not the last item was omitted",
     "document_text": "text was added to a message that has a document but no text",
@@ -56,6 +57,7 @@ REPAIRS: Final = {
     "file_name": "a file without a name was given one",
     "invalid_text": "characters that are not valid Unicode (lone surrogates) were replaced with U+FFFD",
     "item_id": "an item id that the format does not accept was omitted",
+    "last_turn": "a user turn was added after a final assistant turn that the model would not continue",
     "late_output": "a tool output that came after its placeholder had been sent became user text",
     "leading_assistant": "a user turn was inserted before a leading assistant turn",
     "malformed_arguments": "call arguments that are not JSON were replaced with {}",
@@ -68,12 +70,14 @@ REPAIRS: Final = {
     "part_type": "the part type of a text was changed to the one its role requires",
     "range": "a value was changed to the nearest one that the format accepts",
     "reasoning_follower": "reasoning without the item it led to was omitted",
-    "role": "a message with an unknown role became a user message",
+    "role": "a message whose role the provider does not take there became a user message",
     "schema": "a tool's schema was sent as an object schema",
     "thought_signature": "a call without the thought signature that the model requires was given a placeholder",
     "tool_choice": "a choice of a tool that is not offered was omitted",
     "tool_history": "calls in the history were declared as tools, or sent as text, because the format requires tools",
+    "tool_media": "images and files of tool outputs were sent in a user message after the outputs",
     "trailing_space": "whitespace at the end of a final assistant message was removed",
+    "turn_order": "a filler turn was inserted between two turns that the provider does not take in a row",
 }
 
 

@@ -1,0 +1,329 @@
+"""What may stand where in a request: one table by wire format, dialect and model, each row with its source.
+
+Rows apply from the top: a later row takes precedence. The passes of the formats read the result, `rules_for`; the page
+"How providers differ" of the documentation is made of the same rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple
+
+from threadkeep.formats.shared.claude import follows, is_claude
+
+MEGABYTE: Final = 1024 * 1024
+# the text that stands for a turn or a result which the provider requires and the conversation does not have
+FILLER: Final = "..."
+NO_OUTPUT: Final = "(no output)"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRules:
+    """What a provider takes. The defaults are the most lenient."""
+
+    # texts that are refused: none, empty ones, those of white space in a message without other text, or all blank ones
+    blank: Literal["taken", "not empty", "some text", "no blank"] = "taken"
+    needs_content: bool = False  # whether an assistant message without text and calls is refused
+    # system text: at any place, only as one leading message, or only as the user's text
+    system: Literal["anywhere", "leading", "as user"] = "anywhere"
+    takes_developer: bool = True  # whether the role `developer` is known
+    starts_with_user: bool = False
+    # what becomes of a last turn of the assistant: it is sent, sent and reported, or followed by a filler of the user
+    last_turn: Literal["taken", "reported", "filled"] = "taken"
+    alternates: bool = False  # whether the turns of user and assistant must alternate
+    user_after_tool: bool = True  # whether a user message may stand directly behind a tool output
+    tool_media: bool = True  # whether tool outputs take pictures and files
+    pictures: int | None = None  # how many a request may have; also with the documents
+    documents: int | None = None
+    picture_bytes: int | None = None  # the size of one picture, as base64
+    document_bytes: int | None = None
+    picture_side: int | None = None  # pixels
+    many_pictures: int | None = None  # beyond this number …
+    many_side: int | None = None  # … pictures may have only so many pixels on a side
+
+
+class RuleRow(NamedTuple):
+    """A row of the table: who has which rules, and where that is stated."""
+
+    who: str  # for readers
+    formats: tuple[str, ...]
+    rules: Mapping[str, Any]  # fields of `ProviderRules`
+    source: str
+    dialects: tuple[str | None, ...] | None = None  # None: all, and requests without one
+    models: Callable[[str], bool] | None = None  # None: all
+
+
+def _named(pattern: str) -> Callable[[str], bool]:
+    """Whether a model is named so, whatever vendor stands before the name."""
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return lambda model: compiled.match(model.rpartition("/")[2]) is not None
+
+
+def _contains(pattern: str) -> Callable[[str], bool]:
+    compiled = re.compile(pattern, re.IGNORECASE)
+    return lambda model: compiled.search(model) is not None
+
+
+def _refuses_prefill(model: str) -> bool:
+    return follows(model, "no prefill")
+
+
+def _has_long_context(model: str) -> bool:
+    return follows(model, "many pictures")
+
+
+def _is_current_claude(model: str) -> bool:
+    return follows(model, "claude 4")
+
+
+_CHAT: Final = ("chat_completion",)
+_OPENAI: Final = ("chat_completion", "open_responses")
+_CLAUDE_SIDES: Final = {"picture_side": 8000, "many_pictures": 20, "many_side": 2000}
+
+TABLE: Final = (
+    # Anthropic
+    RuleRow(
+        "Anthropic",
+        ("messages",),
+        {"blank": "some text"},
+        "LibreChat agents 124 (measured); claude-code issues 23369, 62396",
+    ),
+    RuleRow("Anthropic", ("messages",), {"starts_with_user": True}, "Anthropic API reference: Messages"),
+    RuleRow(
+        "Anthropic",
+        ("messages",),
+        {"pictures": 100, "picture_bytes": 5 * MEGABYTE, **_CLAUDE_SIDES},
+        "Anthropic docs: Vision; claude-code issues 24541, 24630; crush 3810",
+    ),
+    RuleRow(
+        "Claude with a context of more than 200,000 tokens",
+        ("messages",),
+        {"pictures": 600},
+        "Anthropic docs: Vision",
+        models=_has_long_context,
+    ),
+    RuleRow(
+        "Claude 4.6 and newer, through any service",
+        ("messages", "converse", "chat_completion"),
+        {"last_turn": "filled"},
+        "Anthropic docs: Prefill not supported; strands-agents 1694, bedrock-access-gateway 219, forgecode 2107",
+        models=_refuses_prefill,
+    ),
+    # Amazon Bedrock
+    RuleRow(
+        "Amazon Bedrock",
+        ("converse",),
+        {"blank": "no blank", "needs_content": True},
+        "Bedrock API reference: ContentBlock; hermes-agent 55092, 61318; LibreChat agents 501",
+    ),
+    RuleRow(
+        "Amazon Bedrock",
+        ("converse",),
+        {"starts_with_user": True, "alternates": True},
+        "Bedrock API reference: Message; semantic-kernel issue 10281; Portkey gateway 748",
+    ),
+    RuleRow(
+        "Amazon Bedrock's models other than Claude and Nova",
+        ("converse",),
+        {"last_turn": "filled"},
+        "beeai-framework issue 753; semantic-kernel issue 10281",
+        models=_contains(
+            r"(?:^|[./])(?:ai21|cohere|deepseek|google|meta|minimax|mistral|moonshot|nvidia|openai|qwen|writer|zai)\."
+        ),
+    ),
+    RuleRow(
+        "Amazon Bedrock",
+        ("converse",),
+        {
+            "pictures": 20,
+            "picture_bytes": 5 * MEGABYTE,  # 3.75 MB before base64
+            "picture_side": 8000,
+            "documents": 5,
+            "document_bytes": 6 * MEGABYTE,  # 4.5 MB before base64
+        },
+        "Bedrock API reference: Message; cline issue 1844",
+    ),
+    RuleRow(
+        "Claude 4 and newer on Amazon Bedrock",
+        ("converse",),
+        {"pictures": 100, **_CLAUDE_SIDES},
+        "AWS document processing accelerator 147, 998 (measured)",
+        models=_is_current_claude,
+    ),
+    RuleRow(
+        "Llama 3.2 on Amazon Bedrock",
+        ("converse",),
+        {"pictures": 1},
+        "aws-samples generative-ai-use-cases 1040",
+        models=_contains(r"llama3-2"),
+    ),
+    RuleRow(
+        "Llama 4 on Amazon Bedrock",
+        ("converse",),
+        {"pictures": 8},
+        "aws-samples generative-ai-use-cases 1040",
+        models=_contains(r"llama4"),
+    ),
+    # Google
+    RuleRow(
+        "Gemini",
+        ("gemini",),
+        {"starts_with_user": True},
+        "Gemini API error: multiturn requests alternate from a user turn",
+    ),
+    RuleRow("Gemini", ("gemini",), {"last_turn": "reported"}, "one-api issue 836; semantic-kernel 13288; livekit 2183"),
+    RuleRow("Gemini", ("gemini",), {"pictures": 3000, "picture_side": None}, "Google docs: Image understanding"),
+    RuleRow(
+        "Gemini image models",
+        ("gemini",),
+        {"pictures": 14},
+        "Google docs: Image understanding",
+        models=_contains(r"gemini-3.*-image"),
+    ),
+    # OpenAI, and requests without a dialect
+    RuleRow(
+        "All servers of Chat Completions",
+        _CHAT,
+        {"tool_media": False},
+        "OpenAI API reference: tool messages; vLLM issue 43203; kimi-code 626; agenthub 209",
+    ),
+    RuleRow(
+        "OpenAI",
+        _OPENAI,
+        {"pictures": 500},
+        "OpenAI docs: Images and vision; pi 120 (measured)",
+        dialects=(None, "openai"),
+    ),
+    # vendors and servers of Chat Completions
+    RuleRow(
+        "DeepSeek, Moonshot, Xiaomi and Z.ai",
+        _CHAT,
+        {"takes_developer": False},
+        "API references of the vendors",
+        dialects=("deepseek", "moonshot", "xiaomi", "zai"),
+    ),
+    RuleRow(
+        "Moonshot",
+        _CHAT,
+        {"blank": "not empty", "needs_content": True},
+        "LiteLLM issue 42186",
+        dialects=("moonshot",),
+    ),
+    RuleRow(
+        "MiniMax",
+        _CHAT,
+        {"takes_developer": False, "system": "leading"},
+        "MiniMax-M2 issue 51; oh-my-pi 954 (measured); openclaw 19386",
+        dialects=("minimax",),
+    ),
+    RuleRow(
+        "MiniMax models on other servers",
+        _CHAT,
+        {"system": "leading"},
+        "MiniMax-M2 issue 51; oh-my-pi 958",
+        models=_named("minimax"),
+    ),
+    RuleRow(
+        "Compatible servers (vLLM, llama.cpp, Ollama, Fireworks …)",
+        _OPENAI,
+        {"takes_developer": False, "system": "leading", "tool_media": False},
+        "vLLM issue 41114; ogx 6069; Ollama issue 17774; LiteLLM 39852; oh-my-pi 958",
+        dialects=("compatible",),
+    ),
+    RuleRow(
+        "Qwen 3.5 and newer",
+        _CHAT,
+        {"takes_developer": False, "system": "leading"},
+        "vLLM issue 41114; Qwen3.8 issue 244; chat template of Qwen 3.5",
+        models=_named(r"qwen-?(?:3[.p-][5-9](?!\d)|[4-9])"),
+    ),
+    RuleRow(
+        "DeepSeek R1 and deepseek-reasoner",
+        _CHAT,
+        {"alternates": True},
+        "DeepSeek-R1 issue 21; open-webui issue 9266",
+        models=_named(r"deepseek-(?:reasoner|r1)"),
+    ),
+    RuleRow(
+        "Gemma",
+        _CHAT,
+        {"takes_developer": False, "system": "leading", "starts_with_user": True, "alternates": True},
+        "chat template of Gemma; anon-kode issue 60; suitenumerique conversations 197",
+        models=_named("gemma"),
+    ),
+    RuleRow(
+        "Gemma 1 and 2",
+        _CHAT,
+        {"system": "as user"},
+        "chat template of Gemma 2: System role not supported",
+        models=_named(r"gemma-?(?:2(?!\d)|[27]b)"),
+    ),
+    RuleRow(
+        "Perplexity",
+        _CHAT,
+        {
+            "takes_developer": False,
+            "system": "leading",
+            "starts_with_user": True,
+            "last_turn": "filled",
+            "alternates": True,
+        },
+        "Perplexity api-discussion 265; livekit 1529; LibreChat issue 3048",
+        models=_named(r"sonar|r1-1776"),
+    ),
+    RuleRow(
+        "Mistral's models, on any server",
+        _CHAT,
+        {
+            "takes_developer": False,
+            "user_after_tool": False,
+            "needs_content": True,
+            "starts_with_user": True,
+            "alternates": True,
+        },
+        "zed issue 37021; hermes-agent 20154; vLLM issue 6862; OpenHands issue 8685; crush 279",
+        models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
+    ),
+    RuleRow(
+        "Mistral's models on other servers than Mistral's",
+        _CHAT,
+        {"last_turn": "filled"},
+        "Mistral API error: Expected last role User or Tool; smolagents issue 757",
+        dialects=(None, "compatible", "openai", "openrouter"),
+        models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
+    ),
+    RuleRow(
+        "Mistral",
+        _CHAT,
+        {
+            "takes_developer": False,
+            "user_after_tool": False,
+            "needs_content": True,
+            "pictures": 8,
+        },
+        "avante.nvim 2695; OpenHands issue 8685; pi 120 (measured)",
+        dialects=("mistral",),
+    ),
+    RuleRow(
+        "Claude behind Chat Completions",
+        _CHAT,
+        {"pictures": 100, **_CLAUDE_SIDES},
+        "Anthropic docs: Vision; OpenAI SDK compatibility",
+        models=is_claude,
+    ),
+)
+
+
+@lru_cache(maxsize=256)
+def rules_for(format_name: str, dialect: str | None, model: str | None) -> ProviderRules:
+    """What a request may hold, by its format, dialect and model."""
+    keys: dict[str, Any] = {}
+    for row in TABLE:
+        if format_name not in row.formats or (row.dialects is not None and dialect not in row.dialects):
+            continue
+        if row.models is None or (model is not None and row.models(model)):
+            keys |= row.rules
+    return replace(ProviderRules(), **keys)
