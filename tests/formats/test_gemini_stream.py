@@ -178,13 +178,13 @@ def test_empty_texts_say_nothing_unless_there_is_nothing_else() -> None:
     assert parts_of(chunk({"text": ""}), chunk({"text": ""})) == [{"text": ""}]
 
 
-def test_the_last_usage_counts_and_grounding_is_gathered() -> None:
+def test_counts_never_fall_and_grounding_is_gathered() -> None:
     body = body_of(
         {**chunk({"text": "a"}, groundingMetadata={"groundingChunks": [1], "q": ["x"]}), "usageMetadata": {"a": 1}},
-        {**chunk({"text": "b"}, groundingMetadata={"groundingChunks": [1, 2]}), "usageMetadata": {"b": 2}},
+        {**chunk({"text": "b"}, groundingMetadata={"groundingChunks": [1, 2]}), "usageMetadata": {"a": 0, "b": 2}},
         chunk(groundingMetadata={"groundingChunks": [3], "q": ["x"]}, finishReason="STOP", logprobsResult=None),
     )
-    assert body["usageMetadata"] == {"b": 2}
+    assert body["usageMetadata"] == {"a": 1, "b": 2}
     assert body["candidates"][0]["groundingMetadata"] == {"groundingChunks": [1, 2, 3], "q": ["x"]}
 
 

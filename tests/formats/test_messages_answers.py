@@ -273,14 +273,14 @@ def test_later_events_tell_more_of_the_message() -> None:
     changes = {
         "type": "message_delta",
         "delta": {"stop_reason": "compaction", "stop_sequence": None, "container": {"id": "c"}},
-        "usage": {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": None, "iterations": []},
+        "usage": {"input_tokens": 90, "output_tokens": 50, "cache_read_input_tokens": None, "iterations": []},
         "context_management": {"applied_edits": []},
     }
     start = {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}}
     delta = {"type": "compaction_delta", "content": "All so far.", "encrypted_content": "e"}
     sent = fed(next(events(body())), start, {"type": "content_block_delta", "index": 0, "delta": delta}, changes).body
     assert sent["content"] == [{**COMPACTION, "encrypted_content": "e"}]
-    assert sent["usage"] == {"input_tokens": 9, "output_tokens": 5, "iterations": []}
+    assert sent["usage"] == {"input_tokens": 90, "output_tokens": 50, "iterations": []}
     assert (sent["stop_reason"], sent["container"]) == ("compaction", {"id": "c"})
     assert sent["context_management"] == {"applied_edits": []}
 

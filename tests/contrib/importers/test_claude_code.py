@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -171,3 +172,35 @@ def test_a_compacted_session_stays_one_conversation(target: Store, tmp_path: Pat
     session.last = session.line("user", {"role": "user", "content": "A summary"}, session.last, isCompactSummary=True)
     import_from(target, written(tmp_path, session))
     assert texts_of(found(target, session)) == ["First", "Yes", "A summary"]
+
+
+# usage, stop reason and blocks of the lines of an answer -> its output
+THOUGHT = {"type": "thinking", "thinking": "", "signature": "c2ln"}
+LINES: dict[str, tuple[list[tuple[int, str | None, dict[str, Any]]], int | None]] = {
+    "the final figure on each line": (
+        [(90, "tool_use", THOUGHT), (90, "tool_use", {"type": "text", "text": "I look."})], 90
+    ),
+    "a placeholder on the first line": ([(1, None, THOUGHT), (90, "end_turn", {"type": "text", "text": "Yes."})], 90),
+    "the final figure first": ([(90, "end_turn", THOUGHT), (1, None, {"type": "text", "text": "Yes."})], 90),
+    "placeholders alone": ([(4, None, THOUGHT), (4, None, {"type": "text", "text": "Yes."})], None),
+    "a stream that was cut, with a stop reason": ([(1, "end_turn", THOUGHT)], None),
+    "one word": ([(1, "end_turn", {"type": "text", "text": "Yes"})], 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", LINES)
+def test_placeholders_of_streams_are_no_counts(target: Store, tmp_path: Path, how: str) -> None:
+    lines, expected = LINES[how]
+    session = Session(Random(1))
+    session.prompt("Is it?")
+    for output, reason, block in lines:
+        message = {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [block],
+            "stop_reason": reason, "usage": {"input_tokens": 9, "output_tokens": output},
+        }  # fmt: skip
+        session.last = session.line("assistant", message, session.last)
+    path = tmp_path / f"{session.id}.jsonl"
+    path.write_text(session.text())
+    import_from(target, path)
+    (row,) = target.usage()
+    assert (row.input_tokens, row.output_tokens) == (9, expected)

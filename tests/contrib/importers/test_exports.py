@@ -244,6 +244,101 @@ def test_a_rollout_of_codex_is_stored_once_with_its_usage(target: Store, tmp_pat
     assert not target.check().findings
 
 
+def a_session_of_codex(*lines: tuple[str, dict[str, Any]]) -> str:
+    meta = ("session_meta", {"id": "0199", "timestamp": "2026-09-10T08:00:00.000Z", "cwd": "/x"})
+    head = {"timestamp": "2026-09-10T08:00:00.000Z"}
+    return "".join(json.dumps({**head, "type": kind, "payload": payload}) + "\n" for kind, payload in (meta, *lines))
+
+
+def counts_of_codex(input: int, output: int) -> dict[str, int]:
+    return {"input_tokens": input, "cached_input_tokens": input // 2, "output_tokens": output}
+
+
+QUESTION = ("response_item", {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]})
+CALLED = ("response_item", {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"})
+RETURNED = ("response_item", {"type": "function_call_output", "call_id": "c1", "output": "ok"})
+SAID = (
+    "response_item", {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}
+)  # fmt: skip
+
+
+def usage_record(**fields: Any) -> tuple[str, dict[str, Any]]:
+    return "token_usage_record", fields
+
+
+def token_count(total: dict[str, int], last: dict[str, int]) -> tuple[str, dict[str, Any]]:
+    info = {"total_token_usage": total, "last_token_usage": last}
+    return "event_msg", {"type": "token_count", "info": info}
+
+
+# what a session of a newer release has -> input, cached and output tokens of its responses
+RECORDS: dict[str, tuple[list[tuple[str, dict[str, Any]]], list[tuple[int, int, int]]]] = {
+    "totals of the turn": (
+        [
+            QUESTION, CALLED, usage_record(turn_token_usage=counts_of_codex(100, 10)), RETURNED,
+            SAID, usage_record(turn_token_usage=counts_of_codex(300, 25)),
+        ],
+        [(100, 50, 10), (200, 100, 15)],
+    ),
+    "totals of two turns": (
+        [
+            QUESTION, SAID, usage_record(turn_token_usage=counts_of_codex(100, 10)),
+            QUESTION, SAID, usage_record(turn_token_usage=counts_of_codex(300, 25)),
+        ],
+        [(100, 50, 10), (300, 150, 25)],
+    ),
+    "totals of the thread": (
+        [
+            QUESTION, SAID,
+            usage_record(thread_token_usage=counts_of_codex(100, 10), turn_token_usage=counts_of_codex(100, 10)),
+            QUESTION, SAID,
+            usage_record(thread_token_usage=counts_of_codex(400, 35), turn_token_usage=counts_of_codex(300, 25)),
+        ],
+        [(100, 50, 10), (300, 150, 25)],
+    ),
+    "the usage of each response, written twice": (
+        [
+            QUESTION, CALLED,
+            *[usage_record(response_id="r1", usage=counts_of_codex(100, 10), turn_token_usage=counts_of_codex(100, 10))]
+            * 2,
+            RETURNED, SAID,
+            usage_record(response_id="r2", usage=counts_of_codex(200, 15), turn_token_usage=counts_of_codex(300, 25)),
+        ],
+        [(100, 50, 10), (200, 100, 15)],
+    ),
+    "both kinds of records": (
+        [
+            QUESTION, CALLED, usage_record(response_id="r1", usage=counts_of_codex(100, 10)), RETURNED,
+            token_count(counts_of_codex(100, 10), counts_of_codex(100, 10)),
+            SAID, usage_record(response_id="r2", usage=counts_of_codex(200, 15)),
+            token_count(counts_of_codex(300, 25), counts_of_codex(200, 15)),
+            token_count(counts_of_codex(300, 25), counts_of_codex(200, 15)),
+        ],
+        [(100, 50, 10), (200, 100, 15)],
+    ),
+    "an older session that was resumed": (
+        [
+            QUESTION, SAID, token_count(counts_of_codex(100, 10), counts_of_codex(100, 10)),
+            QUESTION, SAID, usage_record(response_id="r2", usage=counts_of_codex(200, 15)),
+            token_count(counts_of_codex(300, 25), counts_of_codex(200, 15)),
+        ],
+        [(100, 50, 10), (200, 100, 15)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("records", RECORDS)
+def test_usage_records_of_codex_count_each_response_once(target: Store, tmp_path: Path, records: str) -> None:
+    lines, expected = RECORDS[records]
+    path = tmp_path / "rollout-2026-09-10T08-00-00-0199.jsonl"
+    path.write_text(a_session_of_codex(*lines))
+    for _ in range(2):
+        report = import_from(target, path)
+    rows = found(target, "codex", "0199").usage(by=("response",))
+    assert [(row.input_tokens, row.cached_tokens, row.output_tokens) for row in rows] == expected
+    assert not report.skipped
+
+
 def test_a_turn_of_codex_that_was_taken_back_is_a_branch(target: Store, tmp_path: Path) -> None:
     rollout = a_rollout(1, 1)
     kept = list(rollout.texts)

@@ -3,7 +3,9 @@
 Source: the files in ``~/.claude/projects``, which are not documented.
 
 * Every line with a `uuid` follows that of its `parentUuid`, after a compaction that of its `logicalParentUuid`.
-* An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage.
+* An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage:
+  the same figures, or in older releases those of the moment. The output of an answer is unknown if its lines only have
+  the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word.
 * Results of tools follow the line of their call, also where an answer has several calls. So the lines of an answer and
   the results of its calls are put in a row here; what follows any of these follows the last one.
 * Lines of agents that are in the file of their session (`isSidechain`) are conversations of their own.
@@ -14,10 +16,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.json_files import Found, json_lines
@@ -26,7 +28,9 @@ from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, tim
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
+from threadkeep.formats.shared.usage import cumulative
 
 FORMAT: Final = "messages"
 PROVIDER: Final = "anthropic"
@@ -36,6 +40,7 @@ TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "c
 NOTES: Final = frozenset({*TITLES, "file-history-snapshot", "queue-operation"})
 # key of a line -> property of the conversation
 PROPERTIES: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "agentId": "agent_id"}
+ONE_TOKEN: Final = 32  # more characters than one token of text has
 _SESSION: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -128,6 +133,8 @@ class _Chain:
     bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
     ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
     answers: dict[str, Answer] = field(default_factory=dict)  # by the ids of messages
+    sizes: dict[str, int] = field(default_factory=dict)  # of their content
+    grown: set[str] = field(default_factory=set)  # whose output was counted more than once
     last: str | None = None
 
     def add(self, found: Found, uuid: str) -> None:
@@ -158,15 +165,28 @@ class _Chain:
     def _answered(self, id_: str, message: JsonObject) -> None:
         if message.get("model") == SYNTHETIC:
             return
-        usage = object_of(message, "usage") or None
-        reason = text_of(message, "stop_reason")
+        before = self.answers.get(id_)
+        usage = cumulative(None if before is None else before.usage, object_of(message, "usage") or None)
+        reason = text_of(message, "stop_reason") or (None if before is None else before.finish_reason)
+        if before is not None and before.usage and _output(usage) > _output(before.usage):
+            self.grown.add(id_)
+        self.sizes[id_] = self.sizes.get(id_, 0) + sum(map(_size, list_of(message, "content")))
         self.answers[id_] = Answer(
             format=FORMAT, id=id_, model=text_of(message, "model"), provider=PROVIDER, usage=usage, finish_reason=reason
         )
 
+    def _count(self) -> None:
+        """Forget counts of output that are placeholders."""
+        for id_, answer in self.answers.items():
+            is_start = answer.finish_reason is None and id_ not in self.grown
+            if is_start or (_output(answer.usage) <= 1 and self.sizes[id_] > ONE_TOKEN):
+                known = {key: value for key, value in (answer.usage or {}).items() if key != "output_tokens"}
+                self.answers[id_] = replace(answer, usage=known or None)
+
     def transcript(self, session: _Session) -> Transcript:
         """The conversation."""
         skipped: list[Skipped] = []
+        self._count()
         entries = [self._entry(uuid, skipped) for uuid in self.lines]
         lines = [found.value for found in self.lines.values()]
         about = {name: text for line in lines for key, name in PROPERTIES.items() if (text := text_of(line, key))}
@@ -201,3 +221,14 @@ class _Chain:
 def _is_result(message: JsonObject) -> bool:
     """Whether a message has results of tools."""
     return any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
+
+
+def _output(usage: Mapping[str, Any] | None) -> int:
+    return figure((usage or {}).get("output_tokens")) or 0
+
+
+def _size(block: object) -> int:
+    """The size of a block of an answer: of a text its characters, of anything else more than a token."""
+    if not isinstance(block, dict):
+        return len(block) if isinstance(block, str) else 0
+    return len(str(block.get("text") or "")) if block.get("type") == "text" else ONE_TOKEN + 1

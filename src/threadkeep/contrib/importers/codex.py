@@ -6,6 +6,8 @@ Source: the files in ``~/.codex/sessions``, which are not documented.
 * The payload of a `response_item` is an item of the Responses API; the first releases wrote items without `payload`.
 * What a model made in a row is a response. The `token_count` that comes next has its usage as `last_token_usage`, or
   as the difference to the `total_token_usage` before; one with the same total again is a repetition.
+* A `token_usage_record` has the usage of a response as `usage`, or as the difference between running totals of the
+  thread or of the turn. The `token_count` behind it counts the same once more.
 * `thread_rolled_back` takes back turns: what comes next is a branch.
 * A session that was forked, or is that of an agent, may begin with a copy of the other one, written at once. The
   usage in it is that of the other session.
@@ -52,6 +54,8 @@ PROPERTIES: Final = {
 }
 COPYING: Final = timedelta(seconds=1)  # there is less between two lines of a copy, and more before an answer
 COPIED: Final = "the usage of what was copied from another session counts there"
+THREAD_TOTAL: Final = "thread_token_usage"
+TURN_TOTAL: Final = "turn_token_usage"
 _OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
 
 
@@ -99,6 +103,9 @@ class _Session:
     answering: list[int] = field(default_factory=list)  # the entries of the newest response
     is_open: bool = False  # whether more of it may come
     total: JsonObject = field(default_factory=dict)
+    totals: dict[str, JsonObject] = field(default_factory=dict)  # of usage records, by their keys
+    recorded: set[str] = field(default_factory=set)  # ids of responses whose usage records have come
+    is_recorded: bool = False  # whether the next `token_count` says what a record has said
     copied_at: datetime | None = None  # the time of the newest line that may be a copy
     copies: int = 0  # of responses, whose usage counts elsewhere
 
@@ -152,6 +159,7 @@ class _Session:
             self.answering, self.is_open = [], True
         if role == "user":
             self.starts.append(self.last)
+            self.totals.pop(TURN_TOTAL, None)
         self._append(id_, items, at, Answer(FORMAT, model=self.model, provider=PROVIDER) if is_answer else None)
 
     def compacted(self, found: Found, id_: str, at: datetime | None) -> None:
@@ -176,9 +184,31 @@ class _Session:
         if not total or total == before:
             return
         self.total, self.is_open = total, False
-        last = object_of(info, "last_token_usage") or {
-            name: (figure(total.get(name)) or 0) - (figure(before.get(name)) or 0) for name in COUNTS
-        }
+        is_recorded, self.is_recorded = self.is_recorded and not self.answering, False
+        if is_recorded:
+            return
+        last = object_of(info, "last_token_usage") or _difference(total, before)
+        self._count(found, _usage(last))
+
+    def record(self, found: Found, _id: str, at: datetime | None) -> None:
+        """The usage of the newest response, in newer releases."""
+        del at
+        record = found.value
+        totals = {key: total for key in (THREAD_TOTAL, TURN_TOTAL) if (total := object_of(record, key))}
+        counts = object_of(record, "usage") or next(
+            (_difference(total, self.totals.get(key, {})) for key, total in totals.items()), {}
+        )
+        response_id = text_of(record, "response_id")
+        is_new = response_id not in self.recorded if response_id else any(counts.values())
+        if not is_new or not counts:
+            return
+        self.totals |= totals
+        self.recorded.add(response_id or "")
+        self.is_open, self.is_recorded = False, True
+        self._count(found, _usage(counts), response_id)
+
+    def _count(self, found: Found, usage: JsonObject, response_id: str | None = None) -> None:
+        """Give the newest response its usage."""
         if not self.answering:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
             return
@@ -186,7 +216,7 @@ class _Session:
             self.copies, self.answering = self.copies + 1, []
             return
         answer = self.entries[self.answering[0]].answer
-        answer = None if answer is None else replace(answer, usage=_usage(last))
+        answer = None if answer is None else replace(answer, usage=usage, id=response_id or answer.id)
         for index in self.answering:
             self.entries[index] = replace(self.entries[index], answer=answer)
         self.answering = []
@@ -232,8 +262,18 @@ _READERS: Final[dict[str, Callable[[_Session, Found, str, datetime | None], None
     "response_item": _Session.item,
     "compacted": _Session.compacted,
     "event_msg token_count": _Session.counted,
+    "token_usage_record": _Session.record,
     "event_msg thread_rolled_back": _Session.roll_back,
 }
+
+
+def _difference(total: JsonObject, before: JsonObject) -> JsonObject:
+    """The counts since an earlier total; one that has fallen has begun again."""
+    counts = {name: figure(total.get(name)) or 0 for name in COUNTS}
+    earlier = {name: figure(before.get(name)) or 0 for name in COUNTS}
+    if any(counts[name] < earlier[name] for name in COUNTS):
+        return counts
+    return {name: count - earlier[name] for name, count in counts.items()}
 
 
 def _usage(counts: JsonObject) -> JsonObject:

@@ -32,10 +32,12 @@ from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_respo
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.media import joined_base64
 from threadkeep.formats.shared.streams import GrowingList, StreamAssembler, growing
+from threadkeep.formats.shared.usage import cumulative
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
 _TOLD_AGAIN: Final = (".delta", ".done")  # `content.delta`, `tool_calls.function.arguments.done` …
+_COUNTING: Final = frozenset({"usage", "x_groq"})  # keys with cumulative counts
 _LISTS: Final = frozenset({"logprobs", "token_ids"})  # keys of a choice whose lists grow chunk by chunk
 # texts that always grow; of those that are not listed an equal one is a repetition
 _GROWING: Final = frozenset(
@@ -146,9 +148,11 @@ def _in_order(choice: JsonObject) -> JsonObject:
 
 
 def _set(holder: JsonObject, key: str, value: Any) -> None:
-    """The last value counts; null is ignored, and objects keep their earlier keys."""
+    """The last value counts; null is ignored, objects keep their earlier keys, and counts never fall."""
     known = holder.get(key)
-    if isinstance(known, dict) and isinstance(value, dict):
+    if key in _COUNTING:
+        holder[key] = cumulative(known, value)
+    elif isinstance(known, dict) and isinstance(value, dict):
         holder[key] = {**known, **json_copy(value, key)}
     elif value is not None:
         holder[key] = value if isinstance(value, str | int) else json_copy(value, key)

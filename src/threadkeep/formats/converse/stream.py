@@ -19,6 +19,7 @@ from threadkeep.formats.converse.parse_response import EVENTS, parse_response, r
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.media import joined_base64
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
+from threadkeep.formats.shared.usage import cumulative
 
 PADDING: Final = "p"
 _FROM_END: Final = ("stopReason", "additionalModelResponseFields")
@@ -83,7 +84,13 @@ class ConverseAssembler(StreamAssembler):
                     self.is_ended = True
                     self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})
                 case "metadata":
-                    self._keys.update({key: value for key, value in read.items() if key != PADDING})
+                    self._end(read)
+
+    def _end(self, payload: JsonObject) -> None:
+        usage = cumulative(self._keys.get("usage"), payload.get("usage"))
+        self._keys.update({key: value for key, value in payload.items() if key != PADDING})
+        if usage is not None:
+            self._keys["usage"] = usage
 
     def _start(self, payload: JsonObject) -> None:
         start, block = payload.get("start"), self._block(payload)

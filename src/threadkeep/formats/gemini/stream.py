@@ -2,7 +2,7 @@
 
 * A chunk goes on with the last text, if its first part is a text of that kind, and no signature or other key separates
   them. Empty texts are left out.
-* The last usage counts; the sources of an answer are gathered.
+* The usage of each chunk is cumulative; the sources of an answer are gathered.
 * Arguments of calls may come in pieces (Vertex AI): each says where it belongs, by a JSON path.
 
 Source: Google's Gemini API reference, "streamGenerateContent", "PartialArg"; Vertex AI, "Streaming function call
@@ -21,6 +21,7 @@ from threadkeep.formats.gemini.parse_response import parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import LAST, GrowingList, StreamAssembler
+from threadkeep.formats.shared.usage import cumulative
 
 # keys of a candidate whose values are gathered from chunk to chunk
 GATHERED: Final = frozenset(
@@ -29,6 +30,7 @@ GATHERED: Final = frozenset(
 # lists of which each chunk has its own piece
 _PIECES: Final = frozenset({"topCandidates", "chosenCandidates"})
 _TEXT_KEYS: Final = frozenset({"text", "thought"})
+_USAGE: Final = "usageMetadata"
 
 
 class Assembler(StreamAssembler):
@@ -66,7 +68,10 @@ class Assembler(StreamAssembler):
 
     def add(self, event: JsonObject) -> None:
         """Take in a chunk."""
+        usage = cumulative(self._body.get(_USAGE), event.get(_USAGE))
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}
+        if usage is not None:
+            self._body[_USAGE] = usage
         candidates = event.get("candidates")
         if isinstance(candidates, list):
             for candidate in candidates:

@@ -1,7 +1,8 @@
 """The stream of the Messages API: events become the body that would have come whole.
 
 * A block begins with what is known of it and grows by deltas; the input of a call comes as pieces of JSON text.
-* `message_delta` says how the message ended; its usage is cumulative and replaces the earlier one.
+* `message_delta` says how the message ended; its usage is cumulative. The output that `message_start` counts is a
+  placeholder.
 * Thinking that a stream broke off in has no signature, and is marked: it cannot be sent back.
 
 Source: Anthropic's API reference, "Streaming Messages".
@@ -20,6 +21,7 @@ from threadkeep.formats.messages.fields import NAME
 from threadkeep.formats.messages.parse_response import parse_response
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
+from threadkeep.formats.shared.usage import cumulative
 
 # keys of message_delta that are not the message's
 _APART: Final = frozenset({"type", "delta", "usage"})
@@ -47,6 +49,12 @@ class EventAssembler(StreamAssembler):
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
         self._stopped: set[int] = set()  # blocks that are whole
+        self._is_counted = False  # whether the output was counted after the start
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the stream ended with a count of its output."""
+        return self.is_ended and self._is_counted
 
     @property
     def open_calls(self) -> Collection[object]:
@@ -58,7 +66,10 @@ class EventAssembler(StreamAssembler):
         """The message as far as it has come; not to be changed."""
         if not self._message and not self._blocks:
             return {}
-        return {**self._message, "content": [self._block(index) for index in sorted(self._blocks)]}
+        body = {**self._message, "content": [self._block(index) for index in sorted(self._blocks)]}
+        if isinstance(body.get("usage"), dict) and not self._is_counted:
+            body["usage"] = {key: value for key, value in body["usage"].items() if key != "output_tokens"}
+        return body
 
     def _block(self, index: int) -> JsonObject:
         """A block with the input that has come; text that is not JSON (yet) stays text."""
@@ -127,9 +138,8 @@ class EventAssembler(StreamAssembler):
         keys |= delta if isinstance(delta, dict) else {}
         self._message |= {key: value for key, value in keys.items() if value is not None or key not in self._message}
         if isinstance(event.get("usage"), dict):
-            before = self._message.get("usage")
-            keys = {key: value for key, value in event["usage"].items() if value is not None}
-            self._message["usage"] = {**before, **keys} if isinstance(before, dict) else keys
+            self._message["usage"] = cumulative(self._message.get("usage"), event["usage"])
+            self._is_counted = self._is_counted or event["usage"].get("output_tokens") is not None
         self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
 
     def stop(self, _event: JsonObject) -> None:

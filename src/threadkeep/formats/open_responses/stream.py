@@ -19,6 +19,7 @@ from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.open_responses.output import Output, list_in
 from threadkeep.formats.open_responses.parse_response import parse_response
 from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.shared.usage import cumulative
 
 
 class TextRow(NamedTuple):
@@ -111,7 +112,10 @@ class ResponsesAssembler(StreamAssembler):
         elif step in BEGINNINGS or step in ENDINGS:
             response = event.get("response")
             if isinstance(response, dict):
+                usage = cumulative(self._response.get("usage"), response.get("usage"))
                 self._response = {key: value for key, value in response.items() if value is not None}
+                if usage is not None:
+                    self._response["usage"] = usage
             if step in ENDINGS:
                 self.is_ended = True
                 if not isinstance(response, dict) or response.get("status") is None:

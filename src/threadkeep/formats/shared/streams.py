@@ -18,6 +18,7 @@ from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOpti
 from threadkeep.formats.canonical.entries import call_id_of
 from threadkeep.formats.shared.pairing import CALLS
 from threadkeep.formats.shared.provider_errors import shortened
+from threadkeep.formats.shared.usage import without_output
 
 if TYPE_CHECKING:
     from threadkeep.formats.base import Signs
@@ -55,6 +56,11 @@ class StreamAssembler:
     def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
         return True
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the provider has counted the whole output, as far as it reports usage."""
+        return self.is_ended
 
     @property
     def open_calls(self) -> Collection[object]:
@@ -119,6 +125,12 @@ class StreamAssembler:
         return response
 
     def _read(self, *, is_partial: bool) -> Response:
+        response = self._parsed(is_partial=is_partial)
+        if response.usage is None or self.is_counted:
+            return response
+        return response.model_copy(update={"usage": without_output(response.usage)})
+
+    def _parsed(self, *, is_partial: bool) -> Response:
         try:
             return self._parse(self.body, self._headers)
         except FormatError as error:

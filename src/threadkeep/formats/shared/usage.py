@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.usage import NormalizedUsage, figure
+from threadkeep.domain.objects import json_copy
+from threadkeep.domain.usage import NormalizedUsage, Usage, figure
 
 _MOST: Final = 10**18  # what `figure` takes, and logs where it is more
 
@@ -78,3 +80,52 @@ def _with_gap(
     if reasoning and gap >= reasoning:
         output_tokens, gap = output_tokens + reasoning, gap - reasoning
     return input_tokens + max(gap, 0), output_tokens
+
+
+def cumulative(before: Any, now: Any) -> Any:
+    """Return the counts of a stream after another event: cumulative figures never fall, and null takes nothing back.
+
+    Hosts of an API differ in when they report which count: some send zeros at the start, others at the end. Entries of
+    a list are the same if all of their texts are: the nth with these texts goes on with the nth.
+    """
+    if now is None:
+        return before
+    if isinstance(before, dict) and isinstance(now, dict):
+        return before | {key: cumulative(before.get(key), value) for key, value in now.items() if value is not None}
+    if isinstance(before, list) and isinstance(now, list):
+        known = _by_texts(before)
+        return [cumulative(known.pop(key, None), entry) for key, entry in _by_texts(now).items()] + [*known.values()]
+    if _is_number(before) and _is_number(now):
+        return max(before, now)
+    return json_copy(now, "the usage")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _by_texts(entries: list[Any]) -> dict[Any, Any]:
+    """The entries of a list by their texts, and how many with these came before."""
+    counts: Counter[Any] = Counter()
+    result = {}
+    for entry in entries:
+        fields = entry.items() if isinstance(entry, dict) else [("", entry)]
+        texts = tuple(sorted((key, value) for key, value in fields if isinstance(value, str)))
+        result[texts, counts[texts]] = entry
+        counts[texts] += 1
+    return result
+
+
+def without_output(usage: Usage) -> Usage:
+    """Return the usage of a stream that was cut: how much output there was is unknown, whatever it reported so far."""
+    known = usage.normalized
+    return Usage(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=usage.input_tokens_details,
+        raw=usage.raw,
+        normalized=NormalizedUsage(
+            input_tokens=known.input_tokens,
+            cached_tokens=known.cached_tokens,
+            cache_write_tokens=known.cache_write_tokens,
+        ),
+    )

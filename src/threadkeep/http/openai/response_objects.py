@@ -111,11 +111,11 @@ def _is_number(value: object) -> bool:
 
 
 def usage_object(usage: Usage | None) -> JsonObject | None:
-    """Return token counts with all keys that clients require; None if nothing was counted."""
-    if usage is None:
+    """Return token counts with all keys that clients require; None if the output was not counted."""
+    if usage is None or usage.normalized.output_tokens is None:
         return None
     counted = usage.normalized
-    input_tokens, output_tokens = counted.input_tokens or 0, counted.output_tokens or 0
+    input_tokens, output_tokens = counted.input_tokens or 0, usage.normalized.output_tokens
     return {
         "input_tokens": input_tokens,
         "input_tokens_details": {
