@@ -21,6 +21,7 @@ from threadkeep import (
     InvalidOption,
     InvalidToolArguments,
     NotFound,
+    Rendered,
     ResponseInProgress,
     ToolRegistry,
 )
@@ -48,9 +49,10 @@ def send_mail(to: str, text: str) -> str:
 ASK_FIRST: Final = {"send_mail"}  # the user decides whether these may run
 
 
-async def ask(payload: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def ask(rendered: Rendered) -> AsyncIterator[dict[str, Any]]:
     """The events of a provider's streamed answer: the one function to replace for another provider."""
-    async for event in await AsyncOpenAI().chat.completions.create(**payload):
+    create = AsyncOpenAI().chat.completions.create
+    async for event in await create(**rendered.arguments(create)):
         yield event.model_dump(exclude_unset=True)
 
 
@@ -72,7 +74,7 @@ async def ask_model(
         stored = recorder.response
         pieces.put_nowait((stored.text or "") if stored else "")
         if not stored:
-            async for event in ask(rendered.payload):
+            async for event in ask(rendered):
                 await recorder.feed(event)
                 pieces.put_nowait("".join(choice["delta"].get("content") or "" for choice in event["choices"]))
                 if recorder.cancel_requested:

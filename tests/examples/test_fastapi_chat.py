@@ -18,7 +18,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from tests.factories import noise
-from threadkeep import Store
+from threadkeep import Rendered, Store
 
 FILE = Path(__file__).parents[2] / "examples" / "fastapi_chat.py"
 MOST_LINES = 280
@@ -34,8 +34,8 @@ class Provider:
         self.payloads: list[dict[str, Any]] = []
         self.pause = 0.0
 
-    async def ask(self, payload: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        self.payloads.append(payload)
+    async def ask(self, rendered: Rendered) -> AsyncIterator[dict[str, Any]]:
+        self.payloads.append(rendered.payload)
         head = {"id": f"chatcmpl-{len(self.payloads)}", "object": "chat.completion.chunk", "model": "gpt-5.4"}
         for step in self.scripts.pop(0):
             await asyncio.sleep(self.pause)

@@ -6,13 +6,13 @@ import base64
 from typing import Any
 
 import pytest
+from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from tests.formats.factories import assistant, call, codes, output, snapshot, user
 from tests.formats.validity_converse import refused, request_shape
 from threadkeep.domain.rendering import Rendered
 from threadkeep.formats import get_format
-from threadkeep.formats.converse import boto3_arguments
 from threadkeep.formats.converse.media import DocumentNames, document_name
 
 Json = dict[str, Any]
@@ -236,8 +236,9 @@ def test_bytes_are_read_as_base64() -> None:
 
 
 def test_a_request_can_be_given_to_boto3() -> None:
-    payload = render(user("x", image(PIXEL)), call("a", arguments='{"bytes":"aW1n"}'), output("a")).payload
-    arguments = boto3_arguments(payload)
+    rendered = render(user("x", image(PIXEL)), call("a", arguments='{"bytes":"aW1n"}'), output("a"))
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "region_name": "us-east-1"}
+    arguments = rendered.arguments(Session().create_client("bedrock-runtime", **keys).converse)
     first, second, _ = arguments["messages"]
     assert first["content"][1]["image"]["source"]["bytes"] == base64.b64decode("iVBORw0KGgo=")
     assert second["content"][0]["toolUse"]["input"] == {"bytes": "aW1n"}

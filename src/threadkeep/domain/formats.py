@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from threadkeep.errors import CannotParse, UnknownFormat
+from threadkeep.errors import CannotParse, InvalidOption, UnknownFormat
 
 if TYPE_CHECKING:
     from threadkeep.domain.context_caches import Prefixes
@@ -68,6 +68,7 @@ class Format:
         media_urls: MediaUrls | None = None,
         has_streams: bool = True,
         has_context_caches: bool = False,
+        sent_by: str | None = "threadkeep.formats.shared.sending",
     ) -> None:
         self.name: Final = name
         self.package: Final = package  # where its rooms are
@@ -77,6 +78,7 @@ class Format:
         self.has_streams: Final = has_streams
         # whether its provider gives context caches names, which requests refer to
         self.has_context_caches: Final = has_context_caches
+        self.sent_by: Final = sent_by  # the module that makes arguments for SDKs; None: no SDK sends its requests
 
     def __repr__(self) -> str:
         return f"Format({self.name!r})"
@@ -104,21 +106,29 @@ class Format:
         def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
             """Return an assembler, which combines the events of a stream into a response."""
 
+        def arguments(self, rendered: Rendered, method: Callable[..., Any], stream: bool | None) -> JsonObject:
+            """Return the arguments with which a method of an SDK sends a request."""
+
     else:
 
         def __getattr__(self, name: str) -> Any:
-            if name not in _ROOMS:
+            if name not in _ROOMS and name != "arguments":
                 raise AttributeError(f"A format has no attribute {name!r}.")
             function = self.__dict__[name] = self._function(name)
             return function
 
     def _function(self, name: str) -> Callable[..., Any]:
+        if name == "arguments":
+            return self._no_arguments if self.sent_by is None else import_module(self.sent_by).arguments
         if name == "assembler" and not self.has_streams:
             return self._no_assembler
         if name == "prefixes" and not self.has_context_caches:
             return lambda _session, _options=None: None
         function: Callable[..., Any] = getattr(import_module(f"{self.package}.{_ROOMS[name]}"), name)
         return function
+
+    def _no_arguments(self, *_: object) -> None:
+        raise InvalidOption(f"No method of an SDK sends requests of the format {self.name}.", argument="method")
 
     def _no_assembler(self, _headers: object = None) -> None:
         raise CannotParse(f"The format {self.name} has no streams.", hint="Parse the whole body with parse_response().")

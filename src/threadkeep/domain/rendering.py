@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, TypedDict
 
 from threadkeep.domain.context_caches import ContextCache
+from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored
 from threadkeep.domain.media import check_media_url
 from threadkeep.domain.objects import mismatch
@@ -215,6 +217,7 @@ class Rendered:
         view: the options that shaped it, to be recorded with the response.
         configured: identifies the stored session options and tools it was rendered with; None for detached sessions.
         conversation_id: the conversation it was rendered from; None for detached sessions.
+        model: the model it is for, also where the URL names it.
     """
 
     losses: list[Loss]
@@ -225,16 +228,37 @@ class Rendered:
     source: JsonObject | bytes = field(repr=False)
     configured: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
     conversation_id: str | None = field(default=None, repr=False, compare=False)
+    model: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
-    def payload(self) -> JsonObject:
-        """The request as a dict for the provider's SDK."""
+    def payload(self) -> dict[str, Any]:
+        """The request as a dict; `arguments` makes arguments for an SDK's method of it."""
         return self._parsed(self.source) if isinstance(self.source, bytes) else self.source
 
     @cached_property
     def body(self) -> bytes:
         """The request as JSON (UTF-8)."""
         return self.source if isinstance(self.source, bytes) else dumps(self.source, REQUEST_DEPTH)
+
+    # No alias for the type: mypy would take the first overload of an SDK's method for it.
+    def arguments(self, method: Callable[..., Any], *, stream: bool | None = None) -> dict[str, Any]:
+        """Return the keyword arguments with which a method of a provider's SDK sends the request.
+
+        >>> client.messages.create(**rendered.arguments(client.messages.create))  # doctest: +SKIP
+
+        Keys that the method has no parameter for are in `extra_body`. Methods that count tokens, or compact, get what
+        they take. boto3 gets bytes for base64, and google-genai a `config`.
+
+        Args:
+            method: the method that will be called, of a sync or async client: of `openai` and `anthropic` (also of
+                `beta` and `with_raw_response`), `google-genai`, `boto3`, or another SDK with the same parameters.
+            stream: ask for a stream, or for none; None leaves it to the request.
+
+        Raises:
+            InvalidOption: the method does not send requests of this format, or cannot do what `stream` says.
+            CannotRender: the method has no place for a key of the request.
+        """
+        return get_format(self.view["format"]).arguments(self, method, stream)
 
     def _parsed(self, text: bytes) -> JsonObject:
         """The value of a request's text."""

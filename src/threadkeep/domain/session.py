@@ -272,7 +272,7 @@ class Session(OptionAttributes, ToolList):
         return get_format(format).render(self, RenderOptions(**options))
 
     def request_payload(self, format: FormatName, **options: Unpack[ViewOptions]) -> JsonObject:
-        """Return the next request as a dict for the provider's SDK. Options and errors as for `render`."""
+        """Return the next request as a dict. Options and errors as for `render`."""
         return self.render(format, **options).payload
 
     def request_body(self, format: FormatName, **options: Unpack[ViewOptions]) -> bytes:

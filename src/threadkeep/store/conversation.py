@@ -396,7 +396,7 @@ class Conversation(ConversationAttributes):
         return rendering.render(self._handle, format, view)
 
     def request_payload(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> JsonObject:
-        """Return the next request as a dict for the provider's SDK.
+        """Return the next request as a dict.
 
         Options (`strict`, `upto` …) and errors as for `render`.
         """

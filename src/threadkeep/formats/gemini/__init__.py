@@ -10,6 +10,7 @@ from threadkeep.formats.base import MediaUrls, Signs
 FORMAT: Final = Format(
     name="gemini",
     package=__name__,
+    sent_by=f"{__name__}.sending",
     signs=Signs(turns="contents", body={"candidates": list}, events={"candidates": list}),
     has_context_caches=True,
     media_urls=MediaUrls(

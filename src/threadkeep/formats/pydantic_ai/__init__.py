@@ -10,6 +10,7 @@ from threadkeep.formats.base import MediaUrls, Signs
 FORMAT: Final = Format(
     name="pydantic_ai",
     package=__name__,
+    sent_by=None,
     signs=Signs(turns="message_history", body={"parts": list}),
     media_urls=MediaUrls(
         {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"}, url="(https?|gs|s3)://.+"

@@ -63,6 +63,7 @@ class Rendering:
             head=head,
             view=self.options.view(self.format_name),
             source=body,
+            model=self.snapshot.settings.get("model"),
         )
         if self.options.strict:
             rendered.strictly(self.format_name)
