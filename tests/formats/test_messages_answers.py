@@ -98,8 +98,8 @@ def test_a_block_stands_in_the_open_message() -> None:
     ("keys", "status", "details", "error"),
     [
         ({"stop_reason": "end_turn"}, "completed", None, None),
-        ({"stop_reason": "pause_turn"}, "completed", None, None),
-        ({"stop_reason": "compaction"}, "completed", None, None),
+        ({"stop_reason": "pause_turn"}, "incomplete", {"reason": "pause_turn"}, None),
+        ({"stop_reason": "compaction"}, "incomplete", {"reason": "compaction"}, None),
         ({"stop_reason": "max_tokens"}, "incomplete", {"reason": "max_output_tokens"}, None),
         (
             {"stop_reason": "model_context_window_exceeded"},

@@ -41,6 +41,15 @@ def piece(value: str) -> Json:
     return {"jsonPath": "$.folder", "stringValue": value, "willContinue": True}
 
 
+# format -> the event that ends an answer with calls
+ENDS: dict[str, Json] = {
+    "messages": {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    "converse": {"messageStop": {"stopReason": "tool_use"}},
+    "gemini": {"candidates": [{"finishReason": "STOP"}]},
+    "open_responses": {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}},
+    "chat_completion": {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]},
+}
+
 # format -> events of a call that is not whole; what makes it whole, if anything does
 CASES: list[tuple[str, FormatName, list[Json], Json | None]] = [
     ("block", "messages", [{"type": "message_start", "message": MESSAGE}, block(0, "t1")],
@@ -67,17 +76,17 @@ def test_a_call_that_did_not_come_whole_waits_for_no_output(
     _what: str, format_name: FormatName, events: list[Json], last: Json | None, *, is_cancelled: bool
 ) -> None:
     with Store("sqlite:///:memory:") as store:
-        for given, waiting in ((events, []), ([*events, last], ["t1"])):
-            if given[-1] is None:
-                continue
+        whole = [event for event in (*events, last) if event is not None]
+        for given, waiting in ((events, []), (whole, []), ([*whole, ENDS[format_name]], ["t1"])):
             conversation = store.create_conversation(model="m", input="Tidy up")
             with conversation.stream_response(format_name) as recorder:
                 for event in given:
                     recorder.feed(event)
                 if is_cancelled:
                     recorder.cancel()
-            assert [call.call_id for call in conversation.pending_calls()] == waiting
-            assert conversation.next_step() == ("tools" if waiting else "user")
+            runnable = [] if is_cancelled else waiting
+            assert [call.call_id for call in conversation.pending_calls()] == runnable
+            assert conversation.next_step() == ("tools" if runnable else "user")
 
 
 def test_calls_before_the_one_that_broke_off_are_whole() -> None:

@@ -49,6 +49,8 @@ DECIDED = {
     "converse/req/tool-result-empty-array": "the service refuses blank texts: an output without content says so",
     "converse/req/tool-result-null": "the same",
     "converse/req/tool-result-web-video-dropped": "a note says what was left out",
+    "messages/resp/stop-pause-turn": "a paused answer is not complete",
+    "chat_completion/resp/malformed-arguments-kept": "the last call of an answer that was cut off is incomplete",
 }
 
 

@@ -248,7 +248,10 @@ def given_items(values: object, path: str = "items") -> list[Item]:
 
 
 class Given(NamedTuple):
-    """The JSON text that an item was read from; `shape`: its shape, where that is known (`formats.canonical.given`)."""
+    """The JSON text that an item was read from.
+
+    `shape`: its shape, where that is known (`formats.canonical.given`); empty where the item was changed since.
+    """
 
     text: bytes
     shape: tuple[Any, ...] | None = None
@@ -278,6 +281,14 @@ def with_given_of(item: Item, other: Item) -> Item:
     if _GIVEN in item.__dict__:
         other.__dict__[_GIVEN] = item.__dict__[_GIVEN]
     return other
+
+
+def changed_item(item: Item, **values: Any) -> Item:
+    """Return an item with other values of some fields, which remembers what it was read from."""
+    changed = item.model_copy(update=values)
+    if (given := given_of(item)) is not None:
+        changed.__dict__[_GIVEN] = Given(given.text, ())
+    return changed
 
 
 def are_items(values: Sequence[object]) -> bool:

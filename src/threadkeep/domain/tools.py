@@ -18,6 +18,8 @@ from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, 
 
 H = TypeVar("H", bound=Handler)
 
+# statuses of calls of which the end is missing: arguments that look whole may be completed ones
+CUT_OFF: Final = frozenset({"incomplete", "in_progress"})
 
 # where a function stands in a tool of Chat Completions, of Bedrock
 _NESTED: Final = ("function", "toolSpec")
@@ -316,13 +318,15 @@ class ToolRegistry:
 
         Raises:
             ToolNotFound: there is no handler with that name, or more than one that a provider's form of it can mean.
-            InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function.
-                The text of the error is meant to be sent back to the model.
+            InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function,
+                or the call was cut off. The text of the error is meant to be sent back to the model.
         """
         tool: Any = name
         if not isinstance(name, str):
             tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
         tool, handler = self._handler_of(tool)
+        if getattr(getattr(name, "item", name), "status", None) in CUT_OFF:
+            raise InvalidToolArguments(tool, [("", "the call was cut off with its answer, so it was not run.")])
         values: Any = {} if arguments is None else arguments
         if isinstance(arguments, str):
             try:

@@ -16,6 +16,7 @@ from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.running import Approval, PendingCall
 from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.tools import CUT_OFF
 from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
@@ -33,6 +34,7 @@ from threadkeep.store.refs import BranchRef
 from threadkeep.store.validation import item_argument, optional_identifier, plain_text
 
 _HINT: Final = "pending_calls() lists the calls without an output."
+_CUT_HINT: Final = "Requests answer it with a placeholder, so that the model can call the tool again."
 _TWINS_HINT: Final = "Calls with the same id are decided about and answered in the order of pending_calls()."
 
 # kind of call -> the output of one that was denied, but for its call id
@@ -130,6 +132,8 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
     before = [] if position is None else list(takewhile(lambda call: call.position != position, waiting))
     if len(before) == len(waiting):
         raise Conflict(f"The call {shown(wanted)} has an output already.", hint=_HINT)
+    if waiting[len(before)].item().get("status") in CUT_OFF:
+        raise Conflict(f"The call {shown(wanted)} was cut off with its answer; it must not be run.", hint=_CUT_HINT)
     return waiting[len(before)], before
 
 

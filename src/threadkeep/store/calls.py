@@ -15,7 +15,9 @@ from threadkeep.domain.item_ids import derived_id, own_id
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
+from threadkeep.domain.tools import CUT_OFF
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.endings import COMPACTED, PAUSES, reason_of
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pairing, in_order_of_answers, paired
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.handle import Handle
@@ -24,7 +26,6 @@ from threadkeep.store.lineage import MAX_RANGES, Lineage, get_lineage, get_row, 
 from threadkeep.store.refs import BranchRef
 
 PAIRED: Final = frozenset(CLIENT_CALLS) | frozenset(CLIENT_OUTPUTS)
-_CUT_OFF: Final = ("incomplete", "in_progress")  # status of a call of which the end is missing
 _ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
@@ -56,16 +57,27 @@ def next_step(handle: Handle) -> NextStep:
         if _waiting(connection, ref, lineage):
             return "tools"
         last = _last_said(connection, ref, lineage)
+        if last is not None and last.seen is not None:  # an answer
+            reason = _pause_of(last)
+            if reason != COMPACTED:
+                return "user" if reason is None else "model"
+            last = _last_said(connection, ref, lineage, last.turn - 1)
         if last is None or last.seen is not None or not _is_input(last):
             return "user"
         ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
-        if ended is None or ended.from_position <= last.position:
+        if ended is None or ended.from_position <= last.position or _pause_of(ended):
             return "model"
         has_items = ended.from_position <= ended.to_position
         is_removed = has_items and not lineage.includes(ref.branch, ended.to_position, ref.branch)
         return "model" if is_removed else "user"  # what came had no items
 
     return handle.transactions.read_any(read)
+
+
+def _pause_of(answer: Any) -> str | None:
+    """The reason for which the model paused in a response, if it did."""
+    reason = None if answer.incomplete_details is None else reason_of(loads(answer.incomplete_details))
+    return reason if reason in PAUSES else None
 
 
 def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[Entry]:
@@ -84,7 +96,7 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
         tail[:0] = entries
     pairing = paired_by_client(tail)
     calls = [pairing.unanswered[position] for position in sorted(pairing.pending())]
-    return _whole(connection, ref, [call for call in calls if call.item().get("status") not in _CUT_OFF])
+    return _whole(connection, ref, [call for call in calls if call.item().get("status") not in CUT_OFF])
 
 
 def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, int, int]], shown: int) -> list[Entry]:
@@ -117,10 +129,11 @@ def paired_by_client(entries: Sequence[Entry]) -> Pairing:
     return paired(entries, (), CLIENT_CALLS, CLIENT_OUTPUTS)
 
 
-def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage) -> Any:
-    """The last item of a branch that is somebody's turn."""
-    for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, lineage.head)):
-        parameters = ref.parameters(branch=branch, after=after, upto=upto)
+def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage, upto: int | None = None) -> Any:
+    """The last item of a branch, up to a position, that is somebody's turn."""
+    end = lineage.head if upto is None else upto
+    for branch, after, until in reversed(lineage.ranges(ref.branch, -1, end)):
+        parameters = ref.parameters(branch=branch, after=after, upto=until)
         found = connection.execute(last_said(_ASIDE, _RULES), parameters).one_or_none()
         if found is not None:
             return found

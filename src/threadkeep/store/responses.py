@@ -20,6 +20,7 @@ from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
+from threadkeep.formats.shared.endings import with_cut_items
 from threadkeep.store import ledger, positions
 from threadkeep.store.appending import (
     AppendedRows,
@@ -225,7 +226,7 @@ def add_answer(
     key = positions.idempotency_key(options, turn.method, content)
     request = request_info(handle, format, rendered)
     try:
-        response = wire.parse_response(value, headers)
+        response = with_cut_items(wire.parse_response(value, headers))
     except errors.ProviderError as error:  # its ledger row is written, then it is raised
         named = value.get("model") if isinstance(value, dict) else None
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)

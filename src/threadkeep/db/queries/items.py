@@ -27,7 +27,7 @@ from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items, uploads
+from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items, responses, uploads
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
@@ -151,10 +151,16 @@ def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
 
 @cache
 def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
-    """The last item of a branch in a range that is not of these types and roles."""
-    table = items.c
+    """The last item of a branch in a range that is not of these types and roles.
+
+    With why the response that it is of is incomplete.
+    """
+    table, answers = items.c, responses.c
     said = [table.type.not_in(types), or_(table.role.is_(None), table.role.not_in(roles))]
-    found = select(table.position, table.type, table.role, table.seen).where(*_between(items, branch="branch"), *said)
+    details = select(answers.incomplete_details).where(*of_conversation(responses), answers.from_position == table.turn)
+    newest = details.order_by(answers.number.desc()).limit(1).scalar_subquery().label("incomplete_details")
+    found = select(table.position, table.type, table.role, table.seen, table.turn, newest)
+    found = found.where(*_between(items, branch="branch"), *said)
     return found.order_by(table.position.desc()).limit(1)
 
 

@@ -32,9 +32,9 @@ def open_response_of() -> Select[Any]:
 
 @cache
 def last_ended() -> Select[Any]:
-    """Where the newest response of a branch that has ended begins, and where it ends."""
+    """Where the newest response of a branch that has ended begins, where it ends, and why it is incomplete."""
     table = responses.c
-    ended = select(table.from_position, table.to_position)
+    ended = select(table.from_position, table.to_position, table.incomplete_details)
     ended = ended.where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
     return ended.order_by(table.number.desc()).limit(1)
 

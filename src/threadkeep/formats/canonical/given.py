@@ -32,7 +32,7 @@ def given_text(given: Given | None, entry: Entry) -> str | None:
     """What is stored of the JSON text of an item that was given."""
     if given is None or (given.text == entry.payload and entry.rest is None):
         return None
-    if entry.rest is not None:
+    if entry.rest is not None or given.shape == ():
         return _text(loads(given.text), entry)
     value, shape = None, given.shape
     if shape is None or shape[0] != entry.origin:

@@ -12,6 +12,20 @@ LONGEST_CALL_ID: Final = 64
 
 ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 ITEM_STATUSES: Final = frozenset({"in_progress", "completed", "incomplete"})
+# item type -> the statuses it can have, where these are others
+STATUSES: Final = {
+    "file_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "web_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "image_generation_call": frozenset({"in_progress", "completed", "generating", "failed"}),
+    "code_interpreter_call": ITEM_STATUSES | {"interpreting", "failed"},
+    "computer_call_output": ITEM_STATUSES | {"failed"},
+    "mcp_call": ITEM_STATUSES | {"calling", "failed"},
+    "program_output": frozenset({"completed", "incomplete"}),
+    "apply_patch_call": frozenset({"in_progress", "completed"}),
+    "apply_patch_call_output": frozenset({"completed", "failed"}),
+}
+# the statuses that say that the end of an item is missing; of those that a type can have, the first one counts
+_CUT: Final = ("incomplete", "failed", "in_progress")
 PHASES: Final = frozenset({"commentary", "final_answer"})
 DETAILS: Final = frozenset({"low", "high", "auto", "original"})
 
@@ -51,3 +65,13 @@ ANNOTATIONS: Final = {
     "container_file_citation": frozenset({"type", "container_id", "file_id", "filename", "start_index", "end_index"}),
     "file_path": frozenset({"type", "file_id", "index"}),
 }
+
+
+def cut_status(kind: str) -> str:
+    """The status of an item of this type of which the end is missing.
+
+    >>> cut_status("message"), cut_status("image_generation_call"), cut_status("apply_patch_call")
+    ('incomplete', 'failed', 'in_progress')
+    """
+    known = STATUSES.get(kind, ITEM_STATUSES)
+    return next(status for status in _CUT if status in known)

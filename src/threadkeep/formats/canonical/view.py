@@ -1,7 +1,8 @@
 """Items as OpenAI's clients validate them: of every type they know, with all keys that they require.
 
 * A message has its parts as a list; texts have their annotations, images a detail, calls and outputs a status.
-* What another format brought along, and the format has no place for, is left out; blocks of other formats become text.
+* What another format brought along, and the format has no place for, is left out, as are blocks of other formats in
+  what the model says; blocks in what others say become text.
 * Types that the clients do not know, and blocks of items that threadkeep could not read, pass as they are.
 * Reasoning keeps its encrypted content only where it came from OpenAI or the application.
 
@@ -18,7 +19,16 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.given import plain_form
 from threadkeep.formats.canonical.items import usual
-from threadkeep.formats.canonical.keys import ANSWER_KEYS, DETAILS, ITEM_STATUSES, NAME, PART_KEYS, PHASES
+from threadkeep.formats.canonical.keys import (
+    ANSWER_KEYS,
+    DETAILS,
+    ITEM_STATUSES,
+    NAME,
+    PART_KEYS,
+    PHASES,
+    STATUSES,
+    cut_status,
+)
 from threadkeep.formats.canonical.parts import sent_annotations, text_type
 from threadkeep.formats.shared.reports import Context
 
@@ -57,20 +67,7 @@ REQUIRED: Final[dict[str, JsonObject]] = {
     "mcp_approval_response": {"approval_request_id": "", "approve": False},
     "mcp_call": {"arguments": "{}", "name": "", "server_label": ""},
 }
-# item type -> the statuses it can have, where these are others than ITEM_STATUSES
-_STATUSES: Final = {
-    "file_search_call": ITEM_STATUSES | {"searching", "failed"},
-    "web_search_call": ITEM_STATUSES | {"searching", "failed"},
-    "image_generation_call": frozenset({"in_progress", _COMPLETED, "generating", "failed"}),
-    "code_interpreter_call": ITEM_STATUSES | {"interpreting", "failed"},
-    "computer_call_output": ITEM_STATUSES | {"failed"},
-    "mcp_call": ITEM_STATUSES | {"calling", "failed"},
-    "program_output": frozenset({_COMPLETED, "incomplete"}),
-    "apply_patch_call": frozenset({"in_progress", _COMPLETED}),
-    "apply_patch_call_output": frozenset({_COMPLETED, "failed"}),
-}
 _OUTPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
-_MISSING: Final = "incomplete"  # of an output that failed
 
 
 def canonical_item(entry: Entry, item_id: str) -> Any:
@@ -116,11 +113,11 @@ def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
 
 
 def _with_status(item: JsonObject) -> JsonObject:
-    known = _STATUSES.get(item["type"], ITEM_STATUSES)
+    known = STATUSES.get(item["type"], ITEM_STATUSES)
     status = item.get("status")
     if status is None or _is_one_of(status, known):
         return item
-    return {**item, "status": _MISSING if status == "failed" and _MISSING in known else _COMPLETED}
+    return {**item, "status": cut_status(item["type"]) if status in ("failed", "incomplete") else _COMPLETED}
 
 
 def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
@@ -134,7 +131,8 @@ def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
 
 def _message(item: JsonObject, origin: str | None) -> JsonObject:
     role = item["role"] if item["role"] in _ROLES else "unknown"
-    parts = [_part(part, role, origin=origin) for part in _listed(item["content"])]
+    content = [part for part in _listed(item["content"]) if role != "assistant" or not _is_foreign_block(part)]
+    parts = [_part(part, role, origin=origin) for part in content]
     message = _with_status({**item, "role": role, "content": parts})
     if message.get("phase") is not None and not _is_one_of(message["phase"], PHASES):
         del message["phase"]
@@ -193,6 +191,11 @@ _MAPPERS: Final[dict[str, Callable[[JsonObject, str | None], JsonObject]]] = {
 
 
 # Content parts
+
+
+def _is_foreign_block(part: Any) -> bool:
+    """Whether a part is a block of another provider, such as a call of a tool that it runs itself."""
+    return isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") != NAME
 
 
 def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:

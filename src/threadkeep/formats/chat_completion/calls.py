@@ -18,7 +18,6 @@ from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
 from threadkeep.formats.chat_completion.parts import PARTS, merged, wire_parts
 from threadkeep.formats.shared.arguments import arguments_text, object_arguments
 from threadkeep.formats.shared.dialects import Dialect
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
@@ -125,10 +124,10 @@ def tool_message(call_id: str, output: Entry, context: Context, results: str = "
     return spellings.with_native(item, message, output, context) if "native" in item else message
 
 
-def missing_message(call_id: str, results: str) -> JsonObject:
+def missing_message(call_id: str, text: str, results: str) -> JsonObject:
     """The tool message that answers a call without an output."""
-    text = dumps({"error": MISSING_OUTPUT}).decode() if results == "json" else MISSING_OUTPUT
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+    content = dumps({"error": text}).decode() if results == "json" else text
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def _output_content(output: Any, mappers: dict[str, Mapper], context: Context) -> str | list[Any]:

@@ -22,7 +22,7 @@ from threadkeep.formats.chat_completion.calls import read_call
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
 from threadkeep.formats.chat_completion.spelling import is_blank_value, reasoning_of
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.parts import block, split_native, with_native_keys
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage, positive_at
@@ -35,7 +35,7 @@ _CHOICE_KEYS: Final = frozenset({"index", "message", "finish_reason", "error"})
 _KNOWN_KEYS: Final = MESSAGE_KEYS | {*REASONING_KEYS}
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a Chat Completions body."""
     body = response_object(body)

@@ -26,7 +26,7 @@ from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -236,8 +236,9 @@ class Writer(TurnWriter):
             self._add_output(key, output)
         for call, key in calls if pairing.unanswered else ():
             if call.position in pairing.unanswered:
-                self._context.missing_output(call, MISSING_OUTPUT)
-                self.messages.append(missing_message(key, self._dialect.results))
+                text = placeholder_of(call.item())
+                self._context.missing_output(call, text)
+                self.messages.append(missing_message(key, text, self._dialect.results))
 
     def _add_output(self, call_id: str, output: Entry) -> None:
         context, position = self._context, self._context.position

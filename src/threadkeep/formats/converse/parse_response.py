@@ -20,7 +20,7 @@ from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.converse.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.converse.parse_parts import Reader
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
@@ -35,7 +35,7 @@ _OTHERS: Final = frozenset({"output", "stopReason", "usage"})
 _MESSAGE_KEYS: Final = frozenset({"role", "content"})
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME)
 def parse_response(body: Any, headers: Mapping[str, str] | None = None) -> Response:
     """Read a Converse body."""
     body = bytes_as_text(response_object(body))

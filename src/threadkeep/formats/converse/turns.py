@@ -166,8 +166,9 @@ class Writer(TurnWriter):
             output = self._pairing.answers.get(call.position)
             self._answered.add(call.position)
             if output is None:
-                context.missing_output(call, pairing.MISSING_OUTPUT)
-                content = [{"text": pairing.MISSING_OUTPUT}]
+                text = pairing.placeholder_of(call.item())
+                context.missing_output(call, text)
+                content = [{"text": text}]
                 results.append({"toolResult": {"toolUseId": self._ids[call.position], "content": content}})
             else:
                 context.position, context.is_as_came = output.position, False

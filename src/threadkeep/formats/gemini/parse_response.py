@@ -21,7 +21,7 @@ from threadkeep.formats.gemini.calls import Ids, seed_of
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
 from threadkeep.formats.gemini.parse_turns import CONTENT_KEYS, items_of, parts_of
 from threadkeep.formats.gemini.spelling import snake
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
@@ -37,7 +37,7 @@ _CANDIDATE_KEYS: Final = frozenset({"content", "finishReason"})
 _KEPT: Final = frozenset({"index", "avgLogprobs"})
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a generateContent body."""
     if isinstance(body, list) and any(isinstance(chunk, dict) and "candidates" in chunk for chunk in body):

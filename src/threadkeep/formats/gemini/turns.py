@@ -23,7 +23,7 @@ from threadkeep.formats.gemini import calls
 from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Family
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -243,8 +243,9 @@ class Writer(TurnWriter):
         return [calls.respelled_item(overlaid(part, keys), item)]
 
     def _missing(self, call: PendingCall) -> None:
-        self._context.missing_output(call.entry, MISSING_OUTPUT)
-        part = calls.response_part(call.name, {"result": MISSING_OUTPUT}, call.call_id)
+        text = placeholder_of(call.entry.item())
+        self._context.missing_output(call.entry, text)
+        part = calls.response_part(call.name, {"result": text}, call.call_id)
         self._put(USER, [part], call.entry._replace(origin=None))
 
     def output(self, item: JsonObject, entry: Entry) -> None:

@@ -34,14 +34,14 @@ THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 SERVER_USES: Final = frozenset({"server_tool_use", "mcp_tool_use"})  # of tools that the service runs
 # stop_reason -> canonical status
 STATUSES: Final = {
-    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence", "pause_turn", "compaction"), "completed"),
-    **dict.fromkeys(("max_tokens", "model_context_window_exceeded"), "incomplete"),
+    **dict.fromkeys(("end_turn", "tool_use", "stop_sequence"), "completed"),
+    **dict.fromkeys(("max_tokens", "model_context_window_exceeded", "pause_turn", "compaction"), "incomplete"),
     "refusal": "failed",
 }
 # stop_reason -> why a response is incomplete
 INCOMPLETE: Final = {
     "max_tokens": "max_output_tokens",
-    "model_context_window_exceeded": "model_context_window_exceeded",
+    **{word: word for word in ("model_context_window_exceeded", "pause_turn", "compaction")},
 }
 
 

@@ -20,7 +20,7 @@ from threadkeep.errors import StreamChunk
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.parse_parts import items_of
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import not_a_response, provider_error
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
@@ -28,7 +28,7 @@ EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of event
 _FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a Messages body."""
     body = response_object(body)

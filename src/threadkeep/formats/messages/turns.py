@@ -20,7 +20,7 @@ from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, w
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
 from threadkeep.formats.shared.cache_marks import MARK
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -93,8 +93,10 @@ class Writer(TurnWriter):
             context.position = answer.position
             blocks.append(tool_result(answer.item(), call_id, context))
         for call in [call for call in waiting if call not in answers and call not in alone]:
-            context.missing_output(self._pairing.unanswered[call], MISSING_OUTPUT)
-            blocks.append({"type": "tool_result", "tool_use_id": waiting[call], "content": MISSING_OUTPUT})
+            unanswered = self._pairing.unanswered[call]
+            text = placeholder_of(unanswered.item())
+            context.missing_output(unanswered, text)
+            blocks.append({"type": "tool_result", "tool_use_id": waiting[call], "content": text})
         context.position = position
         if blocks:
             number, is_imported = (None, False) if output is None else (output.turn, self._is_imported(output))

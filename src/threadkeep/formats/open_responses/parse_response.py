@@ -21,7 +21,7 @@ from threadkeep.formats.canonical.given import shape_of
 from threadkeep.formats.canonical.keys import ANSWER_KEYS, NAME, PART_KEYS
 from threadkeep.formats.open_responses.fields import STATUSES
 from threadkeep.formats.shared.arguments import arguments_text
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.parts import OURS, block, native_keys, split_native
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
@@ -43,7 +43,7 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a Responses body."""
     body = response_object(body)

@@ -20,7 +20,7 @@ from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
 from threadkeep.formats.shared.dialects import Dialect
-from threadkeep.formats.shared.pairing import CALLS, LAYER, MISSING_OUTPUT, OUTPUT_TYPES, late_output_message
+from threadkeep.formats.shared.pairing import CALLS, LAYER, OUTPUT_TYPES, late_output_message, placeholder_of
 from threadkeep.formats.shared.reports import LOSSES, Context
 
 KEY: Final = f"{NAME}.input"
@@ -218,9 +218,10 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
 
 def _placeholders(calls: Sequence[Entry], plan: InputPlan, context: Context) -> Iterator[bytes]:
     for call in calls:
-        context.missing_output(call, MISSING_OUTPUT)
+        text = placeholder_of(call.item())
+        context.missing_output(call, text)
         call_id = plan.call_ids.get(call.position) or plans.sent_call_id(call)
-        yield dumps({"type": OUTPUT_TYPES[CALLS[call.type]], "call_id": call_id, "output": MISSING_OUTPUT})
+        yield dumps({"type": OUTPUT_TYPES[CALLS[call.type]], "call_id": call_id, "output": text})
 
 
 def _overdue(plan: InputPlan, shown: Sequence[Entry], context: Context) -> Iterator[bytes]:

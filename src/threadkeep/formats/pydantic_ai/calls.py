@@ -18,7 +18,7 @@ from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.parts import user_content
 from threadkeep.formats.shared.arguments import object_arguments, sent_arguments
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
+from threadkeep.formats.shared.pairing import placeholder_of
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.thinking import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_of
@@ -55,7 +55,7 @@ def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Conte
 def missing_return(call: JsonObject, call_id: str, context: Context) -> JsonObject:
     """What stands for the return of a call that has none."""
     part = {"part_kind": "tool-return", "tool_name": _name(call, context), "tool_call_id": call_id}
-    return part | {"content": MISSING_OUTPUT, "outcome": "interrupted"}
+    return part | {"content": placeholder_of(call), "outcome": "interrupted"}
 
 
 def _name(call: JsonObject, context: Context) -> str:

@@ -38,7 +38,8 @@ STATUSES: Final = {
     "error": "failed",
 }
 # state of a response that is not complete -> canonical status
-STATES: Final = {"incomplete": "incomplete", "suspended": "incomplete", "interrupted": "cancelled"}
+SUSPENDED: Final = "suspended"  # where the model paused
+STATES: Final = {"incomplete": "incomplete", SUSPENDED: "incomplete", "interrupted": "cancelled"}
 INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 # parts of responses; all others are of requests. Speech is in both, by who speaks, and so is a compaction.

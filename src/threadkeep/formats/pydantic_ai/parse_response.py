@@ -17,9 +17,9 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
-from threadkeep.formats.pydantic_ai.fields import INCOMPLETE, NAME, REQUEST, STATES, STATUSES
+from threadkeep.formats.pydantic_ai.fields import INCOMPLETE, NAME, REQUEST, STATES, STATUSES, SUSPENDED
 from threadkeep.formats.pydantic_ai.parse_parts import items_of
-from threadkeep.formats.shared.parsing import parser, response_object, status_of
+from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
@@ -29,7 +29,7 @@ _FIELDS: Final = frozenset(
 _DETAILS: Final = {"cache_read_tokens": "cached_tokens", "cache_write_tokens": "cache_write_tokens"}
 
 
-@parser(f"{NAME} body")
+@answer_parser(NAME, states_reason=False)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a response."""
     body = _response(body)
@@ -40,7 +40,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         model=body.get("model_name"),
         status=_status(body),
         finish_reason=word,
-        incomplete_details=_details(word),
+        incomplete_details=_details(body),
         created_at=_seconds(body.get("timestamp")),
         output=items_of({"kind": "response", **body}),
         usage=usage_of(usage) if isinstance(usage, dict) and any(usage.values()) else None,
@@ -70,7 +70,10 @@ def _status(body: JsonObject) -> str:
     return "completed" if word is None else status_of(word, STATUSES, NAME)
 
 
-def _details(word: Any) -> JsonObject | None:
+def _details(body: JsonObject) -> JsonObject | None:
+    word = body.get("finish_reason")
+    if body.get("state") == SUSPENDED:
+        return {"reason": SUSPENDED}
     return {"reason": INCOMPLETE[word]} if isinstance(word, str) and word in INCOMPLETE else None
 
 

@@ -20,7 +20,7 @@ from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
 from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE
 from threadkeep.formats.pydantic_ai.parts import texts, user_content
-from threadkeep.formats.shared.pairing import LAYER, MISSING_OUTPUT, Pairing, late_output_message
+from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -125,7 +125,7 @@ class Writer(TurnWriter):
                 context.position = answer.position
                 parts.append(tool_return(answer.item(), item, call_id, context))
         for call in [call for call in waiting if call in self._pairing.unanswered]:
-            context.missing_output(self._pairing.unanswered[call], MISSING_OUTPUT)
+            context.missing_output(self._pairing.unanswered[call], placeholder_of(waiting[call][1]))
             parts.append(missing_return(waiting[call][1], waiting[call][0], context))
         context.position = position
         if parts:

@@ -16,10 +16,13 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tools import CUT_OFF
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 MISSING_OUTPUT: Final = "Tool result missing"
+CUT_OFF_OUTPUT: Final = "The tool call was cut off and was not run"
+PLACEHOLDERS: Final = frozenset({MISSING_OUTPUT, CUT_OFF_OUTPUT})
 
 # item type -> the kind of call it makes; a provider's own item is a call when it has a call id
 CALLS: Final = {"function_call": "function", "custom_tool_call": "custom", "provider_item": "function"}
@@ -160,6 +163,11 @@ def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry) ->
         else:
             pairing.answers[call.position] = output
             pairing.calls[output.position] = call
+
+
+def placeholder_of(call: JsonObject) -> str:
+    """What is sent as the output of a call that has none."""
+    return CUT_OFF_OUTPUT if call.get("status") in CUT_OFF else MISSING_OUTPUT
 
 
 def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:

@@ -12,8 +12,10 @@ from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.rendering import ImportInfo
+from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ProviderError
+from threadkeep.formats.shared.endings import with_cut_call
 from threadkeep.formats.shared.provider_errors import SENT_BODY, shortened
 
 P = ParamSpec("P")
@@ -42,6 +44,25 @@ def parser(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 # Responses
+
+
+def answer_parser(
+    format_name: str, *, states_reason: bool = True
+) -> Callable[[Callable[P, Response]], Callable[P, Response]]:
+    """Make a function that reads the responses of a format raise CannotParse as `parser` does, and mark calls cut off.
+
+    `states_reason`: whether the format always says why an answer ended.
+    """
+
+    def decorate(parse: Callable[P, Response]) -> Callable[P, Response]:
+        @parser(f"{format_name} body")
+        @wraps(parse)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> Response:
+            return with_cut_call(parse(*args, **kwargs), states_reason=states_reason)
+
+        return checked
+
+    return decorate
 
 
 def response_object(body: Any) -> JsonObject:

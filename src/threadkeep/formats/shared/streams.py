@@ -11,11 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
+from threadkeep.domain.items import changed_item
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, canonical, check_depth, loads, shallow
 from threadkeep.domain.objects import body_object, event_text
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import call_id_of
+from threadkeep.formats.canonical.keys import cut_status
+from threadkeep.formats.shared.endings import with_cut_call
 from threadkeep.formats.shared.pairing import CALLS
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.usage import without_output
@@ -118,11 +121,11 @@ class StreamAssembler:
         if not self.is_ended:
             response = _with_open_calls(response, self.open_calls)
         if self.error is not None:
-            return response.model_copy(update={"status": "failed", "error": response.error or self.error})
-        if not self.is_ended or not response.is_final:
+            response = response.model_copy(update={"status": "failed", "error": response.error or self.error})
+        elif not self.is_ended or not response.is_final:
             details = response.incomplete_details or BROKEN_OFF
-            return response.model_copy(update={"status": "incomplete", "incomplete_details": details})
-        return response
+            response = response.model_copy(update={"status": "incomplete", "incomplete_details": details})
+        return with_cut_call(response)
 
     def _read(self, *, is_partial: bool) -> Response:
         response = self._parsed(is_partial=is_partial)
@@ -150,7 +153,7 @@ def _with_open_calls(response: Response, call_ids: Collection[object]) -> Respon
     for index in range(len(output) - 1, -1, -1):
         thing = output[index].to_object()
         if thing["type"] in CALLS and (call_id_of(thing) in call_ids or (is_last and LAST in call_ids)):
-            output[index] = output[index].model_copy(update={"status": "incomplete"})
+            output[index] = changed_item(output[index], status=cut_status(thing["type"]))
         is_last = is_last and thing["type"] not in CALLS
     return response.model_copy(update={"output": output})
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from unicodedata import normalize
 
 from threadkeep.domain.jsontext import JsonObject, canonical, loads
-from threadkeep.formats.shared.pairing import CALLS, MISSING_OUTPUT, OUTPUTS
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, PLACEHOLDERS
 
 SYSTEM: Final = "system"
 TOOL: Final = "tool"
@@ -88,7 +88,9 @@ def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
         yield Utterance(CALL, ASSISTANT, (name, _arguments_value(item.get(key))), index)
     elif kind in OUTPUTS:
         output = item.get("output")
-        yield Utterance("output", TOOL, _output_value(output), index, is_optional=output == MISSING_OUTPUT)
+        value = _output_value(output)
+        is_placeholder = isinstance(value, str) and value in PLACEHOLDERS
+        yield Utterance("output", TOOL, value, index, is_optional=is_placeholder)
     else:
         value = kind if kind == REASONING else canonical(_essential(item))
         yield Utterance(OPAQUE, ASSISTANT, value, index, is_optional=True)

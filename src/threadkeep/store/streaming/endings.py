@@ -17,6 +17,7 @@ from threadkeep.domain.jsontext import bytes_as_text, dumps, dumps_any, shallow
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
+from threadkeep.formats.shared.endings import with_cut_items
 from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssembler
 from threadkeep.store.idempotency import IdempotencyKey
 from threadkeep.store.item_rows import ItemRecord, encode_item, short_hash
@@ -68,7 +69,7 @@ class Ending:
 
         `is_left`: its recorder was asked to stop, and did unless the response was complete.
         """
-        response = _left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left)
+        response = with_cut_items(_left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left))
         records: list[ItemRecord] = []
         output: list[Item] = []
         problems = list(assembler.problems)
