@@ -57,12 +57,12 @@ def next_step(handle: Handle) -> NextStep:
         if _waiting(connection, ref, lineage):
             return "tools"
         last = _last_said(connection, ref, lineage)
-        if last is not None and last.seen is not None:  # an answer
-            reason = _pause_of(last)
-            if reason != COMPACTED:
-                return "user" if reason is None else "model"
+        reason = None if last is None or last.seen is None else _pause_of(last)
+        if reason == COMPACTED:  # which answers nothing
             last = _last_said(connection, ref, lineage, last.turn - 1)
-        if last is None or last.seen is not None or not _is_input(last):
+        elif reason is not None:
+            return "model"
+        if not _is_input(last):
             return "user"
         ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
         if ended is None or ended.from_position <= last.position or _pause_of(ended):
@@ -141,7 +141,9 @@ def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage, upto: i
 
 
 def _is_input(item: Any) -> bool:
-    """Whether the model is to answer it: what a user says, and what a tool returns."""
+    """Whether there is something that the model is to answer: what a user says, and what a tool returns."""
+    if item is None or item.seen is not None:
+        return False
     if item.type == "message":
         return bool(item.role != "assistant")
     return str(item.type).endswith(("_output", "_response"))

@@ -24,7 +24,7 @@ _TEXT_KEYS: Final = frozenset({"type", "text", "annotations", "logprobs", "refus
 _NONE: Final[frozenset[str]] = frozenset()
 _MOST_SHAPES: Final = 1_000
 Shape = tuple[Any, ...]
-_known: Final[dict[Shape, str | None]] = {}  # shape of an item -> what is stored of it
+_known: Final[dict[Shape | None, str | None]] = {}  # shape of an item -> what is stored of it
 _SAME: Final = "{}"  # as the base is, where without a difference it would be shown in another form
 
 
@@ -38,7 +38,7 @@ def given_text(given: Given | None, entry: Entry) -> str | None:
     if shape is None or shape[0] != entry.origin:
         value = loads(given.text)
         shape = shape_of(value, entry.origin)
-    if shape is not None and shape in _known:  # as those of most answers are
+    if shape in _known:  # as those of most answers are
         return _known[shape]
     text = _text(loads(given.text) if value is None else value, entry)
     if shape is not None and len(_known) < _MOST_SHAPES:
