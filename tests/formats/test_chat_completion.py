@@ -199,7 +199,9 @@ def test_what_has_no_place_is_left_out_and_reported() -> None:
 
 def test_an_output_of_only_media_says_so() -> None:
     image = {"type": "input_image", "image_url": "https://img.example.org/a.png"}
-    assert "cannot be shown" in sent(call(), output(text=[image]))[1]["content"]
+    video = {"type": "input_video", "video_url": "https://img.example.org/a.mp4"}
+    assert "cannot be shown" in sent(call(), output(text=[video]))[1]["content"]
+    assert "next user message" in sent(call(), output(text=[image]))[1]["content"][0]["text"]
     assert sent(call(), output(text=[]))[1]["content"] == ""
 
 
