@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 FORMAT: Final = "chat_completion"
 Json = dict[str, Any]

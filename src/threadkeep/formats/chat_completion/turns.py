@@ -28,7 +28,7 @@ from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -274,10 +274,8 @@ class Writer(TurnWriter):
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
-        call = self._pairing.late.get(entry.position)
-        if call is not None:
-            self._context.late_output(entry)
-            self.message(late_output_message(item, call.item()), entry)
+        if (message := self._told(item, entry)) is not None:
+            self.message(message, entry)
         elif entry.position in self._pairing.alone:
             self._close()
             self._add_output(entry.call_id or "", entry)

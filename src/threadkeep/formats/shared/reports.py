@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import rendering
+from threadkeep.domain.call_kinds import BY_CALL, MISSING_OUTPUT
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names
@@ -42,12 +43,13 @@ LOSSES: Final = {
     "status": "the status of a tool output was omitted",
     "tool": "a tool definition that the format does not support was omitted",
     "tool_choice": "a tool choice that the format does not support was omitted",
+    "unanswered_call": "a call without an output was omitted: nothing can stand for its output",
 }
 
 # code -> what was done
 REPAIRS: Final = {
     "blank_text": "an empty text, or a message consisting only of whitespace, was omitted, or replaced with a filler",
-    "call_id": "a call id that the format does not accept was replaced with a hash",
+    "call_id": "a call id that the format does not accept was replaced with a hash, or stated under the key it reads",
     "compaction_trigger": "a compaction trigger that is not the last item was omitted",
     "document_text": "text was added to a message that has a document but no text",
     "duplicate_call_id": "a duplicate call id was replaced with a hash",
@@ -65,6 +67,7 @@ REPAIRS: Final = {
     "missing_output": "an output that says so was added for an unanswered call",
     "moved_output": "a tool output was moved directly after its call",
     "name": "characters that the format does not accept in a name were replaced",
+    "named_output": "a tool output that names its tool in place of a call became user text",
     "not_recorded": "an earlier request was not recorded, so it was rendered with the current options",
     "option": "a setting that is meaningless without another one was omitted",
     "part_type": "the part type of a text was changed to the one its role requires",
@@ -157,11 +160,17 @@ class Context:
         """Report an output that came after its placeholder was sent."""
         self.repair("late_output", "", f"The output of {output.call_id!r} came late and was sent as the user's text.")
 
+    def named_output(self, output: Entry) -> None:
+        """Report an output that names its tool and no call."""
+        self.repair("named_output", "", f"The output {output.position} names no call and was sent as the user's text.")
+
     def moved_output(self, output: Entry) -> None:
         """Report an output that stands elsewhere than its item."""
         self.repair("moved_output", "", f"The output of {output.call_id!r} was moved behind its call.")
 
-    def missing_output(self, call: Entry, placeholder: str) -> None:
-        """Report a call that got a placeholder, at the position of the call."""
+    def missing_output(self, call: Entry, placeholder: str | None = None) -> None:
+        """Report a call that got a placeholder, at the position of the call; by default that of its kind."""
+        kind = BY_CALL.get(call.type)
+        placeholder = placeholder or (MISSING_OUTPUT if kind is None else kind.missing)
         detail = f"The call {call.call_id!r} has no output; {placeholder!r} was sent."
         self.repairs.append(rendering.Repair("missing_output", call.position, "", detail))
