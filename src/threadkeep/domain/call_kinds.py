@@ -173,9 +173,14 @@ def is_answered_by_client(call: JsonObject) -> bool:
 
 
 def is_cut_off(call: JsonObject) -> bool:
-    """Whether the end of a call is missing; built-in tools call a call in progress that waits for its output."""
+    """Whether the end of a call is missing."""
     status = call.get("status")
-    return status == "incomplete" or (status == "in_progress" and call["type"] in _WRITTEN)
+    return status == "incomplete" or (status == "in_progress" and not may_be_in_progress(call["type"]))
+
+
+def may_be_in_progress(kind: str) -> bool:
+    """Whether calls of an item type can be whole and in progress: those of built-in tools that wait for an output."""
+    return kind in BY_CALL and kind not in _WRITTEN
 
 
 def is_asynchronous(call: JsonObject) -> bool:

@@ -66,13 +66,17 @@ def next_step(handle: Handle) -> NextStep:
         if not _is_input(last):
             return "tools" if calls else "user"
         ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
-        if ended is None or ended.from_position <= last.position or _pause_of(ended):
-            return "model"
-        has_items = ended.from_position <= ended.to_position
-        is_removed = has_items and not lineage.includes(ref.branch, ended.to_position, ref.branch)
-        return "model" if is_removed else "user"  # what came had no items
+        return "user" if ended is not None and _answers(ended, last, ref, lineage) else "model"
 
     return handle.transactions.read_any(read)
+
+
+def _answers(ended: Any, last: Any, ref: BranchRef, lineage: Lineage) -> bool:
+    """Whether the response that ended last is one to the last item: it came after it, and had no items."""
+    if ended.from_position <= last.position or _pause_of(ended):
+        return False
+    has_items = ended.from_position <= ended.to_position
+    return not has_items or lineage.includes(ref.branch, ended.to_position, ref.branch)
 
 
 def _pause_of(answer: Any) -> str | None:

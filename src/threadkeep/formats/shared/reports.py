@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import rendering
-from threadkeep.domain.call_kinds import BY_CALL, MISSING_OUTPUT
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names
@@ -168,9 +167,7 @@ class Context:
         """Report an output that stands elsewhere than its item."""
         self.repair("moved_output", "", f"The output of {output.call_id!r} was moved behind its call.")
 
-    def missing_output(self, call: Entry, placeholder: str | None = None) -> None:
-        """Report a call that got a placeholder, at the position of the call; by default that of its kind."""
-        kind = BY_CALL.get(call.type)
-        placeholder = placeholder or (MISSING_OUTPUT if kind is None else kind.missing)
+    def missing_output(self, call: Entry, placeholder: str) -> None:
+        """Report a call that got a placeholder, at the position of the call."""
         detail = f"The call {call.call_id!r} has no output; {placeholder!r} was sent."
         self.repairs.append(rendering.Repair("missing_output", call.position, "", detail))
