@@ -1,90 +1,202 @@
-"""Requests made from the types of the vendors' SDKs: each key, and each variant of each union, once.
+"""The types of the vendors' SDKs that are installed, as JSON Schema: what requests, answers and events may contain.
 
-The types are one JSON file beside the recorded traffic: `defs` by name, `roots` by format. A type says its kind `k`:
-`ref` to a definition, `union` of types, `list` and `map` of a type, `lit` of values, and the simple ones.
+Pydantic writes the schemas of the types of openai, anthropic, google-genai, pydantic-ai and ag-ui-protocol; the service
+model of botocore is converted. Nothing here knows threadkeep, so that any release of an SDK can be read: run as a
+script, this prints what the installed releases define (see `make sdk-news`).
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Final
 
-import pytest
-
-from tests.corpus import CORPUS
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import PydanticOmit
 
 Json = dict[str, Any]
 
-SIMPLE: Json = {"int": 2048, "num": 0.5, "bool": True, "null": None, "b64": "Ynl0ZXM="}
-# key -> a text that can stand under it
-TEXTS = {
-    "arguments": '{"a":1}',
-    "file_data": "data:application/pdf;base64,JVBERi0=",
-    "media_type": "image/png",
-    "mimeType": "image/png",
-    "model": "m",
-    "uri": "s3://bucket/key",
+# root -> where its type is, and the class or the operation of botocore
+PYDANTIC: Final = {
+    "openai.responses.request": "openai.types.responses.response_create_params:ResponseCreateParams",
+    "openai.responses.input": "openai.types.responses:ResponseInputItemParam",
+    "openai.responses.output": "openai.types.responses:ResponseOutputItem",
+    "openai.responses.response": "openai.types.responses:Response",
+    "openai.responses.event": "openai.types.responses:ResponseStreamEvent",
+    "openai.responses.compacted": "openai.types.responses:CompactedResponse",
+    "openai.conversations.item": "openai.types.conversations:ConversationItem",
+    "openai.chat.request": "openai.types.chat.completion_create_params:CompletionCreateParams",
+    "openai.chat.message": "openai.types.chat:ChatCompletionMessageParam",
+    "openai.chat.response": "openai.types.chat:ChatCompletion",
+    "openai.chat.chunk": "openai.types.chat:ChatCompletionChunk",
+    "anthropic.messages.request": "anthropic.types.message_create_params:MessageCreateParams",
+    "anthropic.messages.message": "anthropic.types:MessageParam",
+    "anthropic.messages.response": "anthropic.types:Message",
+    "anthropic.messages.event": "anthropic.types:RawMessageStreamEvent",
+    "anthropic.beta.request": "anthropic.types.beta.message_create_params:MessageCreateParams",
+    "anthropic.beta.message": "anthropic.types.beta:BetaMessageParam",
+    "anthropic.beta.response": "anthropic.types.beta:BetaMessage",
+    "anthropic.beta.event": "anthropic.types.beta:BetaRawMessageStreamEvent",
+    "google.config": "google.genai.types:GenerateContentConfig",
+    "google.content": "google.genai.types:Content",
+    "google.response": "google.genai.types:GenerateContentResponse",
+    "pydantic_ai.message": "pydantic_ai.messages:ModelMessage",
+    "ag_ui.message": "ag_ui.core:Message",
+    "ag_ui.event": "ag_ui.core:Event",
 }
-BYTES = frozenset({"data", "bytes", "thoughtSignature", "redactedContent"})
+SHAPES: Final = {
+    "bedrock.request": "ConverseRequest",
+    "bedrock.response": "ConverseResponse",
+    "bedrock.event": "ConverseStreamOutput",
+}
+ROOTS: Final = (*PYDANTIC, *SHAPES)
+PACKAGES: Final = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "google": "google-genai",
+    "bedrock": "botocore",
+    "pydantic_ai": "pydantic-ai-slim",
+    "ag_ui": "ag-ui-protocol",
+}
+_OF_SHAPES: Final[dict[str, Json]] = {
+    "blob": {"type": "string", "format": "binary"},
+    "boolean": {"type": "boolean"},
+    "timestamp": {"type": "string", "format": "date-time"},
+    "integer": {"type": "integer"},
+    "long": {"type": "integer"},
+    "float": {"type": "number"},
+    "double": {"type": "number"},
+}
+
+
+class _Schema(GenerateJsonSchema):
+    """Leaves out what cannot come as JSON: open files, pictures of PIL, and Python functions."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - as Pydantic declares it
+
+    def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
+        return super().generate(schema, mode)
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        del schema, error_info
+        raise PydanticOmit
 
 
 @cache
-def schema() -> Json:
-    """The types; without the file the test is skipped."""
-    path = CORPUS.parent / "reference" / "sdk-schema.json.gz"
-    if not path.exists():
-        pytest.skip(f"there are no types of the SDKs in {path}")
-    found: Json = json.loads(gzip.decompress(path.read_bytes()))
+def type_of(root: str) -> Any:
+    """The type of a root in the SDK."""
+    module, _, name = PYDANTIC[root].partition(":")
+    return getattr(import_module(module), name)
+
+
+@cache
+def schema(root: str) -> Json:
+    """The JSON Schema of a root, with its definitions under ``$defs``."""
+    if root in SHAPES:
+        return _of_botocore(SHAPES[root])
+    made: Json = TypeAdapter(type_of(root)).json_schema(schema_generator=_Schema)
+    return made
+
+
+def _of_botocore(name: str) -> Json:
+    """A shape of the service model of bedrock-runtime."""
+    session: Any = import_module("botocore.session").get_session()
+    model = session.get_service_model("bedrock-runtime")
+    definitions: Json = {}
+
+    def reference(shape: Any) -> Json:
+        if shape.type_name == "structure" and not shape.is_document_type:
+            if shape.name not in definitions:
+                definitions[shape.name] = {}
+                definitions[shape.name] = structure(shape)
+            return {"$ref": f"#/$defs/{shape.name}"}
+        if shape.type_name == "list":
+            return {"type": "array", "items": reference(shape.member)}
+        if shape.type_name == "map":
+            return {"type": "object", "additionalProperties": reference(shape.value)}
+        if shape.type_name == "string":
+            limit = {"maxLength": shape.metadata["max"]} if "max" in shape.metadata else {}
+            return {"type": "string", **limit, **({"enum": shape.enum} if shape.enum else {})}
+        return dict(_OF_SHAPES.get(shape.type_name, {}))
+
+    def structure(shape: Any) -> Json:
+        fields = {key: reference(member) for key, member in shape.members.items()}
+        if shape.is_tagged_union or (shape.name == name and name.endswith("Output")):
+            branches = [
+                {"type": "object", "title": key, "properties": {key: kind}, "required": [key]}
+                for key, kind in fields.items()
+            ]
+            return {"oneOf": branches}
+        return {"type": "object", "properties": fields, "required": list(shape.required_members)}
+
+    return {**reference(model.shape_for(name)), "$defs": definitions}
+
+
+def resolved(kind: Json, root: Json) -> Json:
+    """A schema without a reference at its top."""
+    while "$ref" in kind:
+        kind = root["$defs"][kind["$ref"].rpartition("/")[2]]
+    return kind
+
+
+def choices(kind: Json) -> list[Json]:
+    """The alternatives of a schema; itself where there is one alone."""
+    found: list[Json] = kind.get("anyOf") or kind.get("oneOf") or [kind]
     return found
 
 
-def least(kind: Json, key: str = "") -> Any:
-    """The least value of a type."""
-    match kind["k"]:
-        case "str":
-            return SIMPLE["b64"] if key in BYTES else TEXTS.get(key, f"{key}-text")[-(kind.get("max") or 99) :]
-        case "any":
-            return {"any": [1, None]}
-        case "lit":
-            return kind["v"][0]
-        case "list":
-            return [least(kind["t"], key)]
-        case "map":
-            return {"k": least(kind["t"])}
-        case "union":
-            return least(next(one for one in kind["ts"] if one["k"] != "null"), key)
-        case "ref":
-            fields = schema()["defs"][kind["n"]]["fields"]
-            return {name: least(field["t"], name) for name, field in fields.items() if field["req"]}
-    return SIMPLE[kind["k"]]
+def name_of(kind: Json) -> str:
+    """What a definition is called: the class, without the module that Pydantic puts before names that come twice."""
+    return str(kind.get("$ref", kind.get("title", ""))).rpartition("/")[2].rpartition("__")[2]
 
 
-def variants(kind: Json, key: str = "", seen: set[str] | None = None) -> Iterator[Any]:
-    """Values of a type that show each of its variants, of each definition the first time that it is met."""
-    seen = set() if seen is None else seen
-    if kind["k"] == "lit":
-        yield from kind["v"]
-    elif kind["k"] == "union":
-        for one in kind["ts"]:
-            yield from variants(one, key, seen)
-    elif kind["k"] in ("list", "map"):
-        for value in variants(kind["t"], key, seen):
-            yield [value] if kind["k"] == "list" else {"k": value}
-    elif kind["k"] == "ref" and kind["n"] not in seen:
-        seen.add(kind["n"])
-        yield from _objects(kind, seen)
-    else:
-        yield least(kind, key)
+# What the installed releases define, for people and for the list of known types
 
 
-def _objects(kind: Json, seen: set[str]) -> Iterator[Json]:
-    definition = schema()["defs"][kind["n"]]
-    base = {} if definition.get("one_of") else least(kind)
-    if not definition.get("one_of"):
-        yield base
-    for name, field in definition["fields"].items():
-        for value in variants(field["t"], name, seen):
-            yield {**base, name: value}
+def known(package: str) -> dict[str, list[str]]:
+    """Each type of a package, and one line for each of its fields and its words."""
+    found: dict[str, set[str]] = {}
+    for root in ROOTS:
+        if root.partition(".")[0] == package:
+            for name, definition in schema(root)["$defs"].items():
+                found.setdefault(name.rpartition("__")[2], set()).update(_lines(definition))
+            found.setdefault(root, set()).update(_lines(schema(root)))
+    return {name: sorted(found[name]) for name in sorted(found)}
+
+
+def _lines(kind: Json) -> Iterator[str]:
+    if "enum" in kind:
+        yield from (f"= {word}" for word in kind["enum"])
+    for choice in kind.get("anyOf") or kind.get("oneOf") or ():
+        yield from _lines(choice) if "properties" in choice else [f"| {_words(choice)}"]
+    for key, field in kind.get("properties", {}).items():
+        mark = "" if key in kind.get("required", ()) else "?"
+        for word in _words(field).split(" | "):
+            yield f"{key}{mark}: {word}"
+
+
+def _words(kind: Json) -> str:
+    if "$ref" in kind:
+        return name_of(kind)
+    if "const" in kind or "enum" in kind:
+        return " | ".join(map(json.dumps, kind.get("enum", [kind.get("const")])))
+    if "anyOf" in kind or "oneOf" in kind:
+        return " | ".join(map(_words, choices(kind)))
+    if kind.get("type") == "array":
+        return " | ".join(f"{word}[]" for word in _words(kind.get("items", {})).split(" | "))
+    return str(kind.get("type", "any"))
+
+
+def release(package: str) -> Json:
+    """The version of a package that is installed, and what it defines."""
+    return {"version": version(PACKAGES[package]), "types": known(package)}
+
+
+if __name__ == "__main__":
+    written: Callable[[str], int] = sys.stdout.write
+    written(json.dumps({package: release(package) for package in PACKAGES}))

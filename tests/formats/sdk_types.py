@@ -48,7 +48,13 @@ def completed(thing: Any) -> Any:
     if not isinstance(thing, dict):
         return thing
     found = {key: completed(value) for key, value in thing.items()}
-    is_answer = found.get("type") == "message" and found.get("role") == "assistant"
+    parts = found.get("content")
+    is_answer = (
+        found.get("type") == "message"
+        and found.get("role") == "assistant"
+        and isinstance(parts, list)
+        and all(part.get("type") in ("output_text", "refusal") for part in parts)
+    )
     return (
         TOLERATED.get(str(found.get("type")), {})
         | ({"id": "msg_0", "status": "completed"} if is_answer else {})

@@ -81,8 +81,6 @@ class ViewOptions(TypedDict, total=False):
         dynamic_context_at: "tail" places it directly before what the model is to respond to.
         dialect: the vendor the request is for, if it uses its own version of the format.
         account: the account at the provider, if there are caches in several accounts.
-        tool_results: "json" sends tool outputs of several parts as JSON text, images included, where a vendor of Chat
-            Completions or the Responses API takes text alone; by default, images and files go into a user message.
         media_url: a template such as "https://files.example/{hash}": media of 8 KiB or more are sent as such URLs of
             your own storage, where the format takes a URL; they are not read then.
     """
@@ -98,7 +96,6 @@ class ViewOptions(TypedDict, total=False):
     dynamic_context_at: Literal["front", "tail"]
     dialect: str | None
     account: str
-    tool_results: Literal["json"] | None
     media_url: str | None
 
 
@@ -117,7 +114,6 @@ class RenderOptions:
     dynamic_context_at: Literal["front", "tail"] = "front"
     dialect: str | None = None
     account: str = ""
-    tool_results: Literal["json"] | None = None
     media_url: str | None = None
     context_cache: ContextCache | None = None
 
@@ -174,7 +170,6 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "reasoning": (True, False),
     "cache": (None, "auto"),
     "dynamic_context_at": ("front", "tail"),
-    "tool_results": (None, "json"),
 }
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "window": (Turns | None, "Turns(count)"),

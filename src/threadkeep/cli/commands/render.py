@@ -43,9 +43,6 @@ Account = Annotated[
 Dialect = Annotated[
     Text, Option("--dialect", metavar="NAME", help="The vendor, if it uses its own version of the format.")
 ]
-ToolResults = Annotated[
-    Literal["json"] | None, Option("--tool-results", help="Send tool outputs of several parts as JSON text.")
-]
 MediaUrl = Annotated[
     Text, Option("--media-url", metavar="URL", help="Send URLs in place of media: https://files.example/{hash}.")
 ]
@@ -73,7 +70,6 @@ def render(
     cache: Cache = None,
     account: Account = None,
     dialect: Dialect = None,
-    tool_results: ToolResults = None,
     media_url: MediaUrl = None,
     server_state: ServerState = "auto",
     strict: Strict = False,
@@ -91,8 +87,7 @@ def render(
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
         "reasoning": not no_reasoning, "window": _window_of(window, step), "cache": cache, "account": account or "",
-        "dialect": dialect, "tool_results": tool_results, "media_url": media_url,
-        **_dynamic_context_of(dynamic_context, dynamic_context_at),
+        "dialect": dialect, "media_url": media_url, **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:
         rendered = open_conversation(store, id, branch).render(format_name(format), **view)

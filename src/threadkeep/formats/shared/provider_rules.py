@@ -310,8 +310,8 @@ TABLE: Final = (
     RuleRow(
         "Claude behind Chat Completions",
         _CHAT,
-        {"blank": "some text", "pictures": 100, **_CLAUDE_SIDES},
-        "Anthropic docs: Vision; opencode issue 31259",
+        {"pictures": 100, **_CLAUDE_SIDES},
+        "Anthropic docs: Vision; OpenAI SDK compatibility",
         models=is_claude,
     ),
 )

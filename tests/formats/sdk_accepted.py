@@ -1,0 +1,78 @@
+"""Differences that are no loss, and are reported by nothing: which keys of a value may vanish, where, and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from tests.formats.sdk_values import Path
+
+
+class Accepted(NamedTuple):
+    """Keys of the values of a source that need no report: all of their values or some, in all formats or some."""
+
+    source: str  # a regular expression
+    keys: tuple[str, ...]  # of a path
+    reason: str
+    target: str = ".*"
+    values: tuple[object, ...] = ()
+
+
+# every key here is one that says nothing to a model
+OTHERS: Final = "(?!open_responses)"
+ACCEPTED: Final = (
+    Accepted(r"openai\.", ("id",), "the id of an item on the server that made it"),
+    Accepted(r"openai\.", ("status",), "how far an item has come: state of an answer, which no other API takes"),
+    Accepted(r"openai\.", ("phase",), "which text of an answer is the final one: a hint to clients", OTHERS),
+    Accepted(r"openai\.", ("logprobs",), "log probabilities describe an answer; they are no content", OTHERS),
+    Accepted(r"openai\.", ("created_by",), "who made an item: a key of answers alone"),
+    Accepted(
+        r"pydantic_ai\.",
+        (
+            "timestamp",
+            "metadata",
+            "retry",
+            "dynamic_ref",
+            "context_id",
+            "scope",
+            "tool_kind",
+            "identifier",
+            "value",
+        ),
+        "the library's own record of a part, which it sends to no provider",
+    ),
+    Accepted(r"pydantic_ai\.", ("id", "provider_name"), "the id of a part on the server that made it, and whose it is"),
+    Accepted(r"pydantic_ai\.", ("outcome",), "what holds where nothing else is said", values=("success",)),
+    Accepted(r"bedrock\.", ("status",), "what holds where nothing else is said", values=("success",)),
+    Accepted(
+        ".* options",
+        (
+            "truncation",
+            "include_usage",
+            "parallel_tool_calls",
+            "service_tier",
+            "serviceTier",
+            "format",
+            "type",
+            "tool_choice",
+        ),
+        "what holds where nothing else is said",
+        values=("disabled", True, "auto", "default", "standard", "text", "none"),
+    ),
+    Accepted(r"google\.config", ("role",), "the role of a system instruction, a documented variant of spelling"),
+    Accepted(".* options", ("name",), "the name of a schema, which only some APIs want", "messages|gemini"),
+    Accepted(
+        r"openai\.conversations", ("type",), "the type of a text, a documented variant of spelling", values=("text",)
+    ),
+)
+
+
+def accepted(source: str, target: str, path: Path, value: object = None) -> bool:
+    """Whether what stands at a path may vanish without a report."""
+    return any(
+        re.match(one.source, source)
+        and re.match(one.target, target)
+        and set(one.keys) & set(path)
+        and (not one.values or value in one.values)
+        for one in ACCEPTED
+    )

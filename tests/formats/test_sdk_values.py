@@ -1,0 +1,80 @@
+"""Values of every type that the vendors' SDKs have: stored, sent back, streamed, and turned into every other format.
+
+The values are made from the types of the installed SDKs (`sdk_values`): the least of each, one more for each key and
+each alternative, and full ones. Nothing of them is lost without a report, and what is sent fits the types of the
+target, without any key that these do not have. A quick run takes the least values and a share of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import MATRIX
+from tests.formats.sdk_accepted import ACCEPTED
+from tests.formats.sdk_expected import EXPECTED
+from tests.formats.sdk_samples import elements
+from tests.formats.sdk_schema import PACKAGES, PYDANTIC, known, schema
+from tests.formats.sdk_strict import refused
+from tests.formats.sdk_trials import sources, tried
+from tests.formats.sdk_values import Maker
+
+pytestmark = pytest.mark.sampled
+
+Json = dict[str, Any]
+
+IS_WHOLE = MATRIX != "quick"
+KNOWN = Path(__file__).with_name("sdk_known_types.json")
+# values that the type of their SDK refuses by a validator, which its schema does not tell of
+ODD = {
+    "pydantic_ai.message": re.compile(r"speaker|CompactionPart|citations|SpeechPart"),
+    "ag_ui.event": re.compile(r"StateDelta|ActivityDelta"),
+    "google.config": re.compile(r"\.tools$"),
+}
+
+
+@pytest.mark.parametrize("source", sources())
+def test_every_value_is_kept_or_reported(source: str) -> None:
+    trial = tried(source, is_whole=IS_WHOLE)
+    assert trial.counts["values"] > 0
+    unexpected = {
+        kind: [line for line in lines if not any(re.search(one, f"{kind} {line}") for one in EXPECTED)]
+        for kind, lines in trial.wrong.items()
+    }
+    assert {kind: lines for kind, lines in unexpected.items() if lines} == {}
+
+
+@pytest.mark.parametrize("root", PYDANTIC)
+def test_values_are_such_as_the_sdk_takes(root: str) -> None:
+    """What the generator makes, least or full, fits the type that it was made of."""
+    made = Maker(schema(root), is_whole=False).variants(schema(root))
+    odd = ODD.get(root)
+    samples = [sample for number, sample in enumerate(made) if IS_WHOLE or number % 4 == 0]
+    wrong = [(sample.label, error) for sample in samples for error in refused(sample.value, root)]
+    assert [one for one in wrong if odd is None or not odd.search(one[0])] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_type_of_the_installed_sdk_is_known(package: str) -> None:
+    """A release that brings a type fails here by its name: look at it, and run ``make sdk-news ARGS=--accept``."""
+    recorded, installed = json.loads(KNOWN.read_text())[package], sorted(known(package))
+    assert [name for name in installed if name not in recorded] == [], f"new types of {PACKAGES[package]}"
+    assert [name for name in recorded if name not in installed] == [], f"types that {PACKAGES[package]} no longer has"
+
+
+def test_every_accepted_difference_has_a_reason() -> None:
+    assert [one for one in ACCEPTED if len(one.reason.split()) < 5] == []
+
+
+def test_each_kind_of_sdk_has_elements() -> None:
+    counts = Counter(element.source for element in elements())
+    assert counts["openai.responses.input"] > 30
+    assert counts["openai.responses.output"] > 25
+    assert counts["anthropic.beta.message"] > 20
+    assert counts["bedrock.request"] > 10
+    assert counts["pydantic_ai.request"] > 10
