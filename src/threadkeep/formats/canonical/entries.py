@@ -19,7 +19,7 @@ import orjson
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.items import wire_item
-from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES
+from threadkeep.formats.canonical.keys import ITEM_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES
 from threadkeep.formats.shared.reports import Context
 
 
@@ -86,7 +86,7 @@ _OUTPUT_KEYS: Final = frozenset({"type", "call_id", "output"})
 _TEXT_KEYS: Final = frozenset({"type", "text"})
 _TEXTS: Final = frozenset(kind for kind, keys in PART_KEYS.items() if keys >= _TEXT_KEYS)
 _TEXT_TYPES: Final = {role: "output_text" if role == "assistant" else "input_text" for role in ROLES}
-_OWN_KEYS: Final = ANSWER_KEYS["message"] | {"origin"}
+_OWN_KEYS: Final = ITEM_KEYS["message"] | {"origin"}
 _NONE: Final[frozenset[str]] = frozenset()
 
 

@@ -89,7 +89,34 @@ def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
         if "native" in item:
             report_foreign(item, NAME, context, "native")
             wire = None if wire is None else wire | native_keys(item, NAME)
+    wire = None if wire is None else as_input(wire, context)
     return {"id": wire["id"], **wire} if wire is not None and "id" in wire else wire
+
+
+def as_input(item: JsonObject, context: Context) -> JsonObject:
+    """An item without the keys that stand in answers alone, and with values that the input has."""
+    kind = item.get("type")
+    if not isinstance(kind, str):
+        return item
+    output_only = keys.OUTPUT_KEYS | keys.OUTPUT_KEYS_OF.get(kind, frozenset())
+    sent = _without(item, output_only)
+    inner = sent.get(keys.OUTPUT_LISTS.get(kind, ""))
+    if isinstance(inner, list):
+        cleaned = [_without(one, keys.OUTPUT_KEYS) if isinstance(one, dict) else one for one in inner]
+        sent = {**sent, keys.OUTPUT_LISTS[kind]: cleaned}
+    for key, (known, nearest) in keys.INPUT_VALUES.get(kind, {}).items():
+        value = sent.get(key)
+        if value is not None and value not in known:
+            sent = {**sent, key: nearest}
+            context.repair("range", key, f"The format has no {key} {value!r} of this item; {nearest!r} was sent.")
+    return sent
+
+
+def _without(thing: JsonObject, output_only: frozenset[str]) -> JsonObject:
+    """An object without such keys; most have none."""
+    if not any(key in output_only or key.startswith(keys.OUTPUT_PREFIX) for key in thing):
+        return thing
+    return {k: v for k, v in thing.items() if k not in output_only and not k.startswith(keys.OUTPUT_PREFIX)}
 
 
 def wire_call_id(call_id: object, context: Context) -> str:

@@ -42,6 +42,18 @@ ITEM_KEYS: Final = {
 }  # fmt: skip
 # item type -> its keys in an answer
 ANSWER_KEYS: Final = {kind: keys | {"created_by"} for kind, keys in ITEM_KEYS.items()}
+# keys that stand in answers alone, or that OpenAI's Agents SDK has for itself: the service's input has none of them
+OUTPUT_KEYS: Final = frozenset({"created_by"})
+OUTPUT_PREFIX: Final = "_agents_tool_"
+# item type -> more of these
+OUTPUT_KEYS_OF: Final = {"custom_tool_call_output": frozenset({"status"})}
+# item type -> its key with a list of objects that have such keys, too
+OUTPUT_LISTS: Final = {"shell_call_output": "output"}
+# item type -> key -> the values that the input has, and what is sent for others
+INPUT_VALUES: Final = {
+    "computer_call_output": {"status": (ITEM_STATUSES, "incomplete")},
+    "additional_tools": {"role": (frozenset({"developer"}), "developer")},
+}
 # part type -> its keys
 PART_KEYS: Final = {
     "input_text": frozenset({"type", "text", "prompt_cache_breakpoint"}),

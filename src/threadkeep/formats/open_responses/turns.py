@@ -15,7 +15,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.rendering import Loss, Repair
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.items import wire_item
-from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.canonical.keys import INPUT_VALUES, NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
@@ -155,9 +155,13 @@ def _rendered(entries: Sequence[Entry], plan: InputPlan, context: Context) -> tu
     return elements, len(elements) if stable is None else stable
 
 
+# items of this format of which something may have to be reported, though they came from it
+_LOOKED_AT: Final = frozenset({"function_call", *INPUT_VALUES})
+
+
 def _is_sent_as_stored(entry: Entry) -> bool:
     """Whether there is nothing to report of an item: it says no more, or goes back to where it came from."""
-    return entry.rest is None or (entry.origin == NAME and entry.type != "function_call")
+    return entry.rest is None or (entry.origin == NAME and entry.type not in _LOOKED_AT)
 
 
 def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
