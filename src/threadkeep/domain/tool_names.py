@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 # characters of a name that most providers refuse, and those that all do
 REFUSED_BY_MOST: Final = re.compile("[^A-Za-z0-9_-]")
 REFUSED_BY_ALL: Final = re.compile("[^A-Za-z0-9_.:-]")
 _BEGINNING: Final = re.compile("[A-Za-z_]")
+
+
+def qualified_name(call: Mapping[str, Any]) -> Any:
+    """Return the name of a tool, or of the one that a call names, with its namespace before it.
+
+    >>> qualified_name({"name": "find", "namespace": "crm"}), qualified_name({"name": "find"})
+    ('crm.find', 'find')
+    """
+    name, namespace = call.get("name"), call.get("namespace")
+    return f"{namespace}.{name}" if namespace and isinstance(namespace, str) and isinstance(name, str) else name
 
 
 def hashed(original: str, position: int | None = None) -> str:

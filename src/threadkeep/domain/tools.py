@@ -12,7 +12,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
 from threadkeep.domain.jsontext import JsonObject, canonical, loads
 from threadkeep.domain.objects import ErrorClass, at, mismatch, shown
-from threadkeep.domain.tool_names import stands_for
+from threadkeep.domain.tool_names import qualified_name, stands_for
 from threadkeep.domain.typed import TypedObject
 from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound
 
@@ -313,7 +313,8 @@ class ToolRegistry:
         """Call the handler of a tool with these arguments (a dict, or the JSON text of a call); return its result.
 
         Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`; it may have the name in the
-        form in which a provider took it. The result of an ``async`` handler is to be awaited; see `ainvoke`. Errors
+        form in which a provider took it. A call with a namespace means the tool ``namespace.name``, if there is one.
+        The result of an ``async`` handler is to be awaited; see `ainvoke`. Errors
         raised by the handler are passed on.
 
         Raises:
@@ -323,7 +324,7 @@ class ToolRegistry:
         """
         tool: Any = name
         if not isinstance(name, str):
-            tool, arguments = getattr(name, "name", name), getattr(name, "arguments", None)
+            tool, arguments = self._name_of(name), getattr(name, "arguments", None)
         tool, handler = self._handler_of(tool)
         if getattr(getattr(name, "item", name), "status", None) in CUT_OFF:
             raise InvalidToolArguments(tool, [("", "the call was cut off with its answer, so it was not run.")])
@@ -337,6 +338,12 @@ class ToolRegistry:
             return handler(**self._signatures[tool].bind(values))
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
+
+    def _name_of(self, call: Any) -> Any:
+        """The name that a call gives a tool, with its namespace where a tool is registered under that."""
+        name, item = getattr(call, "name", call), getattr(call, "item", call)
+        qualified = qualified_name({"name": name, "namespace": getattr(item, "namespace", None)})
+        return qualified if isinstance(qualified, str) and qualified in self._definitions else name
 
     def _handler_of(self, name: Any) -> tuple[str, Handler]:
         """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""

@@ -101,7 +101,7 @@ def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> Js
 
 def custom_call(item: JsonObject, call_id: str, context: Context, dialect: Dialect) -> JsonObject:
     """A call with free text instead of arguments; of a function where the vendor knows no others."""
-    name, text = context.name(item.get("name")), item.get("input") or ""
+    name, text = context.called(item), item.get("input") or ""
     if "custom" in dialect.tools:
         return {"id": call_id, "type": "custom", "custom": {"name": name, "input": text}}
     arguments = dumps(object_arguments(item, context)).decode()
@@ -113,6 +113,7 @@ def tool_message(call_id: str, output: Entry, context: Context, results: str = "
     item = output.item()
     if item.get("status") in ("failed", "incomplete"):
         context.loss("status", "status", f"The format has no status {item['status']!r} of an output.")
+    context.caller(item)
     is_own = output.origin == NAME
     mappers = OWN_PARTS if is_own else PARTS["user" if results == "json" else "tool"]
     content = _for_vendor(_output_content(item.get("output"), mappers, context), results)

@@ -13,6 +13,7 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import hashed
@@ -29,6 +30,8 @@ from threadkeep.formats.shared.dialects import STANDARD, Dialect
 from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
+
+_CALLERS: Final = frozenset({"namespace", "caller"})
 
 
 class Writer(TurnWriter):
@@ -197,8 +200,8 @@ class Writer(TurnWriter):
             self._add_call(custom_call(item, call_id, self._context, self._dialect), item, entry)
             return
         name, arguments = item.get("name"), item.get("arguments")
-        if entry.rest is not None:
-            name = name if entry.origin == NAME else self._context.name(name)
+        if entry.rest is not None or item.keys() & _CALLERS:
+            name = self._context.called(item, is_own=entry.origin == NAME)
             if entry.position >= self._imported:
                 arguments = sent_arguments(item, self._context)
         function = {"name": name, "arguments": arguments}

@@ -70,6 +70,7 @@ def tool_use(item: JsonObject, name: Any, call_id: str, context: WriteContext) -
 
 def tool_result(item: JsonObject, call_id: str, context: WriteContext) -> JsonObject:
     """The block of a tool's output."""
+    context.caller(item)
     result: JsonObject = {"toolUseId": call_id}
     status = item.get("status")
     if isinstance(status, str) and status in RESULT_STATUSES:

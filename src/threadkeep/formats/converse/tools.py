@@ -17,7 +17,7 @@ from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import object_schema
+from threadkeep.formats.shared.tools import object_schema, placed_tools
 
 TOOL_BLOCKS: Final = ("toolUse", "toolResult")
 # tool choice -> toolChoice
@@ -26,7 +26,7 @@ CHOICES: Final[dict[str, JsonObject]] = {"auto": {"auto": {}}, "required": {"any
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format sends them."""
-    return [sent for index, tool in enumerate(tools) for sent in _tool(tool, context, f"tools[{index}]")]
+    return [sent for path, tool in placed_tools(tools, context) for sent in _tool(tool, context, path)]
 
 
 def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:

@@ -211,7 +211,7 @@ class Writer(TurnWriter):
         context = self._context
         if "native" in item:
             report_foreign(item, NAME, context, "native")
-        name = item.get("name") if entry.origin == NAME else context.name(item.get("name"))
+        name = context.called(item, is_own=entry.origin == NAME)
         self._ids[entry.position] = call_id = wire_id(entry, self._used, context)
         self._used.add(call_id)
         block = tool_use(item, name, call_id, context)

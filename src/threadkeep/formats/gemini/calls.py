@@ -65,6 +65,7 @@ def response_parts(
 ) -> list[JsonObject]:
     """An output as a `functionResponse` part, and parts for its media where these stand next to it."""
     output = item.get("output")
+    context.caller(item)
     response = _response(item, output, context)
     media: list[Any] = [
         sent
@@ -126,8 +127,8 @@ MADE: Final = "gemini_call_"
 class Ids:
     """Ids for the calls of one response: their own, else ``gemini_call_<seed>_<number>``."""
 
-    def __init__(self, seed: str, first: int = 0) -> None:
-        self._seed, self._numbers = seed, count(first)
+    def __init__(self, seed: str) -> None:
+        self._seed, self._numbers = seed, count()
 
     def take(self, own: Any) -> str:
         """The id of the next call."""

@@ -22,6 +22,7 @@ from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.tools import placed_tools
 
 DECLARATIONS: Final = "functionDeclarations"
 CHOICES: Final = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
@@ -35,8 +36,8 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The entries of `tools`."""
     entries: list[Any] = []
     declared: list[JsonObject] = []
-    for index, tool in enumerate(tools):
-        path, kind = f"tools[{index}]", tool.get("type", "function")
+    for path, tool in placed_tools(tools, context):
+        kind = tool.get("type", "function")
         if kind == "function":
             if not declared:
                 entries.append({DECLARATIONS: declared})

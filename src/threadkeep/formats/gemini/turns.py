@@ -179,7 +179,7 @@ class Writer(TurnWriter):
     def call(self, item: JsonObject, entry: Entry) -> None:
         """A call; one that came from this format goes back as it came."""
         context, is_own = self._context, entry.origin == NAME
-        name = str(item.get("name") or "") if is_own else context.name(item.get("name"))
+        name = str(context.called(item, is_own=is_own) or "")
         call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
         if call_id is None and entry.position >= self._imported:
             output = self._pairing.answers.get(entry.position)  # the client may have given the call an id

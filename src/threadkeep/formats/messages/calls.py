@@ -50,7 +50,7 @@ def wire_id(call: Entry, used: set[str], context: Context) -> str:
 
 def tool_use(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """A call."""
-    name = item.get("name") if item.get("origin") == NAME else context.name(item.get("name"))
+    name = context.called(item, is_own=item.get("origin") == NAME)
     return _with_native(
         item, {"type": "tool_use", "id": call_id, "name": name, "input": object_arguments(item, context)}, context
     )
@@ -68,6 +68,7 @@ def _with_native(item: JsonObject, block: JsonObject, context: Context) -> JsonO
 
 def tool_result(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     """What a call returned."""
+    context.caller(item)
     is_own, status = item.get("origin") == NAME, item.get("status")
     block: JsonObject = {"type": "tool_result", "tool_use_id": call_id}
     content = _content(item.get("output"), context, is_own=is_own)

@@ -14,6 +14,7 @@ from base64 import b64decode
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import qualified_name
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.parts import user_content
@@ -34,7 +35,7 @@ def tool_call(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     args: Any = object_arguments(item, context) if is_custom else sent_arguments(item, context)
     return {
         "part_kind": "tool-call",
-        "tool_name": context.name(item.get("name")),
+        "tool_name": context.called(item),
         "args": args,
         "tool_call_id": call_id,
     }
@@ -44,6 +45,7 @@ def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Conte
     """What a call returned."""
     if "native" in item:
         report_foreign(item, NAME, context, "native")
+    context.caller(item)
     output = item.get("output")
     content: Any = user_content(output, context, "output") if isinstance(output, list) else output or ""
     if isinstance(content, list) and all(isinstance(one, str) for one in content):
@@ -61,7 +63,7 @@ def missing_return(call: JsonObject, call_id: str, context: Context) -> JsonObje
 def _name(call: JsonObject, context: Context) -> str:
     """The name that the call was sent with."""
     is_own = call.get("origin") == NAME
-    return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(call.get("name"))
+    return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(qualified_name(call))
 
 
 def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:

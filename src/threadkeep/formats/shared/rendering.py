@@ -14,6 +14,7 @@ from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps
 from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.mending import Mending, Report
@@ -21,6 +22,7 @@ from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
+from threadkeep.formats.shared.tools import placed_tools
 from threadkeep.formats.shared.views import View, view_of
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     if not has_plain_texts:
         snapshot, found = with_items(snapshot)
         reports = found + reports
-    context.tools = snapshot.tools
+    context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in placed_tools(snapshot.tools)]
     model, dialect = settings.get("model"), options.dialect or settings.get("dialect")
     rules = rules_for(format_name, dialect, model if isinstance(model, str) else None)
     view = view_of(snapshot, options, format_name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import rendering
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import qualified_name
 from threadkeep.errors import CannotRender
 from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 LOSSES: Final = {
     "annotations": "annotations of a text were omitted",
     "cache_mark": "a cache mark beyond the format's limits was omitted, or its lifetime shortened",
+    "caller": "which program called a tool was omitted",
     "citations": "citations were enabled or disabled as the format requires",
     "data_url": "a data URL is invalid, or of a type that the format does not support",
     "file_source": "a file has no source, or more than one",
@@ -65,6 +67,7 @@ REPAIRS: Final = {
     "missing_output": "an output that says so was added for an unanswered call",
     "moved_output": "a tool output was moved directly after its call",
     "name": "characters that the format does not accept in a name were replaced",
+    "namespace": "the name of a tool got that of its namespace before it, as the format has no namespaces",
     "not_recorded": "an earlier request was not recorded, so it was rendered with the current options",
     "option": "a setting that is meaningless without another one was omitted",
     "part_type": "the part type of a text was changed to the one its role requires",
@@ -108,6 +111,25 @@ class Context:
             self.repair("name", path, f"{original!r} was sent as {name!r}: {rule}.")
         return name
 
+    def called(self, item: JsonObject, *, is_own: bool = False) -> Any:
+        """The name of the function that a call names, with its namespace; what only Open Responses says is reported.
+
+        A call that is the format's own keeps its name.
+        """
+        self.caller(item)
+        name, original = item.get("name"), qualified_name(item)
+        if is_own or name == original:
+            return name if is_own else self.name(name)
+        sent = self.names.wire(original)
+        self.repair("namespace", "namespace", f"{name!r} of the namespace {item['namespace']!r} was sent as {sent!r}.")
+        return sent
+
+    def caller(self, item: JsonObject) -> None:
+        """Report that a call, or its output, does not say which program called the tool."""
+        caller = item.get("caller")
+        if isinstance(caller, dict) and caller.get("type") != "direct":
+            self.loss("caller", "caller", f"The format cannot say that the caller is a {caller.get('type')}.")
+
     def offered_name(self, choice: JsonObject) -> str | None:
         """The function that a tool choice (flat or nested) names; None, and a repair, when no such tool is offered."""
         nested = choice.get("function")
@@ -136,7 +158,7 @@ class Context:
     def names(self) -> Names:
         """The names of this request; those of its tools come first."""
         if self._names is None:
-            self._names = Names([tool.get("name") for tool in self.tools], self.rule)
+            self._names = Names([qualified_name(tool) for tool in self.tools], self.rule)
         return self._names
 
     def apart(self) -> Context:

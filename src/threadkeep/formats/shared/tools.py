@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared.parts import Mapper, own_block, report_foreign
+from threadkeep.domain.tool_names import qualified_name
+from threadkeep.formats.shared.parts import OURS, Mapper, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
 
+NAMESPACE: Final = "namespace"  # type of a tool that holds others
+# keys of a namespace that its tools take over, in their names and descriptions
+_SPREAD: Final = frozenset({"type", "name", "description", "tools"})
 FUNCTIONS: Final = frozenset({"function"})
 
 
@@ -16,8 +20,37 @@ def defined_tools(
     tools: Sequence[JsonObject], name: str, context: Context, define: Mapper, kinds: Collection[str] = FUNCTIONS
 ) -> list[Any]:
     """The tools as the format of that name sends them: `define` makes `kinds` of them, its own go back as they came."""
-    sent = [_tool(tool, name, context, f"tools[{index}]", define, kinds) for index, tool in enumerate(tools)]
+    sent = [_tool(tool, name, context, path, define, kinds) for path, tool in placed_tools(tools, context)]
     return [tool for tool in sent if tool is not None]
+
+
+def placed_tools(tools: Sequence[JsonObject], context: Context | None = None) -> Iterator[tuple[str, JsonObject]]:
+    """The tools, and those in namespaces under their qualified names, each with its place; reported in a context."""
+    for index, tool in enumerate(tools):
+        path, inner = f"tools[{index}]", tool.get("tools")
+        if tool.get("type") != NAMESPACE or not isinstance(inner, list) or not inner:
+            yield path, tool
+            continue
+        if context is not None:
+            _report_namespace(tool, context, path)
+        for number, one in enumerate(inner):
+            yield f"{path}.tools[{number}]", _in_namespace(one, tool)
+
+
+def _in_namespace(tool: Any, namespace: JsonObject) -> JsonObject:
+    """A tool of a namespace as one that stands alone; what is no definition has no type that a format knows."""
+    if not isinstance(tool, dict):
+        return {"type": type(tool).__name__}
+    named = {"name": qualified_name({**tool, "namespace": namespace.get("name")})} if "name" in tool else {}
+    texts = [text for text in (namespace.get("description"), tool.get("description")) if isinstance(text, str) and text]
+    return {**tool, **named, **({"description": "\n\n".join(texts)} if texts else {})}
+
+
+def _report_namespace(tool: JsonObject, context: Context, path: str) -> None:
+    name = tool.get("name")
+    context.repair("namespace", path, f"The tools of the namespace {name!r} were sent with its name before theirs.")
+    if others := sorted(tool.keys() - _SPREAD - OURS):
+        context.loss("tool", path, f"Keys of the namespace {name!r} were left out: {', '.join(others)}.")
 
 
 def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper, kinds: Collection[str]) -> Any:
