@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, ProviderError, StreamChunk
 from threadkeep.formats import get_format
-from threadkeep.formats.gemini.stream import placed
+from threadkeep.formats.gemini.stream import place
+from threadkeep.formats.shared.growth import GrowingTexts
 
 Json = dict[str, Any]
 FORMAT = get_format("gemini")
@@ -241,10 +242,13 @@ def test_arguments_in_pieces_are_put_together() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", [[], ["a"], ["5"], ["a", "0", "b"]])
+@pytest.mark.parametrize("path", [[], ["a"], ["5"], ["²"], ["9" * 5000], ["a", "0", "b"]])
 def test_pieces_are_placed_whatever_stands_there(path: list[str]) -> None:
     for held in (None, "x", 5, [], {}, [1], {"a": 1}):
-        json.dumps(placed(held, path, {"stringValue": "y"}))
+        call, texts = {"args": held}, GrowingTexts()
+        place(call, path, {"stringValue": "y"}, texts)
+        texts.settle_all()
+        json.dumps(call)
 
 
 TEXTS = st.sampled_from(["a", "bc", "", "ä木"])

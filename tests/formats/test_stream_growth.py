@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.formats.long_streams import ALL, CALLS, PIECE, TEXTS, Stream
 from threadkeep.domain.formats import get_format
 
 
@@ -79,8 +80,8 @@ STREAMS: list[tuple[str, Callable[[int], Iterator[dict[str, Any]]]]] = [
 ]
 
 
-def work(name: str, events: list[dict[str, Any]]) -> int:
-    """How many functions are called until the response is whole."""
+def work(name: str, events: list[dict[str, Any]], *, is_watched: bool = False) -> int:
+    """How many functions are called until the response is whole; `is_watched`: it is read after each event, too."""
     count = 0
 
     def note(*_: Any) -> None:
@@ -92,6 +93,7 @@ def work(name: str, events: list[dict[str, Any]]) -> int:
     try:
         for event in events:
             assembler.feed(event)
+            assert not is_watched or assembler.partial.status == "in_progress"
         assert assembler.response.output
     finally:
         sys.setprofile(None)
@@ -103,6 +105,63 @@ def test_twice_as_long_takes_twice_as_much(name: str, stream: Callable[[int], It
     work(name, list(stream(2)))  # what is prepared once
     once, twice = (work(name, list(stream(count))) for count in (300, 600))
     assert twice < 2.1 * once
+
+
+@pytest.mark.parametrize(("name", "kind", "stream"), ALL, ids=[f"{name}-{kind}" for name, kind, _ in ALL])
+def test_of_any_kind_twice_as_long_takes_twice_as_much(name: str, kind: str, stream: Stream) -> None:
+    work(name, list(stream(2)))
+    once, twice = (work(name, list(stream(count))) for count in (100, 200))
+    assert twice < 2.1 * once
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_are_whole_are_not_read_again_with_each_event(name: str) -> None:
+    work(name, list(CALLS[name](2)), is_watched=True)
+    once, twice = (work(name, list(CALLS[name](count)), is_watched=True) for count in (100, 200))
+    assert twice < 2.1 * once
+
+
+@pytest.mark.parametrize(("name", "kind", "stream"), ALL, ids=[f"{name}-{kind}" for name, kind, _ in ALL])
+def test_what_has_come_reads_the_same_however_often_it_is_read(name: str, kind: str, stream: Stream) -> None:
+    watched = get_format(name).assembler()
+    events = list(stream(5))
+    for count, event in enumerate(events, 1):
+        watched.feed(event)
+        unwatched = get_format(name).assembler()
+        for earlier in events[:count]:
+            unwatched.feed(earlier)
+        assert watched.partial.to_dict() == unwatched.partial.to_dict()
+        assert watched.items_from(1) == watched.partial.output[1:]
+    assert watched.response.to_dict() == unwatched.response.to_dict()
+
+
+class Piece(str):
+    """A piece of a text that counts what it is put behind."""
+
+    __slots__ = ()
+    copied = 0
+
+    def __radd__(self, before: str) -> str:
+        Piece.copied += len(before)
+        return str(before) + str(self)
+
+
+def with_counting_pieces(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: with_counting_pieces(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [with_counting_pieces(inner) for inner in value]
+    return Piece(value) if type(value) is str and value in (PIECE, "AAEC") else value
+
+
+@pytest.mark.parametrize(("name", "kind", "stream"), TEXTS, ids=[f"{name}-{kind}" for name, kind, _ in TEXTS])
+def test_a_text_is_not_copied_with_each_piece(name: str, kind: str, stream: Stream) -> None:
+    Piece.copied = 0
+    assembler = get_format(name).assembler()
+    for event in with_counting_pieces(list(stream(300))):
+        assembler.feed(event)
+    assert assembler.response.output
+    assert Piece.copied <= len(PIECE) * 300
 
 
 def likely(n: int) -> dict[str, Any]:

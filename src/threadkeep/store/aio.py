@@ -25,6 +25,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
 from threadkeep.db import schema
+from threadkeep.domain.items import Item
 from threadkeep.domain.media import Media
 from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
@@ -640,6 +641,17 @@ def recorder_on(
 def begun_at(recorder: AsyncRecorder) -> datetime:
     """Return when a response began, as it is stored; of a replayed one, when that did."""
     return recorder._writer.created_at or datetime.now(UTC)
+
+
+def partial_items(recorder: AsyncRecorder, first: int) -> list[Item]:
+    """Return the items of `partial` from an index on, which costs less than all of them."""
+    response = recorder._writer.response
+    return recorder._writer.assembler.items_from(first) if response is None else list(response.output[first:])
+
+
+def unsettled_count(recorder: AsyncRecorder) -> int:
+    """Return how many parts, calls or items of the provider's are read for that, since they may still grow."""
+    return recorder._writer.assembler.unsettled_count
 
 
 def keep_beginning(recorder: AsyncRecorder) -> None:

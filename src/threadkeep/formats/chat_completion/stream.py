@@ -30,8 +30,9 @@ from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.growth import GrowingList, GrowingTexts, growing
 from threadkeep.formats.shared.media import joined_base64
-from threadkeep.formats.shared.streams import GrowingList, StreamAssembler, growing
+from threadkeep.formats.shared.streams import StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
@@ -67,26 +68,55 @@ class ChunkAssembler(StreamAssembler):
         super().__init__(NAME, _parse, headers)
         self._top: JsonObject = {}
         self._choices: dict[int, JsonObject] = {}
+        self._deltas: dict[int, MessageDeltas] = {}  # of each choice
+        self._texts = GrowingTexts()
         self._has_chunks = False
+        self._first = 0  # the lowest index of a choice
 
     @property
     def open_calls(self) -> Collection[object]:
         """The last call, where it has text instead of arguments: nothing tells whether more would come."""
-        calls = [choice["message"].get("tool_calls") for _, choice in sorted(self._choices.items())]
-        last = calls[0][-1] if calls and isinstance(calls[0], list) and calls[0] else None
+        calls = self._calls_of_first()
+        last = calls[-1] if calls else None
         return [last.get("id")] if isinstance(last, dict) and "custom" in last else ()
 
     @property
     def body(self) -> JsonObject:
         """The completion as far as it has come; not to be changed."""
+        self._texts.settle_all()
+        return self._body([_in_order(choice) for _, choice in sorted(self._choices.items())])
+
+    @property
+    def element_count(self) -> int:
+        """How many calls have come, if they came in order; log probabilities belong to a message without them."""
+        first = self._choices.get(self._first)
+        is_ordered = first is not None and "logprobs" not in first and self._deltas[self._first].is_ordered
+        return len(self._calls_of_first()) if is_ordered else 0
+
+    def is_whole(self, element: int) -> bool:  # noqa: ARG002
+        """Whether another call has begun; the pieces of one that follow all the same are noted."""
+        return True
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:
+        """The completion with these calls; the message is read with the first of them."""
+        self._texts.settle_all()
+        choices = [choice for _, choice in sorted(self._choices.items())]
+        message = {} if first else choices[0]["message"]
+        choices[0] = {**choices[0], "message": {**message, "tool_calls": self._calls_of_first()[first:last]}}
+        return self._body(choices)
+
+    def _body(self, choices: list[JsonObject]) -> JsonObject:
         body = dict(self._top)
         if "usage" not in body:  # Groq and Moonshot send usage unasked, each in a place of its own
             holders = (body.get("x_groq"), *self._choices.values())
             counts = (holder.get("usage") for holder in holders if isinstance(holder, dict))
             body |= next(({"usage": usage} for usage in counts if isinstance(usage, dict)), {})
-        if self._has_chunks:
-            body["choices"] = [_in_order(choice) for _, choice in sorted(self._choices.items())]
-        return body
+        return {**body, "choices": choices} if self._has_chunks else body
+
+    def _calls_of_first(self) -> list[Any]:
+        """The calls of the choice that counts, as they came."""
+        calls = self._choices[self._first]["message"].get("tool_calls") if self._choices else None
+        return calls if isinstance(calls, list) else []
 
     def output_in(self, event: JsonObject) -> bool:
         """Whether a choice says more than the role."""
@@ -123,16 +153,23 @@ class ChunkAssembler(StreamAssembler):
     def _add_choice(self, choice: JsonObject, usual: int) -> None:
         stated = choice.get("index")
         index = stated if type(stated) is int else usual
-        known = self._choices.setdefault(index, {"index": index, "message": {}, "finish_reason": None})
+        if index not in self._choices:
+            self._choices[index] = {"index": index, "message": {}, "finish_reason": None}
+            self._deltas[index] = MessageDeltas(self._choices[index]["message"], self._texts)
+            self._first = min(self._choices) if len(self._choices) == 1 else min(self._first, index)
+            self.note_change(0)
+        known, deltas = self._choices[index], self._deltas[index]
         for key, value in choice.items():
             if key in _LISTS:
                 _grow(known, key, value)
             elif key not in _OF_CHOICES:
                 _set(known, key, value)
         if isinstance(choice.get("delta"), dict):
-            _add_delta(known["message"], choice["delta"])
+            deltas.add(choice["delta"])
         if isinstance(choice.get("message"), dict):
-            _add_message(known["message"], choice["message"])
+            deltas.add_message(choice["message"])
+        if index == self._first:
+            self.note_change(deltas.take_changed())
         self.is_ended = self.is_ended or bool(known["finish_reason"])
 
 
@@ -172,63 +209,122 @@ def _grow(holder: JsonObject, key: str, value: Any) -> None:
 # Deltas
 
 
-def _add_delta(message: JsonObject, delta: JsonObject) -> None:
-    for key, value in delta.items():
-        if key == "content":
-            _add_content(message, value)
-        elif key == "tool_calls" and isinstance(value, list):
-            _add_calls(message, value)
-        elif key == "audio" and isinstance(value, dict) and isinstance(message.get(key), dict):
-            _add_audio(message[key], value)
+class MessageDeltas:
+    """Puts the deltas of a message together."""
+
+    def __init__(self, message: JsonObject, texts: GrowingTexts) -> None:
+        self._message, self._texts = message, texts
+        self.is_ordered = True  # whether each call has come after those of lower index
+        self._changed: int | None = None  # the first call that has changed; 0 where other keys have, which precede it
+
+    def take_changed(self) -> int:
+        """The index of the first call that has changed since the last look."""
+        changed, self._changed = self._changed, None
+        return len(self._message.get("tool_calls") or ()) if changed is None else changed
+
+    def _note_changed(self, place: int) -> None:
+        self._changed = place if self._changed is None else min(self._changed, place)
+
+    def add(self, delta: JsonObject) -> None:
+        """Take in a delta."""
+        for key, value in delta.items():
+            if key == "tool_calls" and isinstance(value, list):
+                self._add_calls(value)
+                continue
+            if value and not (key == "role" and self._message.get(key) == value):
+                self._note_changed(0)
+            if key == "content":
+                self._add_content(value)
+            elif key == "audio" and isinstance(value, dict) and isinstance(self._message.get(key), dict):
+                self._add_audio(self._message[key], value)
+            else:
+                self._add(self._message, key, value)
+
+    def add_message(self, other: JsonObject) -> None:
+        """Take in the whole message so far, which some chunks hold, where that is more than the deltas."""
+        for key, value in other.items():
+            known = self._texts.settle(self._message, key)
+            is_less = isinstance(value, str) and isinstance(known, str) and len(value) < len(known)
+            if value and not is_less:
+                self._note_changed(0)
+                self._message[key] = json_copy(value, key)
+                self.is_ordered = self.is_ordered and key != "tool_calls"
+
+    def _add(self, holder: JsonObject, key: str, value: Any) -> None:
+        known = holder.get(key)
+        if value is None:
+            return
+        if isinstance(known, str) and isinstance(value, str):
+            self._add_text(holder, key, known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            self._add_elements(growing(holder, key), value)
+        elif isinstance(known, dict) and isinstance(value, dict):
+            self._add_object(known, value)
         else:
-            _add(message, key, value)
+            self._texts.forget(holder, key)
+            holder[key] = json_copy(value, key)
+
+    def _add_object(self, known: JsonObject, added: JsonObject) -> None:
+        for key, value in added.items():
+            self._add(known, key, value)
+
+    def _add_text(self, holder: JsonObject, key: str, known: str, value: str) -> None:
+        texts = self._texts
+        if key in _TOLD:
+            holder[key] = value or known
+        elif key in _GROWING or len(value) != texts.length(holder, key) or value != texts.settle(holder, key):
+            texts.grow(holder, key, value)
+
+    def _add_elements(self, known: GrowingList, added: list[Any]) -> None:
+        for element in added:
+            if not isinstance(element, dict):
+                known.append(json_copy(element, "list"))
+            elif (partner := _partner(known, element)) is not None:
+                self._add_object(known[partner], element)
+                known.note(partner)
+            elif not known.holds(new := json_copy(element, "list"), self._texts):
+                known.append(new)
+
+    def _add_content(self, value: Any) -> None:
+        message = self._message
+        known = message.get("content")
+        if isinstance(known, list) and isinstance(value, str):
+            value = [{"type": "text", "text": value}] if value else []
+        elif isinstance(known, str) and isinstance(value, list):
+            known = self._texts.settle(message, "content")
+            message["content"] = [{"type": "text", "text": known}] if known else []
+        if isinstance(value, list):
+            message.setdefault("content", [])
+            value = [{"type": "text", "text": part} if isinstance(part, str) else part for part in value]
+        self._add(message, "content", value)
+
+    def _add_audio(self, known: JsonObject, value: JsonObject) -> None:
+        """Sound comes in pieces of base64, each padded on its own."""
+        for key, inner in value.items():
+            if key == "data" and isinstance(inner, str) and isinstance(known.get(key), str):
+                self._texts.grow(known, key, inner, joined_base64)
+            else:
+                self._add(known, key, inner)
+
+    def _add_calls(self, pieces: list[Any]) -> None:
+        calls = growing(self._message, "tool_calls")
+        for piece in pieces:
+            place = _call_of(calls, piece) if isinstance(piece, dict) else None
+            if place is None:
+                calls.append(json_copy(piece, "tool_calls"))
+                self.is_ordered = self.is_ordered and (len(calls) == 1 or _follows(calls[-2], calls[-1]))
+            else:
+                self._add_object(calls[place], piece)
+                calls.note(place)
+                self._note_changed(place)
 
 
-def _add_message(message: JsonObject, other: JsonObject) -> None:
-    """Take in the whole message so far, which some chunks hold, where that is more than the deltas."""
-    for key, value in other.items():
-        known = message.get(key)
-        is_less = isinstance(value, str) and isinstance(known, str) and len(value) < len(known)
-        if value and not is_less:
-            message[key] = json_copy(value, key)
-
-
-def _add(holder: JsonObject, key: str, value: Any) -> None:
-    known = holder.get(key)
-    if value is None:
-        return
-    if isinstance(known, str) and isinstance(value, str):
-        holder[key] = _text(key, known, value)
-    elif isinstance(known, list) and isinstance(value, list):
-        _add_elements(growing(holder, key), value)
-    elif isinstance(known, dict) and isinstance(value, dict):
-        _add_object(known, value)
-    else:
-        holder[key] = json_copy(value, key)
-
-
-def _add_object(known: JsonObject, added: JsonObject) -> None:
-    for key, value in added.items():
-        _add(known, key, value)
-
-
-def _text(key: str, known: str, value: str) -> str:
-    if key in _GROWING:
-        return known + value
-    if key in _TOLD:
-        return value or known
-    return known if value == known else known + value
-
-
-def _add_elements(known: GrowingList, added: list[Any]) -> None:
-    for element in added:
-        if not isinstance(element, dict):
-            known.append(json_copy(element, "list"))
-        elif (partner := _partner(known, element)) is not None:
-            _add_object(known[partner], element)
-            known.note(partner)
-        elif not known.holds(new := json_copy(element, "list")):
-            known.append(new)
+def _follows(before: Any, call: Any) -> bool:
+    """Whether a call comes after the one before it by index, too, where calls have one."""
+    first, second = (one.get("index") if isinstance(one, dict) else None for one in (before, call))
+    if isinstance(first, int) and isinstance(second, int):
+        return first <= second
+    return first is None and second is None
 
 
 def _partner(known: GrowingList, element: JsonObject) -> int | None:
@@ -250,38 +346,6 @@ def _is_apart(known: JsonObject, new: JsonObject) -> bool:
 
 def _differ(known: JsonObject, new: JsonObject, key: str) -> bool:
     return bool(known.get(key)) and bool(new.get(key)) and known[key] != new[key]
-
-
-def _add_content(message: JsonObject, value: Any) -> None:
-    known = message.get("content")
-    if isinstance(known, list) and isinstance(value, str):
-        value = [{"type": "text", "text": value}] if value else []
-    elif isinstance(known, str) and isinstance(value, list):
-        message["content"] = [{"type": "text", "text": known}] if known else []
-    if isinstance(value, list):
-        message.setdefault("content", [])
-        value = [{"type": "text", "text": part} if isinstance(part, str) else part for part in value]
-    _add(message, "content", value)
-
-
-def _add_audio(known: JsonObject, value: JsonObject) -> None:
-    """Sound comes in pieces of base64, each padded on its own."""
-    for key, inner in value.items():
-        if key == "data" and isinstance(inner, str) and isinstance(known.get(key), str):
-            known[key] = joined_base64(known[key], inner)
-        else:
-            _add(known, key, inner)
-
-
-def _add_calls(message: JsonObject, pieces: list[Any]) -> None:
-    calls = growing(message, "tool_calls")
-    for piece in pieces:
-        place = _call_of(calls, piece) if isinstance(piece, dict) else None
-        if place is None:
-            calls.append(json_copy(piece, "tool_calls"))
-        else:
-            _add_object(calls[place], piece)
-            calls.note(place)
 
 
 def _call_of(calls: GrowingList, piece: JsonObject) -> int | None:

@@ -73,7 +73,7 @@ class Reader:
 
     def call(self, call: Any) -> JsonObject | None:
         """A call of a function; calls of the provider's own tools stay blocks."""
-        if not self._is_model or not isinstance(call, dict) or call.get("type") == _SERVER_CALL:
+        if not self._is_model or not is_call(call):
             return None
         return {
             "type": "function_call",
@@ -121,6 +121,11 @@ class Reader:
             open_parts(items, "reasoning", NAME, summary=[]).append(thing)
         else:
             open_parts(items, "message", NAME, role=role).append(thing)
+
+
+def is_call(call: Any) -> bool:
+    """Whether what a model says is the call of a function; calls of the provider's own tools stay blocks."""
+    return isinstance(call, dict) and call.get("type") != _SERVER_CALL
 
 
 READERS: Final[dict[str, Callable[[Reader, Any], JsonObject | None]]] = {

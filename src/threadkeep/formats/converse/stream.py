@@ -9,14 +9,17 @@ Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
+from threadkeep.formats.converse.parse_parts import is_call
 from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.growth import GrowingTexts
 from threadkeep.formats.shared.media import joined_base64
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
 from threadkeep.formats.shared.usage import cumulative
@@ -39,19 +42,39 @@ class ConverseAssembler(StreamAssembler):
         super().__init__(NAME, read_body, headers)
         self._role: Any = "assistant"
         self._blocks: dict[int, JsonObject] = {}
+        self._order: list[int] = []  # the indexes of the blocks
         self._keys: JsonObject = {}
-        self._stopped: set[int] = set()  # indexes of blocks that are whole
+        self._texts = GrowingTexts()
+        self._open: dict[int, None] = {}  # indexes of blocks that have not stopped
 
     @property
     def open_calls(self) -> Collection[object]:
         """The ids of calls whose block has not stopped."""
-        open_blocks = [block for index, block in self._blocks.items() if index not in self._stopped]
-        return [value_at(block, "toolUse.toolUseId") for block in open_blocks if "toolUse" in block]
+        return [value_at(self._blocks[index], "toolUse.toolUseId") for index in self._open]
 
     @property
     def body(self) -> JsonObject:
         """The body that the service would have sent without streaming, as far as it has come."""
-        content = [_whole(block) for _, block in sorted(self._blocks.items()) if block]
+        return self.body_between(0, None)
+
+    @property
+    def element_count(self) -> int:
+        """How many blocks have come."""
+        return len(self._order)
+
+    def is_whole(self, element: int) -> bool:
+        """Whether a block has stopped."""
+        return self._order[element] not in self._open
+
+    def is_apart(self, element: int) -> bool:
+        """Whether a block is the call of a function."""
+        block = self._blocks[self._order[element]]
+        return block.keys() == {"toolUse"} and is_call(block["toolUse"])
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:
+        """The body with these blocks."""
+        self._texts.settle_all()
+        content = [_whole(block) for index in self._order[first:last] if (block := self._blocks[index])]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._keys}
 
     def output_in(self, event: JsonObject) -> bool:
@@ -95,6 +118,7 @@ class ConverseAssembler(StreamAssembler):
     def _start(self, payload: JsonObject) -> None:
         start, block = payload.get("start"), self._block(payload)
         for key, value in start.items() if isinstance(start, dict) else ():
+            self._texts.settle_all()  # what was begun before is begun anew
             block[key] = dict(value) if isinstance(value, dict) else value
 
     def _grow(self, payload: JsonObject) -> None:
@@ -102,17 +126,24 @@ class ConverseAssembler(StreamAssembler):
         for key, piece in delta.items() if isinstance(delta, dict) else ():
             grow = GROWTH.get(key)
             if grow is not None:
-                grow(block, piece)
+                grow(self._texts, block, piece)
             elif isinstance(piece, dict):
                 _inner(block, key).update(piece)
 
     def _stop(self, payload: JsonObject) -> None:
         if isinstance(index := payload.get("contentBlockIndex"), int):
-            self._stopped.add(index)
+            self._open.pop(index, None)
 
     def _block(self, payload: JsonObject) -> JsonObject:
-        index = payload.get("contentBlockIndex")
-        return self._blocks.setdefault(index if isinstance(index, int) else len(self._blocks), {})
+        stated = payload.get("contentBlockIndex")
+        index = stated if isinstance(stated, int) else len(self._blocks)
+        place = bisect_left(self._order, index)
+        if index not in self._blocks:
+            self._blocks[index] = {}
+            self._order.insert(place, index)
+            self._open[index] = None
+        self.note_change(place)
+        return self._blocks[index]
 
 
 assembler: Final = ConverseAssembler
@@ -126,43 +157,48 @@ def _inner(block: JsonObject, key: str) -> JsonObject:
     return inner
 
 
-def _append(holder: JsonObject, key: str, piece: Any) -> None:
+def _append(texts: GrowingTexts, holder: JsonObject, key: str, piece: Any) -> None:
     """Put a piece of text behind the text under a key."""
     if isinstance(piece, str):
-        before = holder.get(key)
-        holder[key] = before + piece if isinstance(before, str) else piece
+        if not isinstance(holder.get(key), str):
+            holder[key] = ""
+        texts.grow(holder, key, piece)
 
 
-def _grow_call(block: JsonObject, piece: Any) -> None:
+def _grow_call(texts: GrowingTexts, block: JsonObject, piece: Any) -> None:
     if isinstance(piece, dict):
-        _append(_inner(block, "toolUse"), "input", piece.get("input"))
+        _append(texts, _inner(block, "toolUse"), "input", piece.get("input"))
 
 
-def _grow_result(block: JsonObject, pieces: Any) -> None:
+def _grow_result(texts: GrowingTexts, block: JsonObject, pieces: Any) -> None:
     result = _inner(block, "toolResult")
-    content = [*result["content"]] if isinstance(result.get("content"), list) else []
+    if not isinstance(result.get("content"), list):
+        result["content"] = []
+    content = result["content"]
     for piece in pieces if isinstance(pieces, list) else [pieces]:
         match content, piece:
-            case [*_, {"text": str(before)}], {"text": str(text)}:
-                content[-1] = {"text": before + text}
+            case [*_, {"text": str()} as last], {"text": str(text)} if last.keys() == {"text"}:
+                texts.grow(last, "text", text)
+            case _, {"text": str(text)}:
+                content.append({**piece, "text": text})
             case _:
                 content.append(piece)
-    result["content"] = content
 
 
-def _grow_reasoning(block: JsonObject, piece: Any) -> None:
+def _grow_reasoning(texts: GrowingTexts, block: JsonObject, piece: Any) -> None:
     if not isinstance(piece, dict):
         return
     content = _inner(block, "reasoningContent")
     if isinstance(piece.get("redactedContent"), str):
-        before = content.get("redactedContent")
-        content["redactedContent"] = joined_base64(before if isinstance(before, str) else "", piece["redactedContent"])
+        if not isinstance(content.get("redactedContent"), str):
+            content["redactedContent"] = ""
+        texts.grow(content, "redactedContent", piece["redactedContent"], joined_base64)
     for key in ("text", "signature"):
         if isinstance(piece.get(key), str):
-            _append(_inner(content, "reasoningText"), key, piece[key])
+            _append(texts, _inner(content, "reasoningText"), key, piece[key])
 
 
-def _grow_citations(block: JsonObject, piece: Any) -> None:
+def _grow_citations(_texts: GrowingTexts, block: JsonObject, piece: Any) -> None:
     if not isinstance(block.get("citations"), list):
         block["citations"] = []
     block["citations"].append(piece)
@@ -187,8 +223,8 @@ def _input(text: Any) -> Any:
 
 
 # key of a delta -> how a block grows by it
-GROWTH: Final[dict[str, Callable[[JsonObject, Any], None]]] = {
-    "text": lambda block, piece: _append(block, "text", piece),
+GROWTH: Final[dict[str, Callable[[GrowingTexts, JsonObject, Any], None]]] = {
+    "text": lambda texts, block, piece: _append(texts, block, "text", piece),
     "toolUse": _grow_call,
     "toolResult": _grow_result,
     "reasoningContent": _grow_reasoning,

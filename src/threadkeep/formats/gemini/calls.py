@@ -127,8 +127,8 @@ MADE: Final = "gemini_call_"
 class Ids:
     """Ids for the calls of one response: their own, else ``gemini_call_<seed>_<number>``."""
 
-    def __init__(self, seed: str) -> None:
-        self._seed, self._numbers = seed, count()
+    def __init__(self, seed: str, first: int = 0) -> None:
+        self._seed, self._numbers = seed, count(first)
 
     def take(self, own: Any) -> str:
         """The id of the next call."""

@@ -38,8 +38,8 @@ _KEPT: Final = frozenset({"index", "avgLogprobs"})
 
 
 @answer_parser(NAME)
-def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
-    """Read a generateContent body."""
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None, *, calls_before: int = 0) -> Response:
+    """Read a generateContent body; of a part of one with an id, `calls_before` are the calls in the parts before."""
     if isinstance(body, list) and any(isinstance(chunk, dict) and "candidates" in chunk for chunk in body):
         raise StreamChunk(NAME, "a list of chunks")
     body = response_object(body)
@@ -51,11 +51,16 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         id=response_id,
         model=body.get("modelVersion"),
         **_ending(body, candidate),
-        output=items_of(parts, Ids(response_id if isinstance(response_id, str) and response_id else seed_of(parts))),
+        output=items_of(parts, Ids(response_id if is_id(response_id) else seed_of(parts), calls_before)),
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         extra=_provider_data(body, candidate),
         format=NAME,
     )
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value can be the id of a response, by which its calls are named."""
+    return isinstance(value, str) and bool(value)
 
 
 def _candidate(body: JsonObject) -> JsonObject:

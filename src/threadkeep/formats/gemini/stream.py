@@ -16,11 +16,16 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.objects import json_copy
+from threadkeep.domain.response import Response
+from threadkeep.formats.gemini.calls import is_call
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
-from threadkeep.formats.gemini.parse_response import parse_response
+from threadkeep.formats.gemini.parse_response import is_id, parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
+from threadkeep.formats.gemini.spelling import read_part
 from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.streams import LAST, GrowingList, StreamAssembler
+from threadkeep.formats.shared.growth import GrowingList, GrowingTexts
+from threadkeep.formats.shared.streams import LAST, StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
 
 # keys of a candidate whose values are gathered from chunk to chunk
@@ -40,20 +45,51 @@ class Assembler(StreamAssembler):
         super().__init__(NAME, parse_response, headers)
         self._body: JsonObject = {}
         self._candidates: dict[int, Candidate] = {}
+        self._texts = GrowingTexts()
+        self._first: Candidate | None = None  # the one that counts
+        self._lowest = 0  # its index
+        self._calls = (0, 0)  # how many calls are in so many of its first parts
 
     @property
     def open_calls(self) -> Collection[object]:
         """The last call, where its arguments still come."""
-        first = min(self._candidates, default=None)
-        return (LAST,) if first is not None and self._candidates[first].has_open_call else ()
+        return (LAST,) if self._first is not None and self._first.has_open_call else ()
 
     @property
     def body(self) -> JsonObject:
         """The body that the service would have sent without streaming, as far as it has come."""
+        self._texts.settle_all()
         if not self._candidates:
             return dict(self._body)
         candidates = [candidate.body() for _, candidate in sorted(self._candidates.items())]
         return {"candidates": candidates, **self._body}
+
+    @property
+    def element_count(self) -> int:
+        """How many parts have come, if calls are named after the response; without that, they are named after all."""
+        return len(self._first.parts) if self._first is not None and is_id(self._body.get("responseId")) else 0
+
+    def is_whole(self, element: int) -> bool:  # noqa: ARG002
+        """Whether another part has begun."""
+        return True
+
+    def is_apart(self, element: int) -> bool:
+        """Whether a part is a call."""
+        known = self._first.parts[element] if self._first is not None else None
+        return is_call(read_part(known)[0])
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:
+        """The body with these parts of the candidate that counts."""
+        self._texts.settle_all()
+        return {"candidates": [] if self._first is None else [self._first.body(first, last)], **self._body}
+
+    def parsed(self, body: JsonObject, first: int) -> Response:
+        """The response of a body; the numbers of calls go on."""
+        parts = [] if self._first is None else self._first.parts
+        known, count = self._calls if self._calls[0] <= first else (0, 0)
+        count += sum(is_call(read_part(part)[0]) for part in parts[known:first])
+        self._calls = first, count
+        return parse_response(body, self._headers, calls_before=count)
 
     def output_in(self, event: JsonObject) -> bool:
         """Whether a candidate has a part that is not an empty text."""
@@ -68,6 +104,8 @@ class Assembler(StreamAssembler):
 
     def add(self, event: JsonObject) -> None:
         """Take in a chunk."""
+        if event.get("responseId") not in (None, self._body.get("responseId")):
+            self.note_change(0)
         usage = cumulative(self._body.get(_USAGE), event.get(_USAGE))
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}
         if usage is not None:
@@ -76,11 +114,20 @@ class Assembler(StreamAssembler):
         if isinstance(candidates, list):
             for candidate in candidates:
                 if isinstance(candidate, dict):
-                    index = candidate.get("index")
-                    self._candidates.setdefault(index if isinstance(index, int) else 0, Candidate()).add(candidate)
+                    self._candidate(candidate.get("index")).add(candidate)
         is_blocked = value_at(event, "promptFeedback.blockReason") is not None
-        first = min(self._candidates, default=None)
-        self.is_ended = self.is_ended or is_blocked or (first is not None and self._candidates[first].is_ended)
+        self.is_ended = self.is_ended or is_blocked or (self._first is not None and self._first.is_ended)
+
+    def _candidate(self, stated: Any) -> Candidate:
+        """The candidate with an index."""
+        index = stated if isinstance(stated, int) else 0
+        candidate = self._candidates.get(index)
+        if candidate is None:
+            candidate = self._candidates[index] = Candidate(self._texts)
+            if self._first is None or index < self._lowest:
+                self._first, self._lowest = candidate, index
+                self.note_change(0)
+        return candidate
 
 
 assembler: Final = Assembler
@@ -89,11 +136,12 @@ assembler: Final = Assembler
 class Candidate:
     """One answer as it grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: GrowingTexts) -> None:
         self.is_ended = False
+        self.parts: list[Any] = []
+        self._texts = texts
         self._keys: JsonObject = {}
         self._content: JsonObject = {}
-        self._parts: list[Any] = []
         self._call: PartialCall | None = None
 
     @property
@@ -115,20 +163,22 @@ class Candidate:
     def _add(self, part: Any, *, goes_on: bool) -> None:
         if self._call is not None and self._call.takes(part):
             self._call.add(part)
-            self._parts[-1] = self._call.part
             self._call = None if self._call.is_ended else self._call
             return
-        self._call = PartialCall.begun(part)
-        last: Any = self._parts[-1] if self._parts else None
+        self._call = PartialCall.begun(part, self._texts)
+        last: Any = self.parts[-1] if self.parts else None
         if goes_on and _is_plain(part) and _is_plain(last) and part.get("thought") is last.get("thought"):
-            self._parts[-1] = {**last, "text": last["text"] + part["text"]}
+            self._texts.grow(last, "text", part["text"])
         else:
-            self._parts.append(part if self._call is None else self._call.part)
+            self.parts.append(
+                (dict(part) if isinstance(part, dict) else part) if self._call is None else self._call.part
+            )
 
-    def body(self) -> JsonObject:
-        """The candidate as far as it has come."""
-        parts = [part for part in self._parts if not (_is_plain(part) and part["text"] == "")]
-        content = {**self._content, "parts": parts or self._parts[:1]} if self._parts else self._content
+    def body(self, first: int = 0, last: int | None = None) -> JsonObject:
+        """The candidate as far as it has come, or with some of its parts."""
+        held = self.parts[first:last]
+        parts = [part for part in held if not (_is_plain(part) and part["text"] == "")]
+        content = {**self._content, "parts": parts or held[:1]} if held else self._content
         return {**({"content": content} if content else {}), **self._keys}
 
 
@@ -155,23 +205,27 @@ def gathered(before: Any, now: Any, *, is_piece: bool = False) -> Any:
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
 _VALUES: Final = ("stringValue", "numberValue", "boolValue")
 _DEEPEST: Final = 100  # steps of a path; what is left of a longer one is one name
+_DIGITS: Final = 9  # of an index: more are no place in any list
 _LONGEST: Final = 10_000  # elements that a path may make a list have
 
 
 class PartialCall:
     """A call whose arguments still come."""
 
-    def __init__(self, part: JsonObject) -> None:
-        call = part["functionCall"]
-        self.part = _with_pieces({**part, "functionCall": {**call, "args": call.get("args") or {}}})
+    def __init__(self, part: JsonObject, texts: GrowingTexts) -> None:
+        self._texts = texts
+        self._call = {**part["functionCall"]}
+        self._call["args"] = json_copy(self._call.get("args") or {}, "args")
+        self.part = {**part, "functionCall": self._call}
         self.is_ended = False
+        self._place_pieces()
 
     @classmethod
-    def begun(cls, part: Any) -> PartialCall | None:
+    def begun(cls, part: Any, texts: GrowingTexts) -> PartialCall | None:
         """The call that a part begins; None where the part is whole."""
         call = part.get("functionCall") if isinstance(part, dict) else None
         is_begun = isinstance(call, dict) and (call.get("willContinue") is True or call.get("partialArgs"))
-        return cls(part) if is_begun else None
+        return cls(part, texts) if is_begun else None
 
     def takes(self, part: Any) -> bool:
         """Whether a part goes on with this call: it names none."""
@@ -180,34 +234,46 @@ class PartialCall:
 
     def add(self, part: JsonObject) -> None:
         """Take in the next part of the call."""
-        before, call = self.part["functionCall"], part["functionCall"]
-        self.part = _with_pieces({**self.part, **part, "functionCall": {**before, **call, "args": before["args"]}})
+        call = part["functionCall"]
+        self._call.update({key: value for key, value in call.items() if key != "args"})
+        self.part.update({key: value for key, value in part.items() if key != "functionCall"})
         self.is_ended = call.get("willContinue") is not True
+        self._place_pieces()
+
+    def _place_pieces(self) -> None:
+        """Put the pieces that have come into the arguments."""
+        pieces = self._call.pop("partialArgs", None)
+        self._call.pop("willContinue", None)
+        for piece in pieces if isinstance(pieces, list) else ():
+            if isinstance(piece, dict):
+                path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
+                if len(path) > _DEEPEST:
+                    path[_DEEPEST:] = [".".join(path[_DEEPEST:])]
+                place(self._call, path, piece, self._texts)
 
 
-def _with_pieces(part: JsonObject) -> JsonObject:
-    """A part with its pieces in its arguments."""
-    call = {key: value for key, value in part["functionCall"].items() if key not in ("willContinue", "partialArgs")}
-    pieces = part["functionCall"].get("partialArgs")
-    for piece in pieces if isinstance(pieces, list) else ():
-        if isinstance(piece, dict):
-            path = [a or b or c or d for a, b, c, d in _STEP.findall(str(piece.get("jsonPath") or ""))]
-            if len(path) > _DEEPEST:
-                path[_DEEPEST:] = [".".join(path[_DEEPEST:])]
-            call["args"] = placed(call["args"], path, piece)
-    return {**part, "functionCall": call}
-
-
-def placed(value: Any, path: list[str], piece: JsonObject) -> Any:
-    """A value with a piece at its place; texts grow."""
-    if not path:
-        leaf = next((piece[key] for key in _VALUES if key in piece), None)
-        return value + leaf if isinstance(value, str) and isinstance(leaf, str) else leaf
-    step, *rest = path
-    if step.isdigit() and not isinstance(value, dict):
-        held = list(value) if isinstance(value, list) else []
-        index = min(int(step), len(held), _LONGEST)
-        held[index : index + 1] = [placed(held[index] if index < len(held) else None, rest, piece)]
-        return held
-    held_object = value if isinstance(value, dict) else {}
-    return {**held_object, step: placed(held_object.get(step), rest, piece)}
+def place(call: JsonObject, path: list[str], piece: JsonObject, texts: GrowingTexts) -> None:
+    """Put a piece at its place in the arguments of a call; texts grow."""
+    holder: Any = call
+    key: Any = "args"
+    for step in path:
+        value = holder[key]
+        if step.isdecimal() and not isinstance(value, dict):
+            if not isinstance(value, list):
+                texts.forget(holder, key)
+                value = holder[key] = []
+            holder, key = value, min(int(step[:_DIGITS]), len(value), _LONGEST)
+            if key == len(value):
+                value.append(None)
+        else:
+            if not isinstance(value, dict):
+                texts.forget(holder, key)
+                value = holder[key] = {}
+            value.setdefault(step, None)
+            holder, key = value, step
+    leaf = next((piece[name] for name in _VALUES if name in piece), None)
+    if isinstance(holder[key], str) and isinstance(leaf, str):
+        texts.grow(holder, key, leaf)
+    else:
+        texts.forget(holder, key)
+        holder[key] = leaf

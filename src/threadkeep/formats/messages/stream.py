@@ -10,6 +10,7 @@ Source: Anthropic's API reference, "Streaming Messages".
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -18,8 +19,11 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
 from threadkeep.formats.messages.fields import NAME
+from threadkeep.formats.messages.parse_parts import call_of
 from threadkeep.formats.messages.parse_response import parse_response
+from threadkeep.formats.messages.parts import block_type
 from threadkeep.formats.shared.fields import value_at
+from threadkeep.formats.shared.growth import GrowingTexts
 from threadkeep.formats.shared.streams import StreamAssembler, input_of
 from threadkeep.formats.shared.usage import cumulative
 
@@ -47,8 +51,10 @@ class EventAssembler(StreamAssembler):
         super().__init__(NAME, _parse, headers)
         self._message: JsonObject = {}
         self._blocks: dict[int, JsonObject] = {}
+        self._order: list[int] = []  # the indexes of the blocks
         self._inputs: dict[int, str] = {}
-        self._stopped: set[int] = set()  # blocks that are whole
+        self._texts = GrowingTexts()
+        self._open: dict[int, None] = {}  # blocks that have begun, and may grow
         self._is_counted = False  # whether the output was counted after the start
 
     @property
@@ -59,21 +65,38 @@ class EventAssembler(StreamAssembler):
     @property
     def open_calls(self) -> Collection[object]:
         """The ids of calls whose block has not stopped."""
-        return [value_at(block, "id") for index, block in self._blocks.items() if index not in self._stopped]
+        return [value_at(self._blocks[index], "id") for index in self._open]
 
     @property
     def body(self) -> JsonObject:
         """The message as far as it has come; not to be changed."""
-        if not self._message and not self._blocks:
-            return {}
-        body = {**self._message, "content": [self._block(index) for index in sorted(self._blocks)]}
+        return self.body_between(0, None) if self._message or self._blocks else {}
+
+    @property
+    def element_count(self) -> int:
+        """How many blocks have come."""
+        return len(self._order)
+
+    def is_whole(self, element: int) -> bool:
+        """Whether a block has stopped."""
+        return self._order[element] not in self._open
+
+    def is_apart(self, element: int) -> bool:
+        """Whether a block is the call of a function."""
+        block = self._block(self._order[element])
+        return block_type(block) == "tool_use" and call_of(block) is not None
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:
+        """The message with these blocks."""
+        self._texts.settle_all()
+        body = {**self._message, "content": [self._block(index) for index in self._order[first:last]]}
         if isinstance(body.get("usage"), dict) and not self._is_counted:
             body["usage"] = {key: value for key, value in body["usage"].items() if key != "output_tokens"}
         return body
 
     def _block(self, index: int) -> JsonObject:
         """A block with the input that has come; text that is not JSON (yet) stays text."""
-        text = self._inputs.get(index)
+        text = self._texts.settle(self._inputs, index)
         if not text:
             return self._blocks[index]
         return {**self._blocks[index], "input": input_of(text)}
@@ -98,16 +121,21 @@ class EventAssembler(StreamAssembler):
             self.is_ended = False
             self._message = {key: value for key, value in message.items() if key != "content"}
             self._blocks = dict(enumerate(blocks if isinstance(blocks, list) else ()))
-            self._stopped = set(self._blocks)
+            self._order, self._open = [*self._blocks], {}
+            self.note_change(0)
 
     def start_block(self, event: JsonObject) -> None:
         """A block begins."""
         block = event.get("content_block")
         if isinstance(block, dict):
             index = _index(event, len(self._blocks))
+            if index not in self._blocks:
+                self._order.insert(bisect_left(self._order, index), index)
+            self._note(index)
             self._blocks[index] = block
+            self._texts.forget(self._inputs, index)
             self._inputs.pop(index, None)
-            self._stopped.discard(index)
+            self._open[index] = None
 
     def add_delta(self, event: JsonObject) -> None:
         """A block grows."""
@@ -115,9 +143,10 @@ class EventAssembler(StreamAssembler):
         block = self._blocks.get(index := _index(event, len(self._blocks) - 1))
         if not isinstance(delta, dict) or not isinstance(block, dict):
             return
+        self._note(index)
         for key, value in delta.items():
             if key == "partial_json":
-                self._inputs[index] = self._inputs.get(index, "") + str(value)
+                self._texts.grow(self._inputs, index, str(value))
             elif key == "citation":
                 if not isinstance(block.get("citations"), list):
                     block["citations"] = []
@@ -125,11 +154,18 @@ class EventAssembler(StreamAssembler):
             elif key != "type" and value is not None:
                 before = block.get(key)
                 is_piece = isinstance(before, str) and isinstance(value, str) and key not in _WHOLE
-                block[key] = before + value if is_piece else value
+                if is_piece:
+                    self._texts.grow(block, key, value)
+                else:
+                    self._texts.forget(block, key)
+                    block[key] = value
+
+    def _note(self, index: int) -> None:
+        self.note_change(bisect_left(self._order, index))
 
     def stop_block(self, event: JsonObject) -> None:
         """A block is whole."""
-        self._stopped.add(_index(event, len(self._blocks) - 1))
+        self._open.pop(_index(event, len(self._blocks) - 1), None)
 
     def end(self, event: JsonObject) -> None:
         """The message says how it ended."""

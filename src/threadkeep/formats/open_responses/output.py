@@ -5,11 +5,12 @@ An item is found by its id, else by its place in the output; hosts leave out eit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
+from threadkeep.formats.shared.growth import GrowingTexts
 
 # item type -> what an item begins with when it was not announced
 FIRST_KEYS: Final[dict[str, JsonObject]] = {
@@ -26,37 +27,56 @@ class StreamedItem:
     """An item as far as it came, with its place in the output."""
 
     place: int
+    number: int  # in the order in which the items came
     item: JsonObject
     is_done: bool = False  # whether it came as a whole
+    ids: list[Any] = field(default_factory=list)  # by which it is found
 
 
 class Output:
     """The items of a response that is being streamed."""
 
     def __init__(self) -> None:
+        self.is_ordered = True  # whether all items have come in the order of their places
+        self._touched: int | None = None  # the first item that was looked for since `take_touched`
         self._streamed: list[StreamedItem] = []
+        self._open: dict[int, StreamedItem] = {}  # those that have not come whole
         self._by_id: dict[Any, StreamedItem] = {}
         self._by_place: dict[Any, StreamedItem] = {}  # the newest ones
         self._last_place = -1
-        self._growing: dict[tuple[int, Any], tuple[Any, Any, list[str]]] = {}  # texts: holder, key, pieces
+        self._texts = GrowingTexts()
         self._spots: dict[tuple[int, int], tuple[list[Any], int]] = {}  # id of a list and stated place -> where it is
 
-    @property
-    def items(self) -> list[JsonObject]:
-        """The items, in order."""
-        for text in [*self._growing]:
-            self._settle(*text)
-        return [streamed.item for streamed in sorted(self._streamed, key=lambda streamed: streamed.place)]
+    def __len__(self) -> int:
+        return len(self._streamed)
+
+    def take_touched(self) -> int:
+        """The number of the first item that was looked for since this was asked last."""
+        touched, self._touched = self._touched, None
+        return len(self) if touched is None else touched
+
+    def is_done(self, number: int) -> bool:
+        """Whether an item came as a whole."""
+        return self._streamed[number].is_done
+
+    def items(self, first: int = 0, last: int | None = None) -> list[JsonObject]:
+        """The items in order, or some of them."""
+        self._texts.settle_all()
+        streamed = self._streamed if self.is_ordered else sorted(self._streamed, key=lambda one: one.place)
+        return [one.item for one in streamed[first:last]]
 
     @property
     def open_calls(self) -> list[Any]:
         """The call ids of items that have not come whole."""
-        return [call_id for one in self._streamed if not one.is_done and (call_id := one.item.get("call_id"))]
+        return [call_id for one in self._open.values() if (call_id := one.item.get("call_id"))]
 
     def find(self, item_id: Any, index: Any) -> StreamedItem | None:
         """The item of that id, else the newest one at that place."""
         by_id = self._by_id.get(item_id) if isinstance(item_id, str | int) else None
-        return by_id or (self._by_place.get(index) if isinstance(index, int | float) else None)
+        found = by_id or (self._by_place.get(index) if isinstance(index, int | float) else None)
+        if found is not None:
+            self._touched = found.number if self._touched is None else min(self._touched, found.number)
+        return found
 
     def item(self, event: JsonObject, kind: str) -> JsonObject:
         """The item that an event is about; a new one of that type where there is none."""
@@ -75,21 +95,33 @@ class Output:
         item = json_copy(event["item"], "The event")
         known = self.find(item.get("id"), event.get("output_index"))
         if known is None or (known.is_done and known.item.get("id") != item.get("id")):
-            self._add(event, item).is_done = is_done
+            self._set_done(self._add(event, item), is_done=is_done)
             return
         before = known.item
         for key in before:
-            self._settle(id(before), key)
+            self._texts.settle(before, key)
         known.item = before | {key: value for key, value in item.items() if value not in _EMPTY or key not in before}
-        known.is_done = is_done
+        self._set_done(known, is_done=is_done)
         if before.get("id") != known.item.get("id"):
-            self._by_id = {key: one for key, one in self._by_id.items() if one is not known}
+            for key in known.ids:
+                del self._by_id[key]
+            known.ids.clear()
             self._note_id(known)
+
+    def _set_done(self, streamed: StreamedItem, *, is_done: bool) -> None:
+        streamed.is_done = is_done
+        if is_done:
+            self._open.pop(streamed.number, None)
+        else:
+            self._open[streamed.number] = streamed
 
     def _add(self, event: JsonObject, item: JsonObject) -> StreamedItem:
         index = event.get("output_index")
-        streamed = StreamedItem(index if isinstance(index, int) else self._last_place + 1, item)
+        place = index if isinstance(index, int) else self._last_place + 1
+        streamed = StreamedItem(place, len(self._streamed), item)
+        self.is_ordered = self.is_ordered and place >= self._last_place
         self._streamed.append(streamed)
+        self._open[streamed.number] = streamed
         self._by_place[streamed.place] = streamed
         self._last_place = max(self._last_place, streamed.place)
         self._note_id(streamed)
@@ -97,8 +129,9 @@ class Output:
 
     def _note_id(self, streamed: StreamedItem) -> None:
         item_id = streamed.item.get("id")
-        if isinstance(item_id, str | int):
-            self._by_id.setdefault(item_id, streamed)
+        if isinstance(item_id, str | int) and item_id not in self._by_id:
+            self._by_id[item_id] = streamed
+            streamed.ids.append(item_id)
 
     def put(self, elements: list[Any], stated: Any, element: Any) -> None:
         """Put an element at its place of a list."""
@@ -123,26 +156,12 @@ class Output:
     def say(self, holder: Any, key: Any, text: Any) -> None:
         """Set a text, whatever had come of it before."""
         if isinstance(text, str):
-            self._growing.pop((id(holder), key), None)
+            self._texts.forget(holder, key)
             holder[key] = text
 
     def grow(self, holder: Any, key: Any, delta: Any) -> None:
         """Add to a text; its pieces are joined when it is asked for."""
-        if not isinstance(delta, str):
-            return
-        if (id(holder), key) not in self._growing:
-            self._growing[id(holder), key] = (holder, key, [])
-            if isinstance(holder, dict):
-                holder.setdefault(key, "")  # the key stands where its text began, whenever the pieces are joined
-        self._growing[id(holder), key][2].append(delta)
-
-    def _settle(self, holder_id: int, key: Any) -> None:
-        """Join the pieces of a text, if it has any."""
-        growing = self._growing.pop((holder_id, key), None)
-        if growing is not None:
-            holder, _, pieces = growing
-            before = holder.get(key) if isinstance(holder, dict) else holder[key]
-            holder[key] = "".join([before if isinstance(before, str) else "", *pieces])
+        self._texts.grow(holder, key, delta)
 
 
 def list_in(holder: JsonObject, key: str) -> list[Any]:

@@ -77,7 +77,7 @@ class ResponsesAssembler(StreamAssembler):
     def body(self) -> JsonObject:
         """The response object as far as it has come; not to be changed."""
         body = {"object": "response", "status": "in_progress", **self._response}
-        items, last = self._output.items, body.pop("output", None)
+        items, last = self._output.items(), body.pop("output", None)
         if isinstance(last, list) and all(isinstance(item, dict) for item in last):
             by_id = {str(item.get("id")): item for item in reversed(items)}
             body["output"] = [as_streamed(item, by_id) for item in last] if self.is_ended else last
@@ -86,6 +86,21 @@ class ResponsesAssembler(StreamAssembler):
         if items and not (self.is_ended and body.get("output")):
             body["output"] = items
         return body
+
+    @property
+    def element_count(self) -> int:
+        """How many items have come, if they came in order, and no event has brought all of them."""
+        is_apart = self._output.is_ordered and self._response.get("output") in (None, [])
+        return len(self._output) if is_apart else 0
+
+    def is_whole(self, element: int) -> bool:
+        """Whether an item came as a whole."""
+        return self._output.is_done(element)
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:
+        """The response object with these items."""
+        others = {key: value for key, value in self._response.items() if key != "output"}
+        return {"object": "response", "status": "in_progress", **others, "output": self._output.items(first, last)}
 
     def output_in(self, event: JsonObject) -> bool:
         """Whether it is a delta, something that is done, or a response with output."""
@@ -109,6 +124,7 @@ class ResponsesAssembler(StreamAssembler):
         about, _, step = kind.removeprefix("response.").rpartition(".")
         if about:
             EVENTS.get(about, status)(self._output, event, about, step)
+            self.note_change(self._output.take_touched())
         elif step in BEGINNINGS or step in ENDINGS:
             response = event.get("response")
             if isinstance(response, dict):

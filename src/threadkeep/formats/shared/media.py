@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -90,12 +91,17 @@ def url_of(part: JsonObject) -> str:
     return in_base64(url)
 
 
-def joined_base64(left: str, right: str) -> str:
-    """Two pieces of base64 as one; each may be padded on its own."""
-    if not left.endswith("="):
-        return left + right
-    first, second = _bytes_of(left), _bytes_of(right)
-    return left + right if first is None or second is None else base64.b64encode(first + second).decode("ascii")
+def joined_base64(pieces: Iterable[str]) -> str:
+    """Pieces of base64 as one text; each may be padded on its own. What is no base64 stays as it came."""
+    pieces = [piece for piece in pieces if piece]
+    ends = [index for index, piece in enumerate(pieces, 1) if piece.endswith("=")]
+    if not ends or ends == [len(pieces)]:
+        return "".join(pieces)
+    starts = [0, *(end for end in ends if end < len(pieces))]
+    parts = ["".join(pieces[start:end]) for start, end in zip(starts, [*starts[1:], len(pieces)], strict=True)]
+    decoded = [_bytes_of(part) for part in parts]
+    known = [part for part in decoded if part is not None]
+    return base64.b64encode(b"".join(known)).decode("ascii") if len(known) == len(decoded) else "".join(pieces)
 
 
 def source_of(part: JsonObject) -> str:

@@ -6,13 +6,12 @@ that a streamed response and the same response in one piece give the same.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
-from threadkeep.domain.items import changed_item
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, canonical, check_depth, loads, shallow
+from threadkeep.domain.items import Item, changed_item
+from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, shallow
 from threadkeep.domain.objects import body_object, event_text
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
@@ -46,6 +45,8 @@ class StreamAssembler:
         self.problems: list[str] = []  # why events were not taken in as they came
         self.is_ended = False  # whether the provider said that the response is whole
         self.error: Any = None  # the provider's error object, where an event stated one
+        self._settled: list[Item] = []  # the items of the elements that are settled, for `partial`
+        self._settled_count = 0  # of elements
 
     @property
     def body(self) -> JsonObject:
@@ -55,6 +56,33 @@ class StreamAssembler:
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         raise NotImplementedError
+
+    @property
+    def element_count(self) -> int:
+        """How many elements of the output have come (blocks, parts or calls); 0 where they are only read together."""
+        return 0
+
+    def is_whole(self, element: int) -> bool:  # noqa: ARG002 - of a format whose elements are only read together
+        """Whether the element with this index in the output will not grow."""
+        return False
+
+    def is_apart(self, element: int) -> bool:  # noqa: ARG002
+        """Whether an element is an item of its own, whatever precedes and follows it."""
+        return True
+
+    def body_between(self, first: int, last: int | None) -> JsonObject:  # noqa: ARG002
+        """The body with the elements of the output from `first` up to `last`, and without those before and after."""
+        return self.body
+
+    def note_change(self, element: int) -> None:
+        """Take notice of a change of an element that may be settled."""
+        if element < self._settled_count:
+            self._settled, self._settled_count = [], 0
+
+    @property
+    def unsettled_count(self) -> int:
+        """How many elements of the output `partial` reads again, since they may grow."""
+        return self.element_count - self._settled_count
 
     def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
@@ -110,14 +138,46 @@ class StreamAssembler:
 
     @property
     def partial(self) -> Response:
-        """The response as far as it has come, of status in_progress."""
-        response = _with_open_calls(self._read(is_partial=True), self.open_calls)
-        return response.model_copy(update={"status": "in_progress"})
+        """The response as far as it has come, of status in_progress.
+
+        Only what may still grow is read again.
+        """
+        response = self._tail()
+        return response.model_copy(update={"status": "in_progress", "output": [*self._settled, *response.output]})
+
+    def items_from(self, first: int) -> list[Item]:
+        """The items of `partial` from an index on."""
+        tail, settled = self._tail().output, len(self._settled)
+        return [*self._settled[first:], *tail[max(first - settled, 0) :]]
+
+    def _tail(self) -> Response:
+        """The response with the items that may still grow."""
+        self._settle()
+        response = self._read(is_partial=True, first=self._settled_count)
+        if self._settled_count and response is None:
+            self.note_change(0)
+            response = self._read(is_partial=True)
+        return _with_open_calls(response or Response(format=self.name), self.open_calls)
+
+    def _settle(self) -> None:
+        """Read the elements that cannot change any more, up to one that is an item of its own."""
+        count = self.element_count
+        if count < self._settled_count:
+            self.note_change(0)
+        first = last = self._settled_count
+        for index in range(first, count - 1):
+            if not self.is_whole(index):
+                break
+            if self.is_apart(index + 1):
+                last = index + 1
+        if last > first and (response := self._read(is_partial=True, first=first, last=last + 1)) is not None:
+            self._settled += response.output[:-1]  # the last one may be marked, as it is the end of what was read
+            self._settled_count = last
 
     @property
     def response(self) -> Response:
         """The whole response; one whose stream broke off is incomplete, one that ended in an error failed."""
-        response = self._read(is_partial=self.error is not None or not self.is_ended)
+        response = self._read(is_partial=self.error is not None or not self.is_ended) or Response(format=self.name)
         if not self.is_ended:
             response = _with_open_calls(response, self.open_calls)
         if self.error is not None:
@@ -127,26 +187,32 @@ class StreamAssembler:
             response = response.model_copy(update={"status": "incomplete", "incomplete_details": details})
         return with_cut_call(response)
 
-    def _read(self, *, is_partial: bool) -> Response:
-        response = self._parsed(is_partial=is_partial)
-        if response.usage is None or self.is_counted:
+    def _read(self, *, is_partial: bool, first: int = 0, last: int | None = None) -> Response | None:
+        """The response with the elements in that range; None where nothing has come yet that could be read."""
+        response = self._parsed(first, last, is_partial=is_partial)
+        if response is None or response.usage is None or self.is_counted:
             return response
         return response.model_copy(update={"usage": without_output(response.usage)})
 
-    def _parsed(self, *, is_partial: bool) -> Response:
+    def _parsed(self, first: int, last: int | None, *, is_partial: bool) -> Response | None:
+        body = self.body_between(first, last) if first or last is not None else self.body
         try:
-            return self._parse(self.body, self._headers)
+            return self.parsed(body, first)
         except FormatError as error:
             if not isinstance(error.__cause__, InvalidItem | InvalidOption):
                 if not is_partial:
                     raise
-                return Response(format=self.name)  # nothing has come yet that could be read
-        return self._parse(shallow(self.body), self._headers)  # something is nested too deeply
+                return None
+        return self.parsed(shallow(body), first)  # something is nested too deeply
+
+    def parsed(self, body: JsonObject, first: int) -> Response:  # noqa: ARG002 - of a format that numbers no elements
+        """The response of a body whose output begins with the element `first`."""
+        return self._parse(body, self._headers)
 
 
 def _with_open_calls(response: Response, call_ids: Collection[object]) -> Response:
     """A response whose calls that have not come whole say so: nobody may run them."""
-    call_ids = [call_id for call_id in call_ids if call_id is not None]
+    call_ids = {call_id for call_id in call_ids if isinstance(call_id, str) or call_id is LAST}
     if not call_ids:
         return response
     output, is_last = list(response.output), True
@@ -174,56 +240,3 @@ def _is_event_of(event: JsonObject, signs: Signs) -> bool:
     if str(event.get("type")).startswith(signs.event_types):
         return True
     return any(isinstance(event.get(key), kind) for key, kind in signs.events.items())
-
-
-class GrowingList(list[Any]):
-    """A list of JSON values that finds elements without going through all; `note` follows a change of an element."""
-
-    def __init__(self, elements: Iterable[Any] = ()) -> None:
-        super().__init__()
-        self._last: dict[tuple[str, Any], int] = {}  # key and value -> where the last element is that has it
-        self._texts: list[bytes] = []  # of the elements, as far as they were asked for
-        self._counts: Counter[bytes] = Counter()
-        self._changed: set[int] = set()
-        for element in elements:
-            self.append(element)
-
-    def append(self, element: Any) -> None:
-        """Add an element."""
-        super().append(element)
-        self.note(len(self) - 1)
-
-    def note(self, place: int) -> None:
-        """Take notice of a change of the element at a place."""
-        self._changed.add(place)
-        if isinstance(self[place], dict):
-            for key in ("index", "id"):
-                value = self[place].get(key)
-                if isinstance(value, str | int):
-                    self._last[key, value] = max(place, self._last.get((key, value), 0))
-
-    def find(self, key: str, value: Any) -> int | None:
-        """Where the last object is that has an `index` or `id`."""
-        place = self._last.get((key, value)) if isinstance(value, str | int) else None
-        return place if place is None or self[place].get(key) == value else None
-
-    def holds(self, element: Any) -> bool:
-        """Whether there is an equal element."""
-        for place in sorted(self._changed):
-            text = canonical(self[place])
-            if place < len(self._texts):
-                self._counts[self._texts[place]] -= 1
-                self._texts[place] = text
-            else:
-                self._texts.append(text)
-            self._counts[text] += 1
-        self._changed.clear()
-        return self._counts[canonical(element)] > 0
-
-
-def growing(holder: dict[str, Any], key: str) -> GrowingList:
-    """The list under a key, as one that grows."""
-    known = holder.get(key)
-    if not isinstance(known, GrowingList):
-        known = holder[key] = GrowingList(known if isinstance(known, list) else ())
-    return known

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -39,7 +40,9 @@ from threadkeep.store.aio import (
     conversation_on,
     keep_beginning,
     on_conversation,
+    partial_items,
     recorder_on,
+    unsettled_count,
 )
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.sizes import request_bytes
@@ -233,10 +236,10 @@ class Run:
         found = await stored_object(self.call, await find(self.call, beginning["id"]))
         return found | self.wanted.echoed | {key: beginning[key] for key in ("id", "created_at", "model")}
 
-    def output(self, recorder: AsyncRecorder) -> list[JsonObject]:
-        """The items as far as they have come, with the ids that they will have."""
+    def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
+        """The items from an index on, as far as they have come, with the ids that they will have."""
         found = []
-        for index, item in enumerate(recorder.partial.output):
+        for index, item in enumerate(partial_items(recorder, first), first):
             given = item.to_object()
             id_ = own_id(given) or derived_id(item.type, self.conversation.id, self.rendered.head + 1 + index)
             found.append(canonical_item(entry_of(given, position=-1), id_))
@@ -286,10 +289,11 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
         recorder = await _recorder(run, stack)
         beginning = run.beginning(recorder)
         growing, stored = GrowingEvents(run.upstream.format, beginning), BackgroundFeed(recorder)
+        output = partial(run.output, recorder)
         try:
             async with aclosing(stored.each(_asked(run, recorder))) as answer:
                 async for event in answer:
-                    for made in growing.take(event, lambda: run.output(recorder)):
+                    for made in growing.take(event, output, unsettled_count(recorder)):
                         keep_beginning(recorder)
                         yield made
         except UpstreamError as error:

@@ -43,20 +43,42 @@ class Text(NamedTuple):
     place: int = 0
 
 
-def texts_of(item: Mapping[str, Any]) -> Iterator[tuple[Text, str]]:
-    """Yield the texts of an item that grow, in the order in which they are sent; "" for a part without text."""
+def texts_of(item: Mapping[str, Any], counts: Mapping[str, int] | None = None) -> Iterator[tuple[Text, str]]:
+    """Yield the texts of an item that grow, in the order in which they are sent; "" for a part without text.
+
+    `counts`: how many parts of each list are known, of which only the last one is looked at again.
+    """
     kind = item.get("type")
     if kind in _ARGUMENTS:
         key = _ARGUMENTS[kind][0]
         yield Text(kind, key), item[key]
     elif kind in ("message", "reasoning"):
         for holder in _LISTS:
-            for index, part in enumerate(item.get(holder) or ()):
-                known = _PARTS.get(part.get("type"))
-                yield (
-                    Text(_EMPTY, holder, index) if known is None else Text(part["type"], holder, index),
-                    ("" if known is None else part[known[0]]),
-                )
+            parts = item.get(holder) or ()
+            for index in range(max((counts or {}).get(holder, 0) - 1, 0), len(parts)):
+                yield _text_in(holder, index, parts[index])
+
+
+def text_at(item: Mapping[str, Any], text: Text) -> str | None:
+    """Return what a text of an item says; None if there is no such text."""
+    if text.kind in _ARGUMENTS:
+        value = item.get(text.holder)
+        return value if isinstance(value, str) else None
+    parts = item.get(text.holder) or ()
+    known, value = _text_in(text.holder, text.place, parts[text.place]) if text.place < len(parts) else (None, "")
+    return value if known == text else None
+
+
+def has_arguments(text: Text) -> bool:
+    """Return whether a text is the input of a call."""
+    return text.kind in _ARGUMENTS
+
+
+def _text_in(holder: str, index: int, part: Mapping[str, Any]) -> tuple[Text, str]:
+    known = _PARTS.get(part.get("type", ""))
+    if known is None:
+        return Text(_EMPTY, holder, index), ""
+    return Text(part["type"], holder, index), part[known[0]]
 
 
 def begun_item(item: JsonObject) -> JsonObject:

@@ -33,7 +33,7 @@ class PartialReader:
         self._handle, self._number = handle, number
         self._assembler: StreamAssembler | None = None
         self._part = 0  # the last one that was read; the first one has no events
-        self._rest = ""  # the beginning of an event whose end is in the next part
+        self._rest: list[str] = []  # the beginning of an event whose end is in a later part
         self._is_readable = True
         self._partial: Response | None = None
 
@@ -60,7 +60,10 @@ class PartialReader:
 
     def _take(self, assembler: StreamAssembler, parts: Sequence[Any]) -> None:
         """Feed the events of parts; what cannot be understood ends what can be shown."""
-        *lines, self._rest = "".join([self._rest, *(part.content for part in parts)]).split("\n")
+        *lines, rest = "".join(part.content for part in parts).split("\n")
+        if lines:
+            lines[0], self._rest = "".join([*self._rest, lines[0]]), []
+        self._rest.append(rest)
         if parts:
             self._part = parts[-1].part
         if self._is_readable:

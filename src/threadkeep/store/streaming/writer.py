@@ -171,7 +171,7 @@ class StreamWriter:
             lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
             is_repeatable=True,
         )
-        self._unsent = [part for part in self._unsent if part not in parts]
+        del self._unsent[: len(parts)]
         self._written += sum(len(part.content.encode()) for part in parts)
         if self.has_written is not None:
             self.has_written()
