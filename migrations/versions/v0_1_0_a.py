@@ -55,16 +55,17 @@ EXISTING = {
 # dialect -> what `packed` of an item is made of; MySQL does not read it
 PACKED = {
     "sqlite": (
-        r"printf('%d %s %s %s %s %s %d %s', "
+        r"printf('%d %s %s %s %s %s %s %d %s', "
         r"codec * 8 + coalesce(instr(call_id, '\') > 0, 0) * 4 + (payload IS NULL) * 2 + (rest IS NOT NULL), type, "
-        r"coalesce(role, '\'), coalesce(origin, '\'), coalesce(turn, '\'), coalesce(seen, '\'), position, "
-        r"coalesce(call_id, '\'))"
+        r"coalesce(role, '\'), coalesce(origin, '\'), coalesce(maker, '\'), coalesce(turn, '\'), coalesce(seen, '\'), "
+        r"position, coalesce(call_id, '\'))"
     ),
     "postgresql": (
         r"(codec * 8 + CASE WHEN strpos(call_id, '\'::text) > 0 THEN 4 ELSE 0 END "
         r"+ CASE WHEN payload IS NULL THEN 2 ELSE 0 END + CASE WHEN rest IS NULL THEN 0 ELSE 1 END)::text "
         r"|| ' '::text || type::text || ' '::text || COALESCE(role, '\'::character varying)::text || ' '::text "
-        r"|| COALESCE(origin, '\'::character varying)::text || ' '::text || COALESCE(turn::text, '\'::text) "
+        r"|| COALESCE(origin, '\'::character varying)::text || ' '::text "
+        r"|| COALESCE(maker, '\'::character varying)::text || ' '::text || COALESCE(turn::text, '\'::text) "
         r"|| ' '::text || COALESCE(seen::text, '\'::text) || ' '::text || position::text || ' '::text "
         r"|| COALESCE(call_id, '\'::text)"
     ),
@@ -280,7 +281,7 @@ def items() -> dict[str, Any]:
                 *columns(
                     (BIG, "tenant_id conversation_id position"), (NUMBER, "branch"), (BIG, "turn? seen?"),
                     (TEXT, "item_id?"), (SHORT_HASH, "item_hash?"), (TEXT, "call_id?"), (SHORT_HASH, "call_hash?"),
-                    (IDENTIFIER, "type role? status? name? author_id? origin? model?"),
+                    (IDENTIFIER, "type role? status? name? author_id? origin? model? maker?"),
                 ),
                 generated("packed", PACKED),
                 *columns((TEXT, "payload? rest? given?"), (SMALL, "codec"), (MOMENT, "created_at")),

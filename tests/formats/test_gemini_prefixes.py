@@ -125,7 +125,8 @@ def test_other_formats_have_no_such_caches(name: FormatName) -> None:
 def test_what_names_a_cache_is_recorded() -> None:
     options = RenderOptions(context_cache=ContextCache("cachedContents/1", 3), account="a", cache="auto")
     view = options.view("gemini")
-    assert view == {"format": "gemini", "cache": "auto", "context_cache": ["cachedContents/1", 3]}
+    named = {"cache": "auto", "account": "a", "context_cache": ["cachedContents/1", 3]}
+    assert view == {"format": "gemini", **named}
     assert RenderOptions.recorded(view).context_cache == ContextCache("cachedContents/1", 3)
 
 

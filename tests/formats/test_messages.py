@@ -187,10 +187,13 @@ def test_thinking_of_other_providers_is_reported() -> None:
     assert codes(rendered(user("Hi"), foreign, reasoning())) == (["reasoning", "reasoning"], [])
 
 
-def test_thinking_of_this_format_goes_back_unsigned_unless_its_stream_broke_off() -> None:
+def test_thinking_goes_back_unsigned_to_others_than_claude_unless_its_stream_broke_off() -> None:
     unsigned = {"type": "thinking", "thinking": "hm", "signature": None}
-    assert sent(user("Hi"), own(thought(unsigned)))[1]["content"] == [{"type": "thinking", "thinking": "hm"}]
-    assert codes(rendered(user("Hi"), own(thought(unsigned, status="incomplete")))) == (["reasoning"], [])
+    items = user("Hi"), own(thought(unsigned), assistant("Yes."))
+    assert sent(*items, model="glm-4.7")[1]["content"][0] == {"type": "thinking", "thinking": "hm"}
+    assert codes(rendered(*items)) == (["reasoning"], [])
+    broken_off = own(thought(unsigned, status="incomplete"))
+    assert codes(rendered(user("Hi"), broken_off, model="glm-4.7")) == (["reasoning"], [])
 
 
 def test_thinking_with_a_budget_is_left_out_when_the_last_call_lost_its_own() -> None:

@@ -96,7 +96,7 @@ def test_a_stored_answer_tells_what_it_went_on_with(served: Any, scripted: Scrip
     assert not {"background", "previous_response_id"} & {*scripted.payloads[0], *scripted.payloads[1]}
     conversation = served.call(served.store.get_conversation, made[0].conversation.id)
     stored = [*served.call(conversation.responses)]
-    assert [one.view for one in stored] == [{"format": scripted.format}] * 2
+    assert [one.view for one in stored] == [{"format": scripted.format, "provider": f"scripted-{scripted.format}"}] * 2
     served.call(conversation.render, scripted.format, upto=stored[1].input_to)
 
 

@@ -72,7 +72,8 @@ class ViewOptions(TypedDict, total=False):
             was recorded (`rendered=` of `add_response`).
         server_state: "none" sends the whole history, even if the provider stores it.
         vision: False replaces each image with a note.
-        reasoning: False omits the reasoning of earlier responses.
+        reasoning: False omits the reasoning of earlier responses; "text" sends as text what only another provider could
+            read as reasoning.
         cache: "auto" marks tools, system text and the end of the history for the provider's prompt cache. For Gemini,
             it uses the longest explicit cache that contains the beginning of the request (`plan_context_cache`).
         window: `Turns(20, step=10)` shows the last 20 to 29 turns, and moves once every ten turns.
@@ -80,7 +81,10 @@ class ViewOptions(TypedDict, total=False):
             the history.
         dynamic_context_at: "tail" places it directly before what the model is to respond to.
         dialect: the vendor the request is for, if it uses its own version of the format.
-        account: the account at the provider, if there are caches in several accounts.
+        provider: who gets the request, by the name that the provider has in the usage ledger: what only another one can
+            read is left out of it. By default, the session's `provider`, or the one that has answered last.
+        account: the account at the provider, if there are several: each has its own caches, and reads what it has
+            encrypted itself.
         media_url: a template such as "https://files.example/{hash}": media of 8 KiB or more are sent as such URLs of
             your own storage, where the format takes a URL; they are not read then.
     """
@@ -89,12 +93,13 @@ class ViewOptions(TypedDict, total=False):
     upto: int | None
     server_state: Literal["auto", "none"]
     vision: bool
-    reasoning: bool
+    reasoning: Literal[True, False, "text"]
     cache: Literal["auto"] | None
     window: Turns | None
     dynamic_context: JsonObject | None
     dynamic_context_at: Literal["front", "tail"]
     dialect: str | None
+    provider: str | None
     account: str
     media_url: str | None
 
@@ -107,12 +112,13 @@ class RenderOptions:
     upto: int | None = None
     server_state: Literal["auto", "none"] = "auto"
     vision: bool = True
-    reasoning: bool = True
+    reasoning: Literal[True, False, "text"] = True
     cache: Literal["auto"] | None = None
     window: Turns | None = None
     dynamic_context: JsonObject | None = None
     dynamic_context_at: Literal["front", "tail"] = "front"
     dialect: str | None = None
+    provider: str | None = None
     account: str = ""
     media_url: str | None = None
     context_cache: ContextCache | None = None
@@ -136,7 +142,7 @@ class RenderOptions:
     @property
     def shows_all(self) -> bool:
         """Whether every item is shown as it is stored."""
-        return self.vision and self.reasoning and self.window is None and self.dynamic_context is None
+        return self.vision and bool(self.reasoning) and self.window is None and self.dynamic_context is None
 
     def view(self, format_name: str) -> JsonObject:
         """Return the options that shaped a request, to be recorded with its response; `recorded` reads them."""
@@ -167,20 +173,21 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "strict": (True, False),
     "server_state": ("auto", "none"),
     "vision": (True, False),
-    "reasoning": (True, False),
+    "reasoning": (True, False, "text"),
     "cache": (None, "auto"),
     "dynamic_context_at": ("front", "tail"),
 }
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "window": (Turns | None, "Turns(count)"),
     "dynamic_context": (dict | None, "a dict"),
+    "provider": (str | None, "the name of a provider"),
     "account": (str, "text"),
     "media_url": (str | None, "a URL with {hash}"),
     "context_cache": (ContextCache | None, "a ContextCache"),
 }
 AS_IT_IS: Final = RenderOptions()
-# option -> its default; strictness and the account whose caches could be used did not shape the request
-_DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name not in {"strict", "account"}}
+# option -> its default; strictness did not shape the request
+_DEFAULTS: Final = {one.name: one.default for one in fields(RenderOptions) if one.name != "strict"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.makers import asked_of, maker_from
 from threadkeep.domain.objects import UNSET, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
@@ -34,7 +35,7 @@ from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
 
 # keys of a session's dict beside the options
-_LISTS: Final = ("input", "tools", "response_boundary", "turns", "imported")
+_LISTS: Final = ("input", "tools", "response_boundary", "turns", "makers", "imported")
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
 
@@ -58,7 +59,7 @@ class Session(OptionAttributes, ToolList):
         InvalidItem: the content cannot be used.
     """
 
-    __slots__ = ("_items", "_settings", "_turns", "imported", "response_boundary")
+    __slots__ = ("_items", "_makers", "_settings", "_turns", "imported", "response_boundary")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Session(OptionAttributes, ToolList):
         self._tools = [] if tools in (None, [], ()) else [tool.to_dict() for tool in tools_from(tools)]
         self._items: list[Item] = []
         self._turns: list[int | None] = []
+        self._makers: list[str | None] = []  # of each item, see `domain.makers`
         self.response_boundary = 0
         self.imported: ImportInfo | None = None
         if system is not None:
@@ -149,6 +151,7 @@ class Session(OptionAttributes, ToolList):
         """
         self._items.clear()
         self._turns.clear()
+        self._makers.clear()
         self.response_boundary = 0
         self.imported = None
         self.update(instructions=None, **dict.fromkeys(SERVER_STATE))
@@ -165,6 +168,14 @@ class Session(OptionAttributes, ToolList):
     def turns(self) -> list[int | None]:
         """For each item, the number of the response or wire message it came in; None if it was added on its own."""
         return list(self._turns)
+
+    @property
+    def makers(self) -> list[str | None]:
+        """For each item, who gave it, as PROVIDER/MODEL/ACCOUNT/MODEL; None if that is not known, or it is no answer.
+
+        What only its maker can read, such as a signature, is sent to that maker alone.
+        """
+        return list(self._makers)
 
     def new_turn(self) -> int:
         """Return an unused turn number."""
@@ -195,14 +206,14 @@ class Session(OptionAttributes, ToolList):
         self._append([message], None)
         return message
 
-    def add_item(self, item: ItemInput, *, turn: int | None = None) -> Item:
-        """Add an item and return it.
+    def add_item(self, item: ItemInput, *, turn: int | None = None, maker: str | None = None) -> Item:
+        """Add an item and return it; `maker` as in `makers`.
 
         Raises:
             InvalidItem: it is not an item.
         """
         result = given_item(item)
-        self._append([result], turn)
+        self._append([result], turn, maker)
         return result
 
     def add_items(self, items: Iterable[ItemInput], *, turn: int | None = None) -> list[Item]:
@@ -228,12 +239,20 @@ class Session(OptionAttributes, ToolList):
         return item
 
     def add_response(
-        self, response: Response | Any, format: FormatName | None = None, *, headers: Mapping[str, str] | None = None
+        self,
+        response: Response | Any,
+        format: FormatName | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        provider: str | None = None,
+        account: str | None = None,
     ) -> Response:
         """Add the items of a response, or of a provider's body in that format; return the response.
 
         If the provider stores the conversation, the next request continues from this response. A response from another
         provider does not change that, because the first provider has not seen it.
+
+        `provider` and `account` say who gave it: what only they can read goes back to them alone.
 
         Raises:
             InvalidOption: it is not a Response, and no format is given to parse it.
@@ -244,15 +263,17 @@ class Session(OptionAttributes, ToolList):
                 hint = "Pass format=, or parse the response first."
                 raise mismatch(InvalidOption, "a Response", response, "response", hint)
             response = Response.parse(response, format, headers)
-        self._append(response.output, self.new_turn())
+        asked = asked_of(self._settings, None, provider, account)
+        self._append(response.output, self.new_turn(), asked.answering(response.model).text)
         if self.local_state or response.format in (None, "open_responses"):
             if response.id is not None and self.previous_response_id is not None:
                 self.previous_response_id = response.id
             self.response_boundary = len(self._items)
         return response
 
-    def _append(self, items: Sequence[Item], turn: int | None) -> None:
+    def _append(self, items: Sequence[Item], turn: int | None, maker: str | None = None) -> None:
         self._items.extend(items)
+        self._makers.extend([maker] * len(items))
         self._turns.extend([turn] * len(items))
 
     # Requests
@@ -292,6 +313,8 @@ class Session(OptionAttributes, ToolList):
             result["response_boundary"] = self.response_boundary
         if self._turns_matter():
             result["turns"] = self.turns
+        if any(self._makers):
+            result["makers"] = self.makers
         if self.imported is not None:
             result["imported"] = self.imported.to_dict()
         return result
@@ -318,6 +341,7 @@ class Session(OptionAttributes, ToolList):
             session.add_items(items_from(content, "input"))
         session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
         session._turns = _turns(data.get("turns"), len(session.items))
+        session._makers = _makers(data.get("makers"), len(session.items))
         session.imported = None if data.get("imported") is None else ImportInfo.from_dict(data["imported"])
         return session
 
@@ -337,6 +361,20 @@ def _boundary(value: object, count: int) -> int:
     if type(value) is int and 0 <= value <= count:
         return value
     raise mismatch(InvalidOption, f"a number of items, 0 to {count}", value, "response_boundary")
+
+
+def _makers(value: object, count: int) -> list[str | None]:
+    if value is None:
+        return [None] * count
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == count
+        and {type(maker) for maker in value} <= {str, type(None)}
+    ):
+        for maker in filter(None, value):
+            maker_from(maker)
+        return list(value)
+    raise mismatch(InvalidOption, f"a list of {count} texts or None", value, "makers")
 
 
 def _turns(value: object, count: int) -> list[int | None]:

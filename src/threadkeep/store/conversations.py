@@ -89,7 +89,10 @@ def new_conversation(
         settings["response_boundary"] = session.response_boundary
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
-    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in session.items]
+    records = [
+        encode_item(item.to_object(), author_id=author_of(item), maker=maker, given=given_of(item))
+        for item, maker in zip(session.items, session.makers, strict=True)
+    ]
     turns = turn_offsets(session.turns)
     new = replace(known, settings=settings, tools=session.tools, records=records, turns=turns)
     if key is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -157,9 +157,12 @@ def copied_conversation(
 # Turns
 
 
-def new_items(items: Sequence[Item], turns: Sequence[int | None]) -> NewItems:
-    """Items that are going to be appended, with the numbers of the turns that they came in."""
-    records = [encode_item(item.to_object(), author_id=author_of(item), given=given_of(item)) for item in items]
+def new_items(items: Sequence[Item], turns: Sequence[int | None], makers: Sequence[str | None] = ()) -> NewItems:
+    """Items that are going to be appended, with the numbers of the turns that they came in, and their makers."""
+    records = [
+        encode_item(item.to_object(), author_id=author_of(item), maker=maker, given=given_of(item))
+        for item, maker in zip_longest(items, makers)
+    ]
     return NewItems(items, records, turn_offsets(turns))
 
 

@@ -36,7 +36,7 @@ _BATCH: Final = 500  # positions in one statement
 
 ENTRY_WIDTH: Final = len(Entry._fields)
 _CALL_ID, _PAYLOAD, _REST = (Entry._fields.index(name) for name in ("call_id", "payload", "rest"))
-_WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin"))
+_WORDS: Final = tuple(Entry._fields.index(name) for name in ("type", "role", "origin", "maker"))
 
 
 @dataclass(slots=True)
@@ -63,6 +63,7 @@ class ItemRecord:
         return Entry(
             position, row["type"], row["role"], turn, seen, row["call_id"], row["origin"],
             None if payload is None else payload.encode(), None if rest is None else rest.encode(), row["codec"],
+            row["maker"],
         )  # fmt: skip
 
     def canonical(self, item_id: str) -> Any:
@@ -78,7 +79,12 @@ class ItemRecord:
 
 
 def encode_item(
-    item: JsonObject, *, author_id: str | None = None, model: str | None = None, given: item_objects.Given | None = None
+    item: JsonObject,
+    *,
+    author_id: str | None = None,
+    model: str | None = None,
+    maker: str | None = None,
+    given: item_objects.Given | None = None,
 ) -> ItemRecord:
     """The record of an item object; InvalidItem for what cannot be stored. `given`: the JSON it was read from."""
     if isinstance(item.get("author_id"), str):  # a column of its own: it is never sent to a provider
@@ -86,7 +92,7 @@ def encode_item(
         item = {name: value for name, value in item.items() if name != "author_id"}
     if author_id is not None:
         author_id = identifier("author_id", author_id)
-    entry = entry_of(item, position=-1)
+    entry = entry_of(item, position=-1, maker=maker)
     payload, rest = entry.payload, entry.rest
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
@@ -104,6 +110,7 @@ def encode_item(
         "author_id": author_id,
         "origin": entry.origin,
         "model": fitting(model),
+        "maker": maker,
         "payload": payload and payload.decode(),
         "rest": rest and rest.decode(),
         "given": None if given is None else given_text(given, entry),

@@ -29,7 +29,7 @@ from threadkeep.store.search.index import forget_documents, merge_index
 from threadkeep.store.updates import update_row
 from threadkeep.store.validation import item_argument
 
-_STAYS: Final = ("author_id", "model")  # columns of an item that are not of its content
+_STAYS: Final = ("author_id", "model", "maker")  # columns of an item that are not of its content
 _KEYS: Final = 500  # idempotency keys in one statement
 
 

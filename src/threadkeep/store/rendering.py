@@ -207,7 +207,7 @@ def _read_session(connection: Connection, handle: Handle) -> tuple[Session, Sequ
         typed = item_from_object(item)
         if given is not None:
             typed = with_given(typed, given_item(entry, given))
-        session.add_item(typed, turn=entry.turn)
+        session.add_item(typed, turn=entry.turn, maker=entry.maker)
     if page.server_state is not None:
         boundary = sum(entry.position <= page.server_state.boundary for entry in page.entries)
         previous = page.server_state.previous_response_id

@@ -16,6 +16,7 @@ from threadkeep.db.tables import configs, response_bodies, responses, tool_sets,
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import given_of
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, loads
+from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
@@ -141,10 +142,13 @@ class NewResponse:
         attempt: Attempt,
         key: IdempotencyKey | None,
         input: NewItems = NO_ITEMS,
+        *,
+        maker: str | None = None,
     ) -> NewResponse:
         """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [
-            encode_item(item.to_object(), model=response.model, given=given_of(item)) for item in response.output
+            encode_item(item.to_object(), model=response.model, maker=maker, given=given_of(item))
+            for item in response.output
         ]
         return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
@@ -233,7 +237,9 @@ def add_answer(
         ledger.record_attempt(handle, attempt, key, request.hashes, at=occurred_at)
         raise
     attempt = attempt_of(response, format, call, handle.resources.prices, model)
-    new = NewResponse.of(response, raw, attempt, key, turn.items)
+    settings = handle.cache.conversation.settings
+    maker = asked_of(settings, request.view, attempt.provider).answering(response.model)
+    new = NewResponse.of(response, raw, attempt, key, turn.items, maker=maker.text)
     result = write_items(
         handle.transactions, ref.scope, new.all_records,
         lambda connection: _store_response(connection, ref, new, request, check), is_repeatable=key is not None,

@@ -29,6 +29,9 @@ Step = Annotated[
 ]
 NoVision = Annotated[bool, Option("--no-vision", help="Replace each image with a note.")]
 NoReasoning = Annotated[bool, Option("--no-reasoning", help="Omit the reasoning of earlier responses.")]
+ReasoningText = Annotated[
+    bool, Option("--reasoning-text", help="Send reasoning that only another provider could read as text.")
+]
 DynamicContext = Annotated[
     Text, Option("--dynamic-context", metavar="JSON", help="Current facts: a JSON object, or @FILE; @- is stdin.")
 ]
@@ -37,9 +40,10 @@ ContextAt = Annotated[
     Option("--dynamic-context-at", help="Place of these facts: before the history, or directly before the question."),
 ]
 Cache = Annotated[Literal["auto"] | None, Option("--cache", help="Mark what the provider's prompt cache should store.")]
-Account = Annotated[
-    Text, Option("--account", metavar="NAME", help="With --cache auto: the account whose explicit caches to use.")
+Provider = Annotated[
+    Text, Option("--provider", metavar="NAME", help="Who gets the request: what only others can read is left out.")
 ]
+Account = Annotated[Text, Option("--account", metavar="NAME", help="The account there, if there are several.")]
 Dialect = Annotated[
     Text, Option("--dialect", metavar="NAME", help="The vendor, if it uses its own version of the format.")
 ]
@@ -65,9 +69,11 @@ def render(
     step: Step = None,
     no_vision: NoVision = False,
     no_reasoning: NoReasoning = False,
+    reasoning_text: ReasoningText = False,
     dynamic_context: DynamicContext = None,
     dynamic_context_at: ContextAt = None,
     cache: Cache = None,
+    provider: Provider = None,
     account: Account = None,
     dialect: Dialect = None,
     media_url: MediaUrl = None,
@@ -82,12 +88,12 @@ def render(
     What the format cannot express (losses) and what had to be repaired is printed on stderr. With --json, the report is
     part of the output: payload, losses, repairs, stable and head.
     """
-    if account is not None and cache is None:
-        raise InvalidOption("--account says whose explicit caches to use: give --cache auto, too.")
+    if no_reasoning and reasoning_text:
+        raise InvalidOption("--no-reasoning and --reasoning-text exclude each other.")
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
-        "reasoning": not no_reasoning, "window": _window_of(window, step), "cache": cache, "account": account or "",
-        "dialect": dialect, "media_url": media_url, **_dynamic_context_of(dynamic_context, dynamic_context_at),
+        "reasoning": "text" if reasoning_text else not no_reasoning, "window": _window_of(window, step), "cache": cache,
+        "provider": provider, "account": account or "", "dialect": dialect, "media_url": media_url, **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:
         rendered = open_conversation(store, id, branch).render(format_name(format), **view)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.reports import Count
 from threadkeep.domain.items import item_from
+from threadkeep.domain.makers import Maker
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.store.graft_rows import ROOT, NewAnswer, NewItem, NewSpot, Run, Spot
 from threadkeep.store.grafting import Graft
@@ -195,11 +196,13 @@ class Planned:
 
     def _records(self, entry: Entry) -> list[ItemRecord]:
         """The items of an entry as they are going to be stored, without those that cannot be."""
-        records, model = [], None if entry.answer is None else entry.answer.model
+        answer = entry.answer
+        maker = None if answer is None else Maker(answer.provider, answer.model).text
+        records, model = [], None if answer is None else answer.model
         for value in entry.items:
             try:
                 item = item_from(value)
-                records.append(encode_item(item.to_object(), author_id=author_of(item), model=model))
+                records.append(encode_item(item.to_object(), author_id=author_of(item), model=model, maker=maker))
             except (InvalidItem, InvalidOption) as error:
                 self.items.add(skipped=1)
                 self.skipped.append(Skipped(f"{self.transcript.where}, entry {entry.id}", f"no item: {error}"))

@@ -31,11 +31,11 @@ from threadkeep.db.tables import blobs, branches, conversations, item_blobs, ite
 from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
-_ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec")
+_ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec", "maker")
 _TEXTS: Final = frozenset({"payload", "rest"})
 _IDS: Final = frozenset({"call_id", "item_id"})
 # Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
-_PLAIN: Final = frozenset({"type", "role", "origin"})
+_PLAIN: Final = frozenset({"type", "role", "origin", "maker"})
 
 # What a StoredItem has beside the item itself.
 _STORED: Final = ("branch", "item_id", "author_id", "created_at", "given")

@@ -28,16 +28,17 @@ MARKS: Final = "type = 'message' AND role IN ('system', 'developer') OR type IN 
 # call id in which something is escaped. NULL is a backslash, which is none of their values: those are escaped.
 _PACKED: Final = {
     "sqlite": (
-        r"printf('%d %s %s %s %s %s %d %s', "
+        r"printf('%d %s %s %s %s %s %s %d %s', "
         r"codec * 8 + coalesce(instr(call_id, '\') > 0, 0) * 4 + (payload IS NULL) * 2 + (rest IS NOT NULL), type, "
-        r"coalesce(role, '\'), coalesce(origin, '\'), coalesce(turn, '\'), coalesce(seen, '\'), position, "
-        r"coalesce(call_id, '\'))"
+        r"coalesce(role, '\'), coalesce(origin, '\'), coalesce(maker, '\'), coalesce(turn, '\'), coalesce(seen, '\'), "
+        r"position, coalesce(call_id, '\'))"
     ),
     "postgresql": (
         r"(codec * 8 + CASE WHEN strpos(call_id, '\'::text) > 0 THEN 4 ELSE 0 END "
         r"+ CASE WHEN payload IS NULL THEN 2 ELSE 0 END + CASE WHEN rest IS NULL THEN 0 ELSE 1 END)::text "
         r"|| ' '::text || type::text || ' '::text || COALESCE(role, '\'::character varying)::text || ' '::text "
-        r"|| COALESCE(origin, '\'::character varying)::text || ' '::text || COALESCE(turn::text, '\'::text) "
+        r"|| COALESCE(origin, '\'::character varying)::text || ' '::text "
+        r"|| COALESCE(maker, '\'::character varying)::text || ' '::text || COALESCE(turn::text, '\'::text) "
         r"|| ' '::text || COALESCE(seen::text, '\'::text) || ' '::text || position::text || ' '::text "
         r"|| COALESCE(call_id, '\'::text)"
     ),
@@ -63,6 +64,7 @@ items: Final = table(
     optional("author_id", Identifier),
     optional("origin", Identifier),  # the wire format it came in
     optional("model", Identifier),  # the model that produced it
+    optional("maker", Identifier),  # who gave it, and so may get back what only its maker can read
     generated("packed", BigText, **_PACKED),
     optional("payload", BigText),
     optional("rest", BigText),

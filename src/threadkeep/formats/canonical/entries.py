@@ -103,6 +103,7 @@ class Entry(NamedTuple):
     payload: bytes | None = None
     rest: bytes | None = None
     codec: int = 0
+    maker: str | None = None  # who gave it, see `domain.makers`; None: not known, or no answer of a model
 
     def item(self) -> JsonObject:
         """The item as a JSON object, user extras inline; DamagedRow where the stored texts are no item."""
@@ -120,19 +121,21 @@ class Entry(NamedTuple):
         return full
 
 
-def entry_of(item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None) -> Entry:
+def entry_of(
+    item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None, maker: str | None = None
+) -> Entry:
     """The stored form of an item object; InvalidItem where JSON has no form for it, or it is nested too deeply."""
     plain = _plain_payload(item)
     if plain is not None:
         get = item.get
         text, codec = encode_texts(plain[0]) if plain[1] else encode(plain[0])
         return Entry(
-            position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), payload=text, codec=codec
+            position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), text, None, codec, maker
         )
-    return _mapped_entry(item, position, turn, seen)
+    return _mapped_entry(item, position, turn, seen, maker)
 
 
-def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None) -> Entry:
+def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None, maker: str | None) -> Entry:
     """The entry of an item that says more than what is sent of it, or is sent in another form."""
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
@@ -153,6 +156,7 @@ def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int |
         payload=text,
         rest=rest,
         codec=codec | rest_codec,
+        maker=maker,
     )
 
 
@@ -222,3 +226,8 @@ def call_id_of(item: JsonObject) -> str | None:
         is_call = (payload.get("type") == "custom" and "custom" in payload) or "function" in payload
         call_id = payload.get("id") if is_call else None
     return call_id if isinstance(call_id, str) else None
+
+
+def changed_entry(entry: Entry, item: JsonObject) -> Entry:
+    """The entry of an item that is sent in another form than it was stored in, at the same place."""
+    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen, maker=entry.maker)

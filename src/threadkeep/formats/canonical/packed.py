@@ -1,8 +1,8 @@
 r"""Items of which a database has packed the columns: entries are made of those that somebody looks at.
 
-A line of `packed` is ``code type role origin turn seen position call_id``, as the column of that name has it. The code
-is 0 for an item that is nothing but its payload, in plain JSON; otherwise its codec times 8, with 4 for an escaped call
-id, 2 for no payload and 1 for a rest. NULL is ``\``.
+A line of `packed` is ``code type role origin maker turn seen position call_id``, as the column of that name has it. The
+code is 0 for an item that is nothing but its payload, in plain JSON; otherwise its codec times 8, with 4 for an escaped
+call id, 2 for no payload and 1 for a rest. NULL is ``\``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from threadkeep.formats.canonical.entries import Entry
 BREAK: Final = b"\n"  # between joined texts
 ESCAPED, NO_PAYLOAD, REST = 4, 2, 1  # bits of the code
 _CODEC_AT: Final = 3  # the first bit of the codec
-_WIDTH: Final = 8
+_WIDTH: Final = 9
 _NULL: Final = "\\"
 _PLAIN: Final = "0 "
 _MESSAGE: Final = "0 message "
@@ -46,15 +46,24 @@ class PackedEntries(Sequence[Entry]):
             others = []
             for index, line in enumerate(self._lines):
                 if not line.startswith(_MESSAGE):
-                    _, kind, _, _, _, _, position, call_id = line.split(" ")
+                    _, kind, _, _, _, _, _, position, call_id = line.split(" ")
                     others.append((index, kind, int(position), "" if call_id == _NULL else call_id))
             self._others = others
         return others
 
     def seen(self, index: int) -> int | None:
         """`seen` of an item."""
-        seen = self._lines[index].split(" ", 6)[5]
+        seen = self._lines[index].split(" ", 7)[6]
         return None if seen == _NULL else int(seen)
+
+    def makers(self) -> list[tuple[str | None, str | None]]:
+        """`origin` and `maker` of each item."""
+        pairs = (line.split(" ", 5)[3:5] for line in self._lines)
+        return [(None if one == _NULL else one, None if other == _NULL else other) for one, other in pairs]
+
+    def is_unbroken(self) -> bool:
+        """Whether each item stands right behind the one before it."""
+        return _position(self._lines[-1]) - _position(self._lines[0]) == len(self._lines) - 1
 
     def elements(self) -> bytes:
         """The payloads with commas between them."""
@@ -152,7 +161,7 @@ def _spread(joined: bytes | None, exists: Sequence[bool]) -> list[bytes | None]:
 
 
 def _entry(line: str, payload: bytes | None, rest: bytes | None = None) -> Entry:
-    code, kind, role, origin, turn, seen, position, call_id = line.split(" ")
+    code, kind, role, origin, maker, turn, seen, position, call_id = line.split(" ")
     return Entry(
         int(position),
         kind,
@@ -164,4 +173,5 @@ def _entry(line: str, payload: bytes | None, rest: bytes | None = None) -> Entry
         payload,
         rest,
         int(code) >> _CODEC_AT,
+        None if maker == _NULL else maker,
     )

@@ -45,10 +45,9 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
         hint = "Pass a Session; of a conversation, what its session() returns, or call its render()."
         raise mismatch(InvalidOption, "a Session", session, "session", hint)
     settings = {name: value for name, value in session.settings.items() if value is not None}
-    turns = session.turns
     entries = [
-        entry_of(item.to_object(), position=position, turn=turns[position] if position < len(turns) else None)
-        for position, item in enumerate(session.items)
+        entry_of(item.to_object(), position=position, turn=turn, maker=maker)
+        for position, (item, turn, maker) in enumerate(zip(session.items, session.turns, session.makers, strict=True))
     ]
     return Snapshot(
         settings=settings,

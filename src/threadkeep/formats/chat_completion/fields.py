@@ -156,6 +156,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     Field("reasoning", "reasoning_effort", reasoning_effort, lambda effort: {"effort": effort}),
     SpecialField("tool_choice", "`tool_choice`, if there are tools"),
     SpecialField("dialect", "determines the vendor's version of the format"),
+    SpecialField("provider", "not sent: it says who can read what came from a provider"),
     SpecialField("extra", f"{', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.chat_completion` verbatim"),
     *fields.only_in_responses("Chat Completions"),
     NoField("previous_response_id", "Chat Completions does not store responses; the items stored here are sent"),

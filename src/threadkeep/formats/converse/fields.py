@@ -209,6 +209,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     SpecialField("reasoning", "`additionalModelRequestFields`, depending on the model"),
     SpecialField("tool_choice", "`toolConfig.toolChoice`, if there are tools"),
     SpecialField("dialect", "left out: the format is the same for all vendors"),
+    SpecialField("provider", "not sent: it says who can read what came from a provider"),
     SpecialField(
         "extra", f"`stop_sequences`, {', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.converse` verbatim"
     ),

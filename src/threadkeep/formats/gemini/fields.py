@@ -239,6 +239,7 @@ _COMMON: Final[tuple[Row, ...]] = (
     Field("service_tier", "serviceTier", tier_of(SERVICE_TIERS)),
     SpecialField("tool_choice", "`toolConfig.functionCallingConfig`, if there are tools"),
     SpecialField("dialect", "left out: the format is the same for all vendors"),
+    SpecialField("provider", "not sent: it says who can read what came from a provider"),
     SpecialField("extra", f"{', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.gemini` verbatim"),
     SpecialField("parallel_tool_calls", "left out: Gemini may always call tools in parallel (a loss if it is `False`)"),
     NoField("stream", "the URL of the request decides whether the response is streamed", silent=(True,)),

@@ -22,7 +22,7 @@ from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.thinking import ANTHROPIC, signer_of, thinking_of
+from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -88,19 +88,32 @@ def _content(output: Any, context: Context, *, is_own: bool) -> Any:
     return (output or None) if isinstance(output, str | None) else dumps(output).decode()
 
 
-def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
-    """The thinking blocks of a reasoning item; what cannot be sent back is reported."""
+def thoughts(
+    item: JsonObject, context: Context, *, needs_signature: bool = False, is_known: bool = False
+) -> list[JsonObject]:
+    """The thinking blocks of a reasoning item; what cannot be sent back is reported.
+
+    `is_known`: it is known who made it, and that the service reads what that one has signed.
+    """
     content = thinking_of(item)
     if item.get("origin") == NAME:
-        is_whole = item.get("status") != "incomplete"  # one whose stream broke off has no signature yet
-        own = [block for block in content if block_type(block) in THOUGHTS and (is_whole or _thought(block))]
-        blocks = [{key: value for key, value in block.items() if value is not None} for block in own]
+        blocks = _own_thoughts(item, content, needs_signature=needs_signature)
+    elif item.get("origin") is None or signer_of(item) in ((ANTHROPIC, BEDROCK) if is_known else (ANTHROPIC,)):
+        is_bytes = item.get("origin") == "converse"  # what is encrypted there is of another form
+        parts = [part for part in content if not (is_bytes and part.get("type") == REDACTED)]
+        blocks = [block for part in parts if (block := _thought(part))]
     else:
-        is_readable = item.get("origin") is None or signer_of(item) == ANTHROPIC
-        blocks = [block for part in content if is_readable and (block := _thought(part))]
+        blocks = []
     if len(blocks) < max(len(content), 1):
         context.loss("reasoning", "", "Reasoning was left out: the service takes only thinking that it has signed.")
     return blocks
+
+
+def _own_thoughts(item: JsonObject, content: list[JsonObject], *, needs_signature: bool) -> list[JsonObject]:
+    """Thinking that came from this format, as it came; one whose stream broke off has no signature yet."""
+    is_whole = item.get("status") != "incomplete" and not needs_signature
+    own = [block for block in content if block_type(block) in THOUGHTS and (is_whole or _thought(block))]
+    return [{key: value for key, value in block.items() if value is not None} for block in own]
 
 
 def _thought(block: JsonObject) -> JsonObject | None:

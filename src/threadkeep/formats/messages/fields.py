@@ -128,6 +128,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     SpecialField("tool_choice", "`tool_choice`, if there are tools"),
     SpecialField("parallel_tool_calls", "`tool_choice.disable_parallel_tool_use`, if there are tools"),
     SpecialField("dialect", "left out: the format is the same for all vendors"),
+    SpecialField("provider", "not sent: it says who can read what came from a provider"),
     SpecialField("extra", f"{', '.join(f'`{key}`' for key in EXTRAS)}, and `extra.messages` verbatim"),
     *fields.no_fields("the format has no penalties", "presence_penalty", "frequency_penalty"),
     NoField("top_logprobs", "the format has no log probabilities"),

@@ -167,7 +167,9 @@ class Writer(TurnWriter):
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Thinking."""
-        if blocks := thoughts(item, self._context):
+        needs_signature = self._target.needs_signature and not self._is_imported(entry)
+        is_known = entry.maker is not None
+        if blocks := thoughts(item, self._context, needs_signature=needs_signature, is_known=is_known):
             self._turn("assistant", entry).blocks += blocks
 
     def block(self, item: JsonObject, entry: Entry) -> None:

@@ -120,6 +120,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     SpecialField("stream_options", "`stream_options`, if `stream` is set"),
     SpecialField("tool_choice", "`tool_choice`, if the chosen tool is offered"),
     SpecialField("dialect", "determines the vendor's version of the format"),
+    SpecialField("provider", "not sent: it says who can read what came from a provider"),
     SpecialField("extra", "`extra.open_responses`, verbatim"),
 )
 

@@ -1,8 +1,9 @@
 """What must be done about the items of a request beyond sending them, seen from the whole history.
 
 An unanswered call gets a placeholder, an output without its call is left out, and so is reasoning without the item it
-led to; ids come once. What an imported request of this format had so stays so. A vendor whose ids have a form gets no
-others.
+led to; ids come once. What followed reasoning that is not sent goes without its id: the service refuses it with one
+("was provided without its required 'reasoning' item"). What an imported request of this format had so stays so. A
+vendor whose ids have a form gets no others.
 
 Nearly always there is nothing to do: no item is mapped, every call is answered in time, all reasoning is followed by
 what it led to, no id comes twice. `FastPath` sees that with one look at each item, and then nothing that comes later
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import decode
@@ -32,8 +34,8 @@ NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
 TRIGGER: Final = "compaction_trigger"  # which only the last item can be
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
-_TYPE, _POSITION, _CALL_ID, _PAYLOAD, _REST = map(
-    Entry._fields.index, ("type", "position", "call_id", "payload", "rest")
+_TYPE, _POSITION, _TURN, _CALL_ID, _PAYLOAD, _REST = map(
+    Entry._fields.index, ("type", "position", "turn", "call_id", "payload", "rest")
 )
 
 
@@ -68,10 +70,15 @@ class FastPath:
             return False
         if not all(self._goes_through(entries, *other) for other in others) or self._open:
             return False
-        if self._own_ids and with_ids and have_other_ids(texts, others, self._own_ids):
+        if with_ids and self._loses_ids(entries, texts, others):
             return False
         self.text = entries.elements() if isinstance(entries, PackedEntries) else b",".join(texts)
         return True
+
+    def _loses_ids(self, entries: Sequence[Entry], texts: Sequence[bytes], others: Sequence[Glance]) -> bool:
+        """Whether an item goes without its id."""
+        is_other = bool(self._own_ids) and have_other_ids(texts, others, self._own_ids)
+        return is_other or _has_gaps(entries)
 
     def _goes_through(self, entries: Sequence[Entry], index: int, kind: str, position: int, call_id: str) -> bool:
         """Whether an item that is not a message is sent as it is."""
@@ -96,6 +103,23 @@ class FastPath:
                 self._sent = seen
         self._unseen = end
         return self._sent
+
+
+def _has_gaps(entries: Sequence[Entry]) -> bool:
+    """Whether an item of an answer is not there, and others behind it are."""
+    if isinstance(entries, PackedEntries):
+        is_unbroken = entries.is_unbroken()
+    else:
+        is_unbroken = entries[-1].position - entries[0].position == len(entries) - 1
+    if is_unbroken:  # nearly always
+        return False
+    return any(_is_behind_gap(before, entry) for before, entry in pairwise(entries))
+
+
+def _is_behind_gap(before: Entry | None, entry: Entry) -> bool:
+    """Whether what stands right before an item in its answer is not there; `turn` is where that begins."""
+    last = -1 if before is None else before.position
+    return entry.turn is not None and 0 <= entry.turn < entry.position and last < entry.position - 1
 
 
 def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
@@ -128,13 +152,14 @@ class InputPlan:
     answer_ids: dict[int, str] = field(default_factory=dict)  # outputs with the call id that their call came with
     idless: set[int] = field(default_factory=set)  # items sent without their id, which came before
     not_own: set[int] = field(default_factory=set)  # items sent without their id, which is not of the vendor's form
+    followers: set[int] = field(default_factory=set)  # … because what they followed in their answer is not sent
     placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
     unsettled: int | None = None  # from here on a later append may change something
 
     def positions(self) -> set[int]:
         """The items that need more than a look at their row."""
         late = self.pairing.late
-        other_ids = {*self.call_ids, *self.answer_ids, *self.idless, *self.not_own}
+        other_ids = {*self.call_ids, *self.answer_ids, *self.idless, *self.not_own, *self.followers}
         positions = {*self.left_out, *other_ids, *late, *self.placeholders}
         return positions if self.unsettled is None else positions | {self.unsettled}
 
@@ -165,6 +190,8 @@ def plan_of(
     _excuse(plan, as_came)
     if own_ids:
         _leave_out_other_ids(plan, entries, own_ids)
+    _find_followers(plan, entries)
+    plan.followers -= as_came.followers
     for call in pairs.unanswered.values():
         if call.payload is not None:
             plan.placeholders.setdefault(pairing.run_end(entries, call), []).append(call)
@@ -218,6 +245,24 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
             turn, is_led_to = entry.turn, _is_led_to(entry)
         elif not is_led_to or turn != entry.turn:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
+
+
+def _find_followers(plan: InputPlan, entries: Sequence[Entry]) -> None:
+    """What followed reasoning in an answer, where that is not sent, whatever the reason; or something that is gone."""
+    before: Entry | None = None
+    turn, is_missing = None, False
+    for entry in entries:
+        if entry.turn == pairing.LAYER:
+            continue
+        if entry.turn is None or entry.turn != turn:
+            turn, is_missing = entry.turn, False
+        is_missing = is_missing or _is_behind_gap(before, entry)
+        before = entry
+        is_sent = entry.payload is not None and entry.position not in plan.left_out
+        if entry.type == "reasoning":
+            is_missing = not is_sent
+        elif is_missing and is_sent and entry.type in IDLESS and has_id(entry.payload):
+            plan.followers.add(entry.position)
 
 
 def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Mapping[str, str]) -> None:

@@ -186,7 +186,7 @@ def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
     elif position in plan.pairing.late:
         context.late_output(entry)
         yield from _written(late_output_message(entry.item(), plan.pairing.late[position].item()), context)
-    elif any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless, plan.not_own)):
+    elif any(position in ids for ids in (plan.call_ids, plan.answer_ids, plan.idless, plan.not_own, plan.followers)):
         yield from _with_other_ids(entry, plan, context)
     elif entry.rest is None and entry.payload is not None:
         yield entry.payload
@@ -215,7 +215,9 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
         context.repair("item_id", "id", f"The id {item['id']!r} was left out: it is another vendor's.")
     elif position in plan.idless:
         context.repair("duplicate_id", "id", f"The id {item['id']!r} was sent before and was left out here.")
-    if position in plan.idless or position in plan.not_own:
+    elif position in plan.followers:
+        context.repair("item_id", "id", f"The id {item['id']!r} was left out: the reasoning before it is not sent.")
+    if any(position in ids for ids in (plan.idless, plan.not_own, plan.followers)):
         item = {key: value for key, value in item.items() if key != "id"}
     yield dumps(item)
 

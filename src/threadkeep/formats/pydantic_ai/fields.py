@@ -110,6 +110,7 @@ FIELDS: Final[tuple[Row, ...]] = (
     *fields.no_fields("an agent does not have it", "top_logprobs", "stream_options", "store", "user"),
     NoField("text", "the agent's output type says how the answer is written"),
     SpecialField("dialect", "not sent: the agent's model knows its vendor"),
+    SpecialField("provider", "not sent: the agent's model knows its vendor"),
     NoField("previous_response_id", "the items stored here are sent"),
     NoField("conversation", "the items stored here are sent"),
 )

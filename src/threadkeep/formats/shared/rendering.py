@@ -17,6 +17,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared.makers import NOBODY, Target, readable, target_of
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
@@ -44,6 +45,7 @@ class Rendering:
     rules: ProviderRules  # what may stand where
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
+    target: Target = NOBODY  # who gets it
     reports: Sequence[Report] = ()  # of what the conversation has and no request can
     has_plain_options: bool = False  # whether orjson writes the options and tools …
     has_plain_texts: bool = False  # … and wrote the texts of all items of the snapshot
@@ -97,8 +99,12 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in placed_tools(snapshot.tools)]
     model, dialect = settings.get("model"), options.dialect or settings.get("dialect")
     rules = rules_for(format_name, dialect, model if isinstance(model, str) else None)
-    view = view_of(snapshot, options, format_name)
-    rendering = Rendering(format_name, snapshot, options, view, context, rules)
+    view, target = view_of(snapshot, options, format_name), target_of(snapshot, options, format_name)
+    has_texts = options.reasoning == "text"
+    entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
+    if entries is not view.entries:
+        view.entries, view.is_whole = entries, False
+    rendering = Rendering(format_name, snapshot, options, view, context, rules, target)
     rendering.reports, rendering.has_plain_options, rendering.has_plain_texts = reports, sent.is_plain, has_plain_texts
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:
@@ -176,6 +182,7 @@ class TurnWriter:
 
     def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
         self._pairing, self._context = pairing, rendering.context
+        self._target = rendering.target
         self._imported = rendering.imported  # items before that go back as they came
         self._pending = pairing.pending()
         self._unsettled: int | None = None  # index of the first turn that a later output may change

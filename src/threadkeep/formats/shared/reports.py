@@ -41,6 +41,7 @@ LOSSES: Final = {
     "refusal": "a refusal was omitted",
     "refused": "something that the provider refuses was sent as it is, because nothing else can be sent for it",
     "role": "a message with an unknown role was omitted",
+    "signature": "a signature, encrypted content, or an id that only the provider that gave it can read was omitted",
     "status": "the status of a tool output was omitted",
     "tool": "a tool definition that the format does not support was omitted",
     "tool_choice": "a tool choice that the format does not support was omitted",

@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import PLAIN, JsonObject, encode
-from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.entries import Entry, changed_entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.mending import Mending, Report, is_unicode
 
@@ -92,4 +92,4 @@ def _mended_entry(entry: Entry, reports: list[Report]) -> Entry:
     reports += found
     if not found and is_unicode(entry.call_id or ""):  # a pair of surrogates is one character in the JSON, not there
         return entry
-    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen)
+    return changed_entry(entry, item)

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
-from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.entries import Entry, changed_entry, entry_of
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.pairing import LAYER, OUTPUTS, paired, upto
@@ -260,7 +260,7 @@ def _without_pictures(entry: Entry) -> Entry:
         parts = item.get(key)
         if isinstance(parts, list):
             item = {**item, key: [_note_for(part) for part in parts]}
-    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen)
+    return changed_entry(entry, item)
 
 
 def _note_for(part: Any) -> Any:

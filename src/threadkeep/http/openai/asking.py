@@ -207,7 +207,7 @@ class Run:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
         try:
-            rendered = conversation.render(self.upstream.format, strict=is_strict)
+            rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
             besides = self.wanted.besides
             return replace(rendered, view={**rendered.view, ASKED: besides}) if besides else rendered
         except LossError as error:

@@ -77,7 +77,7 @@ def _entry_of(row: Row) -> Entry:
     payload, rest = (None if row[name] is None else row[name].encode() for name in ("payload", "rest"))
     return Entry(
         row["position"], row["type"], row["role"], row["turn"], row["seen"], row["call_id"], row["origin"],
-        payload, rest, row["codec"] & ~SPLICED,
+        payload, rest, row["codec"] & ~SPLICED, row["maker"],
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ class ClientHistory:
     def __init__(self, session: Session) -> None:
         self.previous_response_id: str | None = session.previous_response_id
         self.has_conversation = session.conversation is not None
-        self._items, self._turns = session.items, session.turns
+        self._items, self._turns, self._makers = session.items, session.turns, session.makers
         self._objects = [item.to_object() for item in session.items]
         self._calls = _calls_of_outputs(self._objects, self._turns)
         self._references = any(item["type"] == "item_reference" for item in self._objects)
@@ -99,7 +99,8 @@ class ClientHistory:
         for said in rest:
             first_parts.setdefault(said.item, said.part)
         items = [self._new_item(index, part, call_ids) for index, part in first_parts.items()]
-        return new_items(items, [self._turns[index] for index in first_parts])
+        places = list(first_parts)
+        return new_items(items, [self._turns[index] for index in places], [self._makers[index] for index in places])
 
     def _new_item(self, index: int, part: int, call_ids: Mapping[int, Any]) -> Item:
         """An item as it is to be stored: from one of its parts on, an output with the id of the stored call."""

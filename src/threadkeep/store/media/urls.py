@@ -14,7 +14,7 @@ from threadkeep.domain.media import media_url
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.base import MediaUrls
-from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.entries import Entry, changed_entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.store.handle import Handle, HandleCache
 from threadkeep.store.media.cutting import MARK
@@ -77,7 +77,7 @@ def _with_urls(entry: Entry, rule: MediaUrls, template: str, format_name: str) -
             item[key] = [_part(part, rule, template, format_name) for part in value]
         elif isinstance(value, dict):
             item[key] = _part(value, rule, template, format_name)
-    return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen)
+    return changed_entry(entry, item)
 
 
 def _part(part: Any, rule: MediaUrls, template: str, format_name: str) -> Any:

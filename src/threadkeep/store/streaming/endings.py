@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from threadkeep.db.dialects import check_sizes
 from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import bytes_as_text, dumps, dumps_any, shallow
+from threadkeep.domain.makers import Maker
 from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
@@ -44,6 +45,7 @@ class StreamCall(NamedTuple):
     info: CallInfo
     model: str | None
     prices: PriceBook
+    asked: Maker = Maker()  # of whom the answer was asked
 
 
 @dataclass(slots=True)
@@ -73,9 +75,10 @@ class Ending:
         records: list[ItemRecord] = []
         output: list[Item] = []
         problems = list(assembler.problems)
+        maker = call.asked.answering(response.model).text
         for item in response.output:
             try:
-                record = encode_item(item.to_object(), model=response.model, given=given_of(item))
+                record = encode_item(item.to_object(), model=response.model, maker=maker, given=given_of(item))
             except (InvalidItem, InvalidOption) as problem:
                 item = _note(item, problem)  # noqa: PLW2901
                 record = encode_item(item.to_object(), model=response.model)

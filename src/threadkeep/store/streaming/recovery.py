@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.makers import maker_from
 from threadkeep.errors import ThreadkeepError
 from threadkeep.store.connections import error_name
 from threadkeep.store.item_rows import fitting
@@ -65,7 +66,7 @@ class StreamRecovery:
             for line in lines:
                 assembler.feed(loads(line))
         info: CallInfo = {"provider": fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms}
-        call = StreamCall(info, notes.get("model"), self.prices)
+        call = StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import event_text, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
@@ -53,19 +54,21 @@ def stream_response(
     assembler = get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     check = head_check(options)
-    model = handle.cache.conversation.settings.get("model")
+    settings, request = handle.cache.conversation.settings, request_info(handle, format, rendered)
+    model, provider = settings.get("model"), call.get("provider")
+    asked = asked_of(settings, request.view, provider)
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),
         lease=lease_seconds(lease),
-        request=request_info(handle, format, rendered),
-        notes={"model": model, "provider": call.get("provider"), "key": options.get("idempotency_key")},
+        request=request,
+        notes={"model": model, "provider": provider, "maker": asked.text, "key": options.get("idempotency_key")},
         key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
         check=check._replace(states=()),
         states=check.states,
         first_token_ms=milliseconds(call, "first_token_ms"),
     )
-    return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices))
+    return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices, asked))
 
 
 def lease_seconds(lease: object) -> float:
