@@ -116,7 +116,7 @@ def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
         (["--window", "2", "--step", "0"], "Invalid value for '--step'"),
         (["--upto", "-2"], "Invalid value for '--upto': Input should be greater than or equal to -1"),
         (["--cache", "on"], "Invalid value for '--cache': 'on' is not"),
-        (["--account", "work"], "give --cache auto, too"),
+        (["--no-reasoning", "--reasoning-text"], "--no-reasoning and --reasoning-text exclude each other."),
         (["--dialect", "klingon"], "one of compatible, deepseek, minimax"),
         (["--dynamic-context", "{"], "--dynamic-context '{' is not JSON"),
         (["--dynamic-context", "[1]"], "--dynamic-context '[1]' is not a JSON object. Give an object such as"),
