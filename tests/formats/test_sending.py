@@ -132,6 +132,7 @@ SETTINGS: dict[str, Json] = {
     "access_programs": {"access_programs": ["a"]},
     "image": {"image": {"quality": "low"}},
     "dialect": {"dialect": "compatible"},
+    "provider": {"provider": "azure"},
     "extra": {
         "extra": {
             "seed": 7, "stop": ["x"], "stop_sequences": ["x"], "top_k": 4, "n": 1, "logit_bias": {"5": 1},

@@ -93,7 +93,8 @@ def render(
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
         "reasoning": "text" if reasoning_text else not no_reasoning, "window": _window_of(window, step), "cache": cache,
-        "provider": provider, "account": account or "", "dialect": dialect, "media_url": media_url, **_dynamic_context_of(dynamic_context, dynamic_context_at),
+        "provider": provider, "account": account or "", "dialect": dialect, "media_url": media_url,
+        **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:
         rendered = open_conversation(store, id, branch).render(format_name(format), **view)

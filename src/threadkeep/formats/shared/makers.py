@@ -155,9 +155,6 @@ class Target:
         return self.family == "claude" and self.provider in _CLAUDE_PLATFORMS
 
 
-NOBODY: Final = Target(None)
-
-
 def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Target:
     """Who gets a request of a conversation in a format."""
     view = {"provider": options.provider, "account": options.account, "dialect": options.dialect}

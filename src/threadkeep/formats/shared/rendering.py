@@ -17,7 +17,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
-from threadkeep.formats.shared.makers import NOBODY, Target, readable, target_of
+from threadkeep.formats.shared.makers import Target, readable, target_of
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
@@ -43,9 +43,9 @@ class Rendering:
     view: View  # the entries that it shows
     context: Context  # what mappers need, and where they report
     rules: ProviderRules  # what may stand where
+    target: Target  # who gets it
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
-    target: Target = NOBODY  # who gets it
     reports: Sequence[Report] = ()  # of what the conversation has and no request can
     has_plain_options: bool = False  # whether orjson writes the options and tools …
     has_plain_texts: bool = False  # … and wrote the texts of all items of the snapshot
