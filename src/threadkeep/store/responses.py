@@ -21,7 +21,7 @@ from threadkeep.domain.objects import dumped, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.formats.shared.endings import with_cut_items
+from threadkeep.formats.shared.endings import with_cut_items, without_known
 from threadkeep.store import ledger, positions
 from threadkeep.store.appending import (
     AppendedRows,
@@ -207,6 +207,10 @@ def add_response(
     return add_answer(handle, body, format, rendered, options, call)[0]
 
 
+def _history(handle: Handle) -> list[JsonObject]:
+    return [entry.item() for entry in handle.read_snapshot(is_current=True).entries]
+
+
 def add_answer(
     handle: Handle,
     body: Any,
@@ -230,7 +234,7 @@ def add_answer(
     key = positions.idempotency_key(options, turn.method, content)
     request = request_info(handle, format, rendered)
     try:
-        response = with_cut_items(wire.parse_response(value, headers))
+        response = with_cut_items(without_known(wire.parse_response(value, headers), lambda: _history(handle)))
     except errors.ProviderError as error:  # its ledger row is written, then it is raised
         named = value.get("model") if isinstance(value, dict) else None
         attempt = ledger.failed_attempt(format, call, error, named if isinstance(named, str) and named else model)

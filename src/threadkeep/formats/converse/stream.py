@@ -1,7 +1,7 @@
 """The stream of Converse.
 
 * Blocks are put together by their index; a text may come without a start.
-* The input of a call is JSON text in pieces; text with citations is one block of both.
+* The input of a call is JSON text in pieces, media are bytes in pieces; text with citations is one block of both.
 * Exceptions are events, too. The usage comes after the end of the message.
 
 Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
@@ -128,7 +128,7 @@ class ConverseAssembler(StreamAssembler):
             if grow is not None:
                 grow(self._texts, block, piece)
             elif isinstance(piece, dict):
-                _inner(block, key).update(piece)
+                _grow_object(self._texts, _inner(block, key), piece)
 
     def _stop(self, payload: JsonObject) -> None:
         if isinstance(index := payload.get("contentBlockIndex"), int):
@@ -155,6 +155,18 @@ def _inner(block: JsonObject, key: str) -> JsonObject:
     if not isinstance(inner, dict):
         inner = block[key] = {}
     return inner
+
+
+def _grow_object(texts: GrowingTexts, holder: JsonObject, piece: JsonObject) -> None:
+    """Put a piece of media behind what has come of it: bytes are increments, all else is told at once."""
+    for key, value in piece.items():
+        if isinstance(value, dict):
+            _grow_object(texts, _inner(holder, key), value)
+        elif key == "bytes" and isinstance(value, str):
+            holder.setdefault(key, "")
+            texts.grow(holder, key, value, joined_base64)
+        else:
+            holder[key] = value
 
 
 def _append(texts: GrowingTexts, holder: JsonObject, key: str, piece: Any) -> None:

@@ -1,6 +1,7 @@
 """The response of the Gemini API.
 
 * The first candidate counts; the service's own words for everything else are provider data, in snake case.
+* Calls that Google's SDK answered by itself are items, with their outputs, before those of the answer.
 * A blocked prompt is a failed response without items.
 * Why a response is not whole is said by `incomplete_details` and `error`, too.
 * Thoughts are counted apart from the answer, input of server tools apart from the prompt.
@@ -19,17 +20,19 @@ from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.gemini.calls import Ids, seed_of
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
-from threadkeep.formats.gemini.parse_turns import CONTENT_KEYS, items_of, parts_of
+from threadkeep.formats.gemini.parse_turns import CONTENT_KEYS, called_items, items_of, parts_of
 from threadkeep.formats.gemini.spelling import snake
+from threadkeep.formats.shared.endings import ANSWERED
 from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
+HISTORY: Final = "automaticFunctionCallingHistory"  # of calls that Google's SDK has answered by itself
 # keys of the body that are fields of a response, and what Google's SDK adds to it
 _OTHERS: Final = frozenset(
     {
         "candidates", "usageMetadata", "modelVersion", "responseId", "error",
-        "sdkHttpResponse", "automaticFunctionCallingHistory", "parsed",
+        "sdkHttpResponse", HISTORY, "parsed",
     }
 )  # fmt: skip
 _CANDIDATE_KEYS: Final = frozenset({"content", "finishReason"})
@@ -46,14 +49,15 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None, *, call
     candidate = _candidate(body)
     parts = parts_of(candidate.get("content"))
     response_id = body.get("responseId")
-    usage = body.get("usageMetadata")
+    ids = Ids(response_id if is_id(response_id) else seed_of(parts), calls_before)
+    usage, called = body.get("usageMetadata"), called_items(body.get(HISTORY))
     return Response(
         id=response_id,
         model=body.get("modelVersion"),
         **_ending(body, candidate),
-        output=items_of(parts, Ids(response_id if is_id(response_id) else seed_of(parts), calls_before)),
+        output=[*called, *items_of(parts, ids)],
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
-        extra=_provider_data(body, candidate),
+        extra=_provider_data(body, candidate) | ({ANSWERED: len(called)} if called else {}),
         format=NAME,
     )
 

@@ -97,6 +97,25 @@ def turns_of(contents: Sequence[Any], calls: OpenCalls) -> list[list[JsonObject]
     return turns
 
 
+def called_items(history: Any) -> list[JsonObject]:
+    """The calls that Google's SDK answered by itself, and their outputs, from the history that it adds to an answer.
+
+    The history begins with the contents of the request: what follows the last of these was not known before.
+    """
+    contents: list[JsonObject] = []
+    for content in history if isinstance(history, list) else ():
+        if role_of(content) == MODEL:
+            if contents and role_of(contents[-1]) == MODEL:  # the chunks of a stream
+                contents[-1] = {**contents[-1], "parts": [*parts_of(contents[-1]), *parts_of(content)]}
+            else:
+                contents.append(content)
+        elif all(isinstance(read_part(part)[0].get("functionResponse"), dict) for part in parts_of(content)):
+            contents.append(content)
+        else:
+            contents.clear()
+    return [item for items in turns_of(contents, OpenCalls()) for item in items]
+
+
 def role_of(content: Any) -> str | None:
     """Who speaks in a content; None where it cannot be read."""
     role = content.get("role") if isinstance(content, dict) else 0

@@ -20,7 +20,7 @@ from threadkeep.domain.objects import json_copy
 from threadkeep.domain.response import Response
 from threadkeep.formats.gemini.calls import is_call
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
-from threadkeep.formats.gemini.parse_response import is_id, parse_response
+from threadkeep.formats.gemini.parse_response import HISTORY, is_id, parse_response
 from threadkeep.formats.gemini.parse_turns import parts_of
 from threadkeep.formats.gemini.spelling import read_part
 from threadkeep.formats.shared.fields import value_at
@@ -49,6 +49,7 @@ class Assembler(StreamAssembler):
         self._first: Candidate | None = None  # the one that counts
         self._lowest = 0  # its index
         self._calls = (0, 0)  # how many calls are in so many of its first parts
+        self._called = 0  # contents of calls that Google's SDK has answered by itself
 
     @property
     def open_calls(self) -> Collection[object]:
@@ -81,7 +82,8 @@ class Assembler(StreamAssembler):
     def body_between(self, first: int, last: int | None) -> JsonObject:
         """The body with these parts of the candidate that counts."""
         self._texts.settle_all()
-        return {"candidates": [] if self._first is None else [self._first.body(first, last)], **self._body}
+        keys = {key: value for key, value in self._body.items() if not first or key != HISTORY}
+        return {"candidates": [] if self._first is None else [self._first.body(first, last)], **keys}
 
     def parsed(self, body: JsonObject, first: int) -> Response:
         """The response of a body; the numbers of calls go on."""
@@ -107,6 +109,7 @@ class Assembler(StreamAssembler):
         if event.get("responseId") not in (None, self._body.get("responseId")):
             self.note_change(0)
         usage = cumulative(self._body.get(_USAGE), event.get(_USAGE))
+        self._note_calls(event.get(HISTORY))
         self._body |= {key: value for key, value in event.items() if key != "candidates" and value is not None}
         if usage is not None:
             self._body[_USAGE] = usage
@@ -128,6 +131,13 @@ class Assembler(StreamAssembler):
                 self._first, self._lowest = candidate, index
                 self.note_change(0)
         return candidate
+
+    def _note_calls(self, history: Any) -> None:
+        """Begin anew where the SDK has answered more calls: what came before is in the history."""
+        if isinstance(history, list) and len(history) > self._called:
+            self._called, self.is_ended = len(history), False
+            self._candidates, self._first, self._lowest, self._calls = {}, None, 0, (0, 0)
+            self.note_change(0)
 
 
 assembler: Final = Assembler

@@ -46,6 +46,7 @@ class Output:
         self._last_place = -1
         self._texts = GrowingTexts()
         self._spots: dict[tuple[int, int], tuple[list[Any], int]] = {}  # id of a list and stated place -> where it is
+        self._whole: dict[int, tuple[list[Any], int]] = {}  # id of a list -> it, and the last place that came whole
 
     def __len__(self) -> int:
         return len(self._streamed)
@@ -93,7 +94,7 @@ class Output:
     def take(self, event: JsonObject, *, is_done: bool) -> None:
         """Take in an item that is announced, or whole; what a whole one leaves out stays as it was streamed."""
         item = json_copy(event["item"], "The event")
-        known = self.find(item.get("id"), event.get("output_index"))
+        known = self.find(item.get("id"), event.get("output_index")) or self._unnamed(event, item, is_done=is_done)
         if known is None or (known.is_done and known.item.get("id") != item.get("id")):
             self._set_done(self._add(event, item), is_done=is_done)
             return
@@ -115,6 +116,13 @@ class Output:
         else:
             self._open[streamed.number] = streamed
 
+    def _unnamed(self, event: JsonObject, item: JsonObject, *, is_done: bool) -> StreamedItem | None:
+        """The last item, where it is the one that comes whole here, though the event does not say so."""
+        last = self._streamed[-1] if self._streamed and is_done and event.get("output_index") is None else None
+        if last is None or last.is_done or last.item.get("type") != item.get("type"):
+            return None
+        return None if item.get("id") and last.item.get("id") else last
+
     def _add(self, event: JsonObject, item: JsonObject) -> StreamedItem:
         index = event.get("output_index")
         place = index if isinstance(index, int) else self._last_place + 1
@@ -133,10 +141,14 @@ class Output:
             self._by_id[item_id] = streamed
             streamed.ids.append(item_id)
 
-    def put(self, elements: list[Any], stated: Any, element: Any) -> None:
-        """Put an element at its place of a list."""
+    def put(self, elements: list[Any], stated: Any, element: Any, *, is_whole: bool = False) -> None:
+        """Put an element at its place of a list; without a place, one that is whole is the last one that grew."""
         spot = self.spot(elements, stated)
+        if is_whole and stated is None and elements and self._whole.get(id(elements), (elements, -1))[1] < spot - 1:
+            spot -= 1
         elements[spot : spot + 1] = [json_copy(element, "The event")]
+        if is_whole:
+            self._whole[id(elements)] = (elements, spot)
 
     def element(self, elements: list[Any], stated: Any, first: JsonObject) -> JsonObject:
         """The object at a place of a list, a new one where there is none; without a place it is the last one."""

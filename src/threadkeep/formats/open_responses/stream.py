@@ -15,9 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
+from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.open_responses.output import Output, list_in
 from threadkeep.formats.open_responses.parse_response import parse_response
+from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.streams import StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
 
@@ -55,6 +57,7 @@ PARTS: Final = {
 BEGINNINGS: Final = frozenset({"created", "queued", "in_progress"})
 # last word of the event that ends a stream -> status of a response that does not state one
 ENDINGS: Final = {word: word for word in ("completed", "incomplete", "failed", "cancelled")} | {"done": "completed"}
+PREFIX: Final = "response."  # of the types of events that are about the response
 _STREAMS: Final = ("stdout", "stderr")
 _PICTURE_KEYS: Final = ("background", "output_format", "quality", "size")
 _NO_ERROR_KEYS: Final = frozenset({"type", "sequence_number", "error"})
@@ -67,6 +70,7 @@ class ResponsesAssembler(StreamAssembler):
         super().__init__(NAME, parse_response, headers)
         self._response: JsonObject = {}
         self._output = Output()
+        self._lane: Any = None  # of the WebSocket, where that has several
 
     @property
     def open_calls(self) -> Collection[object]:
@@ -110,18 +114,34 @@ class ResponsesAssembler(StreamAssembler):
         return isinstance(response, dict) and bool(response.get("output"))
 
     def error_in(self, event: JsonObject) -> Any:
-        """The error of an `error` event, whose keys may stand in the event itself."""
+        """The error of an `error` event, whose keys may stand in the event itself; others are about something else."""
+        if isinstance(kind := event.get("type"), str) and kind.startswith(PREFIX):
+            return None
         error = super().error_in(event)
-        if error is None and event.get("type") == "error":
+        if error is None and kind == "error":
             return {key: value for key, value in event.items() if key not in _NO_ERROR_KEYS and value is not None}
         return error
+
+    def check(self, event: JsonObject) -> None:
+        """Refuse an event of another response: of another lane of a WebSocket, or of the one that follows."""
+        lane, response = event.get("stream_id"), event.get("response")
+        if lane is not None and self._lane is not None and lane != self._lane:
+            problem = f"The event is of the lane {shortened(lane)}; this response is of {shortened(self._lane)}"
+            raise CannotParse(f"{problem}: {shortened(event)}.", hint="Use a recorder or assembler for each stream_id.")
+        if event.get("type") == f"{PREFIX}created" and isinstance(response, dict):
+            known, begun = self._response.get("id"), response.get("id")
+            if known is not None and begun is not None and begun != known:
+                problem = f"The event begins another response, {shortened(begun)}; this one is {shortened(known)}."
+                raise CannotParse(problem, hint="Leave this recorder or assembler, and feed it to a new one.")
 
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         kind = event.get("type")
-        if not isinstance(kind, str) or not kind.startswith("response."):
+        if self._lane is None:
+            self._lane = event.get("stream_id")
+        if not isinstance(kind, str) or not kind.startswith(PREFIX):
             return
-        about, _, step = kind.removeprefix("response.").rpartition(".")
+        about, _, step = kind.removeprefix(PREFIX).rpartition(".")
         if about:
             EVENTS.get(about, status)(self._output, event, about, step)
             self.note_change(self._output.take_touched())
@@ -155,11 +175,13 @@ def item(output: Output, event: JsonObject, _about: str, step: str) -> None:
         output.take(event, is_done=step == "done")
 
 
-def part(output: Output, event: JsonObject, about: str, _step: str) -> None:
+def part(output: Output, event: JsonObject, about: str, step: str) -> None:
     """A part that is announced, or whole."""
     kind, parts, index_key = PARTS[about]
     if isinstance(event.get("part"), dict):
-        output.put(list_in(output.item(event, kind), parts), event.get(index_key), event["part"])
+        output.put(
+            list_in(output.item(event, kind), parts), event.get(index_key), event["part"], is_whole=step == "done"
+        )
 
 
 def text(output: Output, event: JsonObject, about: str, step: str) -> None:

@@ -11,12 +11,12 @@ and `response.steer`; Google's Gemini API reference, `FinishReason`; Pydantic AI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain import tools
 from threadkeep.domain.items import Item, changed_item
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.response import Response
 from threadkeep.formats.canonical.entries import call_id_of
 from threadkeep.formats.canonical.keys import cut_status
@@ -29,6 +29,7 @@ _ENDED: Final = CUT_OFF | {"completed"}
 # statuses of items of which more may come, in an answer that goes on
 IN_PROGRESS: Final = frozenset({"in_progress", "searching", "generating", "interpreting", "calling"})
 
+ANSWERED: Final = "automatically_answered"  # in provider_data: how many items are calls that an SDK answered by itself
 COMPACTED: Final = "compaction"
 # `reason` of the incomplete_details of answers in which the model paused, to go on in the next one
 PAUSES: Final = frozenset(
@@ -99,6 +100,41 @@ def with_cut_items(response: Response) -> Response:
         if item_object.get("status") in (None, "completed") and item_object["type"] != COMPACTED:
             found.setdefault(last, cut_status(item_object["type"]))
     return _with_statuses(response, found)
+
+
+def without_known(response: Response, known: Callable[[], Sequence[JsonObject]]) -> Response:
+    """A response without the calls that the history has already, where an SDK answered calls by itself.
+
+    It gives all calls since the user's last message. `known` returns the items of the history; it is called only if
+    there are such calls.
+    """
+    answered = (response.provider_data or {}).get(ANSWERED)
+    if not isinstance(answered, int):
+        return response
+    said = [_essence(item) for item in (item.to_object() for item in response.output[:answered])]
+    before: list[Any] = []
+    for item in known():
+        before = [] if item.get("role") == "user" else [*before, _essence(item)]
+    calls = [call for call in before if call is not None]
+    places = [place for place, one in enumerate(said) if one is not None]
+    if not calls or [said[place] for place in places[: len(calls)]] != calls:
+        return response
+    return response.model_copy(update={"output": response.output[places[len(calls) - 1] + 1 :]})
+
+
+def _essence(item: JsonObject) -> Any:
+    """What a call or output says, whatever its id is; None for other items."""
+    if item["type"] == "function_call":
+        return item.get("name"), _parsed_or_text(item.get("arguments"))
+    return _parsed_or_text(item.get("output")) if item["type"] == "function_call_output" else None
+
+
+def _parsed_or_text(text: Any) -> Any:
+    """The JSON value of a text; the text where it is none."""
+    try:
+        return loads(text)
+    except (TypeError, ValueError):
+        return text
 
 
 def _has_id(item: JsonObject) -> bool:

@@ -84,6 +84,9 @@ class StreamAssembler:
         """How many elements of the output `partial` reads again, since they may grow."""
         return self.element_count - self._settled_count
 
+    def check(self, event: JsonObject) -> None:
+        """Refuse an event that is not of this response; of a format that tells no responses apart, all are."""
+
     def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
         return True
@@ -124,6 +127,7 @@ class StreamAssembler:
                     f"The event is not of the format {self.name} but of {' or '.join(others)}: {shortened(body)}",
                     hint=f"Name the format {' or '.join(map(repr, others))}.",
                 )
+        self.check(body)
         if NOT_KEPT in body:
             body = dict(body)
             self.problems.append(str(body.pop(NOT_KEPT)))
