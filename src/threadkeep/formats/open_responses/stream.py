@@ -133,12 +133,11 @@ class ResponsesAssembler(StreamAssembler):
             if known is not None and begun is not None and begun != known:
                 problem = f"The event begins another response, {shortened(begun)}; this one is {shortened(known)}."
                 raise CannotParse(problem, hint="Leave this recorder or assembler, and feed it to a new one.")
+        self._lane = lane if self._lane is None else self._lane
 
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         kind = event.get("type")
-        if self._lane is None:
-            self._lane = event.get("stream_id")
         if not isinstance(kind, str) or not kind.startswith(PREFIX):
             return
         about, _, step = kind.removeprefix(PREFIX).rpartition(".")
