@@ -139,11 +139,6 @@ class Assembler(StreamAssembler):
             self._candidates, self._first, self._lowest, self._calls = {}, None, 0, (0, 0)
             self.note_change(0)
 
-    def _note_calls(self, history: Any) -> None:
-        """Begin anew where the SDK has answered more calls: what came before is in the history."""
-        if isinstance(history, list) and len(history) > self._called:
-            self._called, self._candidates, self.is_ended = len(history), {}, False
-
 
 assembler: Final = Assembler
 
