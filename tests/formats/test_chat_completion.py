@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 FORMAT: Final = "chat_completion"
 Json = dict[str, Any]
@@ -199,7 +199,9 @@ def test_what_has_no_place_is_left_out_and_reported() -> None:
 
 def test_an_output_of_only_media_says_so() -> None:
     image = {"type": "input_image", "image_url": "https://img.example.org/a.png"}
-    assert "cannot be shown" in sent(call(), output(text=[image]))[1]["content"]
+    video = {"type": "input_video", "video_url": "https://img.example.org/a.mp4"}
+    assert "cannot be shown" in sent(call(), output(text=[video]))[1]["content"]
+    assert "next user message" in sent(call(), output(text=[image]))[1]["content"][0]["text"]
     assert sent(call(), output(text=[]))[1]["content"] == ""
 
 

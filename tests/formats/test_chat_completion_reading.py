@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
 from tests.formats.spelling_chat_completion import levelled
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 Json = dict[str, Any]
 FORMAT = get_format("chat_completion")

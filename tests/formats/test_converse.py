@@ -8,9 +8,9 @@ import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, snapshot, user
 from tests.formats.requests_converse import FORMAT, LOOKUP, Json, outline, render
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, LossError
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 THOUGHT = {"type": "reasoning", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]}
 

@@ -177,16 +177,19 @@ def test_compatible_servers_get_texts_without_keys_and_none_that_is_empty() -> N
 LOOP = [user("go"), call("a"), call("b"), output("b", [{"type": "input_text", "text": "B"}, PICTURE])]
 
 
-def results(dialect: str | None) -> list[Any]:
-    return [(m["tool_call_id"], m["content"]) for m in payload(dialect, *LOOP)["messages"] if m["role"] == "tool"]
+def results(dialect: str | None, **options: Any) -> list[Any]:
+    found = render("chat_completion", *LOOP, dialect=dialect, options=RenderOptions(**options))
+    return [(m["tool_call_id"], m["content"]) for m in found.payload["messages"] if m["role"] == "tool"]
 
 
-def test_what_tools_returned_is_parts_a_text_or_json_text() -> None:
+def test_what_tools_returned_is_parts_or_a_text_and_json_text_where_that_is_asked_for() -> None:
     assert results(None) == [("b", [{"type": "text", "text": "B"}]), ("a", "Tool result missing")]
     assert results("zai") == [("b", "B"), ("a", "Tool result missing")]
+    assert results("compatible") == [("b", "B"), ("a", "Tool result missing")]
     picture = '{"type":"image_url","image_url":{"url":"https://img.example.org/a.png"}}'
     as_json = f'[{{"type":"text","text":"B"}},{picture}]'
-    assert results("compatible") == [("b", as_json), ("a", '{"error":"Tool result missing"}')]
+    missing = ("a", '{"error":"Tool result missing"}')
+    assert results("compatible", tool_results="json") == [("b", as_json), missing]
 
 
 def test_results_follow_the_order_of_the_calls() -> None:
@@ -196,10 +199,14 @@ def test_results_follow_the_order_of_the_calls() -> None:
 
 
 def test_the_responses_api_of_others_gets_outputs_as_text() -> None:
-    found = payload("compatible", *LOOP, format_name="open_responses")["input"]
-    outputs = [item["output"] for item in found if item["type"] == "function_call_output"]
-    assert outputs[0] == "Tool result missing"
-    assert outputs[1].startswith('[{"type":"input_text","text":"B"}')
+    found = render("open_responses", *LOOP, dialect="compatible")
+    *_, missing, text, moved = found.payload["input"]
+    assert (missing["output"], text["output"]) == ("Tool result missing", "B")
+    assert moved["content"] == [{"type": "input_text", "text": "Output of the call b:"}, PICTURE]
+    assert codes(found) == ([], ["missing_output", "tool_media"])
+    as_json = RenderOptions(tool_results="json")
+    (*_, text) = render("open_responses", *LOOP, dialect="compatible", options=as_json).payload["input"]
+    assert text["output"].startswith('[{"type":"input_text","text":"B"}')
 
 
 def test_openai_takes_no_penalties_in_its_responses_api() -> None:

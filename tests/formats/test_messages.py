@@ -19,12 +19,12 @@ from tests.formats.messages_factories import (
     shape,
     thought,
 )
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import get_format
 from threadkeep.formats.messages.calls import cleaned_id
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
 

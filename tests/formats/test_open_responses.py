@@ -8,11 +8,11 @@ from typing import Any, Final
 import pytest
 
 from tests.formats.factories import answer, assistant, call, codes, output, reasoning, render, snapshot, user
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.canonical.snapshots import ServerState
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 FORMAT: Final = "open_responses"
 STATE = ServerState("resp_1", 2)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from tests.formats.requests_open_responses import CALL, HI, ITEMS, KEYS, OUTPUT, PARTS, SAID, THOUGHT, TOOL_ITEMS, TOOLS
 from tests.formats.spelling_open_responses import leveled
+from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, ThreadkeepError
@@ -21,7 +22,6 @@ from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.open_responses.fields import FIELDS
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, SpecialField
-from threadkeep.formats.shared.pairing import MISSING_OUTPUT
 
 NAME: Final = "open_responses"
 FORMAT = get_format(NAME)

@@ -46,6 +46,7 @@ DIFFERENT = {
 
 # cases without a quirk for which there is another rule today
 DECIDED = {
+    "chat_completion/req/tool-output-mixed-parts": "images and files of outputs are sent in a user message",
     "converse/req/tool-result-empty-array": "the service refuses blank texts: an output without content says so",
     "converse/req/tool-result-null": "the same",
     "converse/req/tool-result-web-video-dropped": "a note says what was left out",

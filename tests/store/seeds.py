@@ -102,7 +102,7 @@ class Seeds:
         for (item,) in get_format("chat_completion").parse_turns(outputs):
             conversation.add_item(item)
         resumed = self._elsewhere.get_conversation(conversation.id)
-        messages = resumed.request_payload("chat_completion")["messages"]
+        messages = resumed.request_payload("chat_completion", tool_results="json")["messages"]
         return {"messages": [message for message in messages if message["role"] == "tool"]}
 
     def render_pair(self, given: Json) -> Json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from threadkeep.domain.call_kinds import BY_CALL, BY_OUTPUT, KINDS
 from threadkeep.domain.jsontext import JsonObject
 
 REDACTED: Final = "[redacted]"
@@ -55,13 +56,26 @@ def _compaction(item: JsonObject, marker: str) -> JsonObject:
     return {key: marker if key == "summary" else item[key] for key in ("upto", "summary") if item.get(key) is not None}
 
 
+def _blank_call(item: JsonObject, marker: str) -> JsonObject:
+    """What is left of a call: the keys by which it belongs to its output, and who runs it."""
+    blank = BY_CALL[item["type"]].blank_call
+    kept = {key: item[key] for key in ("execution", "environment", "async", "caller") if item.get(key) is not None}
+    return {**kept, **({} if blank is None else blank(marker))}
+
+
+def _blank_output(item: JsonObject, marker: str) -> JsonObject:
+    """What is left of an output: the call that it belongs to."""
+    kind = BY_OUTPUT[item["type"]]
+    content = kind.stand_in if kind.text_output is None else kind.text_output(marker)
+    kept = {key: item[key] for key in (kind.output_key, "status", "approve") if item.get(key) is not None}
+    return {**(content or {}), **kept}
+
+
 # item type -> its content, with a marker
 _CONTENT: Final[dict[str, Callable[[JsonObject, str], JsonObject]]] = {
     "message": _message,
-    "function_call": lambda _, __: {"arguments": "{}"},
-    "function_call_output": lambda _, marker: {"output": marker},
-    "custom_tool_call": lambda _, marker: {"input": marker},
-    "custom_tool_call_output": lambda _, marker: {"output": marker},
+    **{kind.call: _blank_call for kind in KINDS if kind.blank_call is not None},
+    **{kind.output: _blank_output for kind in KINDS if kind.blank_call is not None},
     "reasoning": lambda _, marker: {"summary": [{"type": "summary_text", "text": marker}]},
     "compaction": _compaction,
     "compaction_undone": lambda item, _: {key: item[key] for key in ("compaction",) if key in item},

@@ -85,6 +85,8 @@ class ViewOptions(TypedDict, total=False):
             read is left out of it. By default, the session's `provider`, or the one that has answered last.
         account: the account at the provider, if there are several: each has its own caches, and reads what it has
             encrypted itself.
+        tool_results: "json" sends tool outputs of several parts as JSON text, images included, where a vendor of Chat
+            Completions or the Responses API takes text alone; by default, images and files go into a user message.
         media_url: a template such as "https://files.example/{hash}": media of 8 KiB or more are sent as such URLs of
             your own storage, where the format takes a URL; they are not read then.
     """
@@ -101,6 +103,7 @@ class ViewOptions(TypedDict, total=False):
     dialect: str | None
     provider: str | None
     account: str
+    tool_results: Literal["json"] | None
     media_url: str | None
 
 
@@ -120,6 +123,7 @@ class RenderOptions:
     dialect: str | None = None
     provider: str | None = None
     account: str = ""
+    tool_results: Literal["json"] | None = None
     media_url: str | None = None
     context_cache: ContextCache | None = None
 
@@ -176,6 +180,7 @@ _CHOICES: Final[dict[str, tuple[object, ...]]] = {
     "reasoning": (True, False, "text"),
     "cache": (None, "auto"),
     "dynamic_context_at": ("front", "tail"),
+    "tool_results": (None, "json"),
 }
 _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "window": (Turns | None, "Turns(count)"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final
@@ -12,11 +12,11 @@ from sqlalchemy import Connection
 from threadkeep.db.driver import insert_statement
 from threadkeep.db.queries.items import entry_at, with_call_id
 from threadkeep.db.tables import approvals
+from threadkeep.domain.call_kinds import BY_CALL, is_answered_by_client, is_cut_off
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.running import Approval, PendingCall
 from threadkeep.domain.stored import StoredItem
-from threadkeep.domain.tools import CUT_OFF
 from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
@@ -36,17 +36,6 @@ from threadkeep.store.validation import item_argument, optional_identifier, plai
 _HINT: Final = "pending_calls() lists the calls without an output."
 _CUT_HINT: Final = "Requests answer it with a placeholder, so that the model can call the tool again."
 _TWINS_HINT: Final = "Calls with the same id are decided about and answered in the order of pending_calls()."
-
-# kind of call -> the output of one that was denied, but for its call id
-_DENIALS: Final[dict[str, Callable[[str], JsonObject]]] = {
-    "function": lambda text: {"type": "function_call_output", "output": text, "status": "incomplete"},
-    "custom": lambda text: {"type": "custom_tool_call_output", "output": text},
-    "apply_patch": lambda text: {"type": "apply_patch_call_output", "status": "failed", "output": text},
-    "shell": lambda text: {
-        "type": "shell_call_output",
-        "output": [{"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}],
-    },
-}
 
 
 def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | None) -> PendingCall:
@@ -87,7 +76,8 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
 
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
         def replay(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
-            return AppendResult.of_outcome(outcome), _denial(outcome["call_type"], outcome["call_id"], text)
+            denied = {"type": outcome["call_type"], "caller": outcome.get("caller")}
+            return AppendResult.of_outcome(outcome), _denial(denied, outcome["call_id"], text)
 
         now = datetime.now(UTC)
         reservation = positions.reserve_once(connection, ref, NO_CHECK, now, Counts(items=1), once, replay)
@@ -95,13 +85,16 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
         if before:
             raise _is_behind(found, before[0])
         earlier = read_decisions(connection, ref, [found.position]).get(found.position)
-        output = _denial(found.type, found.call_id, text)
+        denied = found.item()
+        output = _denial(denied, found.call_id, text)
         if earlier is None:
             row = _decision_row(ref, found, Approval("denied", text, by, now))
             insert_statement(approvals).execute(connection, row)
         elif earlier.decision != "denied":  # one that was denied on another branch has its output there
             raise _decided_already(found, earlier)
         call = {"call_type": found.type, "call_id": found.call_id}  # it may be removed before this is repeated
+        if denied.get("caller") is not None:
+            call["caller"] = denied["caller"]
         return output.insert(connection, ref, reservation, once, now, **call), output
 
     result, output = handle.transactions.write(write, is_repeatable=once is not None)
@@ -132,9 +125,11 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
     before = [] if position is None else list(takewhile(lambda call: call.position != position, waiting))
     if len(before) == len(waiting):
         raise Conflict(f"The call {shown(wanted)} has an output already.", hint=_HINT)
-    if waiting[len(before)].item().get("status") in CUT_OFF:
+    call = waiting[len(before)]
+    _check_client(call, wanted)
+    if is_cut_off(call.item()):
         raise Conflict(f"The call {shown(wanted)} was cut off with its answer; it must not be run.", hint=_CUT_HINT)
-    return waiting[len(before)], before
+    return call, before
 
 
 def _is_behind(call: Entry, other: Entry) -> Conflict:
@@ -164,11 +159,16 @@ def _position_of(
 def _get_call(connection: Connection, ref: BranchRef, lineage: Lineage, position: int, wanted: str | int) -> Entry:
     """The call at a position of a branch."""
     found = _read_here(connection, ref, lineage, position)
-    if found.type not in CLIENT_CALLS:
-        given = "id" if isinstance(wanted, str) else "position"
-        problem = f"is the {given} of an item of type {found.type!r}, not of a call that the application answers."
-        raise InvalidOption(problem, argument="call", hint=_HINT)
+    _check_client(found, wanted)
     return found
+
+
+def _check_client(call: Entry, wanted: str | int) -> None:
+    """Raise InvalidOption for what is no call, or one whose output the provider gives."""
+    if call.type not in CLIENT_CALLS or not is_answered_by_client(call.item()):
+        given = "id" if isinstance(wanted, str) else "position"
+        problem = f"is the {given} of an item of type {call.type!r}, not of a call that the application answers."
+        raise InvalidOption(problem, argument="call", hint=_HINT)
 
 
 def _read_here(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> Entry:
@@ -196,13 +196,15 @@ def _with_call_id(connection: Connection, ref: BranchRef, lineage: Lineage, call
     return [entry for entry, row in entries if lineage.includes(ref.branch, entry.position, row[ENTRY_WIDTH])]
 
 
-def _denial(call_type: str, call_id: str | None, reason: str) -> NewItems:
+def _denial(call: JsonObject, call_id: str | None, reason: str) -> NewItems:
     """The output of a call that was denied."""
-    kind = CLIENT_CALLS[call_type]
-    if kind not in _DENIALS:
-        problem = f"is a call of type {call_type!r}, whose output cannot be a text."
+    kind = BY_CALL.get(call["type"], BY_CALL["function_call"])
+    if kind.text_output is None:
+        problem = f"is a call of type {call['type']!r}, whose output cannot be a text."
         raise InvalidOption(problem, argument="call", hint="Append its output with add_item(...).")
-    output = {**_DENIALS[kind](reason), "call_id": call_id}
+    output = kind.output_of(call, call_id, kind.text_output(reason))
+    if kind.name == "function":
+        output["status"] = "incomplete"
     return NewItems([item_from_object(output)], [encode_item(output)])
 
 

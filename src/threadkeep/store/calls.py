@@ -11,21 +11,21 @@ from threadkeep.db.queries.approvals import approvals_of
 from threadkeep.db.queries.histories import HEAD, tail_of
 from threadkeep.db.queries.items import last_said
 from threadkeep.db.queries.streams import broken_off_at, last_ended
+from threadkeep.domain.call_kinds import is_asynchronous, is_cut_off
 from threadkeep.domain.item_ids import derived_id, own_id
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
-from threadkeep.domain.tools import CUT_OFF
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.shared.endings import COMPACTED, PAUSES, reason_of
-from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS, Pairing, in_order_of_answers, paired
+from threadkeep.formats.shared.pairing import ALL_KINDS, Pairing, in_order_of_answers, paired
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_rows import decode_entries
 from threadkeep.store.lineage import MAX_RANGES, Lineage, get_lineage, get_row, range_parameters
 from threadkeep.store.refs import BranchRef
 
-PAIRED: Final = frozenset(CLIENT_CALLS) | frozenset(CLIENT_OUTPUTS)
+PAIRED: Final = frozenset({*ALL_KINDS.calls, *ALL_KINDS.outputs})
 _ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
@@ -54,7 +54,8 @@ def next_step(handle: Handle) -> NextStep:
 
     def read(connection: Connection) -> NextStep:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
-        if _waiting(connection, ref, lineage):
+        calls = _waiting(connection, ref, lineage)
+        if not all(is_asynchronous(call.item()) for call in calls):
             return "tools"
         last = _last_said(connection, ref, lineage)
         reason = None if last is None or last.seen is None else _pause_of(last)
@@ -63,15 +64,19 @@ def next_step(handle: Handle) -> NextStep:
         elif reason is not None:
             return "model"
         if not _is_input(last):
-            return "user"
+            return "tools" if calls else "user"
         ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
-        if ended is None or ended.from_position <= last.position or _pause_of(ended):
-            return "model"
-        has_items = ended.from_position <= ended.to_position
-        is_removed = has_items and not lineage.includes(ref.branch, ended.to_position, ref.branch)
-        return "model" if is_removed else "user"  # what came had no items
+        return "user" if ended is not None and _answers(ended, last, ref, lineage) else "model"
 
     return handle.transactions.read_any(read)
+
+
+def _answers(ended: Any, last: Any, ref: BranchRef, lineage: Lineage) -> bool:
+    """Whether the response that ended last is one to the last item: it came after it, and had no items."""
+    if ended.from_position <= last.position or _pause_of(ended):
+        return False
+    has_items = ended.from_position <= ended.to_position
+    return not has_items or lineage.includes(ref.branch, ended.to_position, ref.branch)
 
 
 def _pause_of(answer: Any) -> str | None:
@@ -95,8 +100,9 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage) -> list[E
         shown = max([shown, *(entry.seen for entry in entries if entry.seen is not None)])
         tail[:0] = entries
     pairing = paired_by_client(tail)
-    calls = [pairing.unanswered[position] for position in sorted(pairing.pending())]
-    return _whole(connection, ref, [call for call in calls if call.item().get("status") not in CUT_OFF])
+    unseen = {**pairing.unanswered, **pairing.asynchronous}
+    calls = [unseen[position] for position in sorted(unseen) if position > pairing.sent]
+    return _whole(connection, ref, [call for call in calls if not is_cut_off(call.item())])
 
 
 def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, int, int]], shown: int) -> list[Entry]:
@@ -111,7 +117,7 @@ def _read_tail(connection: Connection, ref: BranchRef, ranges: list[tuple[int, i
 
 def _whole(connection: Connection, ref: BranchRef, calls: list[Entry]) -> list[Entry]:
     """Calls without those that broke off with their response: what is no JSON may also be what the model wrote."""
-    unclear = {call.position: call.turn for call in calls if call.turn is not None and not _is_json(call)}
+    unclear = {call.position: call.turn for call in calls if call.turn is not None and not _is_whole(call)}
     if not unclear:
         return calls
     parameters = ref.parameters(positions=sorted(set(unclear.values())))
@@ -119,14 +125,18 @@ def _whole(connection: Connection, ref: BranchRef, calls: list[Entry]) -> list[E
     return [call for call in calls if unclear.get(call.position) not in broken_off]
 
 
-def _is_json(call: Entry) -> bool:
-    _, arguments = _name_and_arguments(call.item())
-    return call.type != "function_call" or not isinstance(arguments, str)
+def _is_whole(call: Entry) -> bool:
+    """Whether a call is certainly whole: its arguments are JSON, or its tool says that it is completed."""
+    item = call.item()
+    _, arguments = _name_and_arguments(item)
+    if call.type == "function_call":
+        return not isinstance(arguments, str)
+    return item.get("status") != "in_progress"
 
 
 def paired_by_client(entries: Sequence[Entry]) -> Pairing:
-    """Which output answers which call, also of built-in tools that the application runs."""
-    return paired(entries, (), CLIENT_CALLS, CLIENT_OUTPUTS)
+    """Which output answers which call, of all kinds."""
+    return paired(entries, kinds=ALL_KINDS)
 
 
 def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage, upto: int | None = None) -> Any:

@@ -20,7 +20,7 @@ from threadkeep.db.queries.items import earlier_with_call_ids, page_before, turn
 from threadkeep.domain.rendering import Turns
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
-from threadkeep.formats.shared.pairing import paired, upto
+from threadkeep.formats.shared.pairing import ALL_KINDS, paired, upto
 from threadkeep.formats.shared.views import KINDS, Compaction, in_force, turn_starts
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.finding import reopen_conversation
@@ -163,7 +163,7 @@ class _TailReader:
 
     def _first_call(self, start: int, covered: int) -> int:
         """The position of the first call that an output from `start` on answers; `start` if it is behind that."""
-        pairing = paired([entry for entry in self._entries if entry.position >= start])
+        pairing = paired([entry for entry in self._entries if entry.position >= start], kinds=ALL_KINDS)
         unmatched = sorted([*pairing.orphans, *pairing.unknown])
         if not all(output.call_id for output in unmatched):
             return -1
@@ -176,7 +176,7 @@ class _TailReader:
                 for row in self._connection.execute(earlier_with_call_ids(), parameters)
                 if self._lineage.includes(self._ref.branch, row.position, row.branch)
             ]
-        pairing = paired([*sorted(earlier), *unmatched])
+        pairing = paired([*sorted(earlier), *unmatched], kinds=ALL_KINDS)
         answered = {**pairing.calls, **pairing.late}
         return min([start, *(answered[one.position].position for one in unmatched if one.position in answered)])
 

@@ -47,6 +47,9 @@ Account = Annotated[Text, Option("--account", metavar="NAME", help="The account 
 Dialect = Annotated[
     Text, Option("--dialect", metavar="NAME", help="The vendor, if it uses its own version of the format.")
 ]
+ToolResults = Annotated[
+    Literal["json"] | None, Option("--tool-results", help="Send tool outputs of several parts as JSON text.")
+]
 MediaUrl = Annotated[
     Text, Option("--media-url", metavar="URL", help="Send URLs in place of media: https://files.example/{hash}.")
 ]
@@ -76,6 +79,7 @@ def render(
     provider: Provider = None,
     account: Account = None,
     dialect: Dialect = None,
+    tool_results: ToolResults = None,
     media_url: MediaUrl = None,
     server_state: ServerState = "auto",
     strict: Strict = False,
@@ -93,7 +97,8 @@ def render(
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
         "reasoning": "text" if reasoning_text else not no_reasoning, "window": _window_of(window, step), "cache": cache,
-        "provider": provider, "account": account or "", "dialect": dialect, "media_url": media_url,
+        "provider": provider, "account": account or "", "dialect": dialect, "tool_results": tool_results,
+        "media_url": media_url,
         **_dynamic_context_of(dynamic_context, dynamic_context_at),
     }  # fmt: skip
     with target.store(user=user) as store:

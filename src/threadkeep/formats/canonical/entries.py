@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from threadkeep.domain.call_kinds import reference_of
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.items import wire_item
@@ -220,7 +221,7 @@ def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]
 
 def call_id_of(item: JsonObject) -> str | None:
     """The call id of a call or output; also of a call that only its own provider knows, so that it can be answered."""
-    call_id = item.get("call_id")
+    call_id = reference_of(item)
     if item["type"] == "provider_item" and isinstance(item.get("payload"), dict):
         payload = item["payload"]
         is_call = (payload.get("type") == "custom" and "custom" in payload) or "function" in payload

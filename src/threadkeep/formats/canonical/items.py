@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from threadkeep.domain.call_kinds import BY_CALL, BY_OUTPUT
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical import keys
@@ -186,7 +187,8 @@ def _function_call(item: JsonObject, context: Context) -> JsonObject:
 
 def _function_call_output(item: JsonObject, context: Context) -> JsonObject:
     kept = _kept(item, context)
-    kept["call_id"] = wire_call_id(item.get("call_id"), context)
+    if item.get("call_id") is not None or not item.get("name"):  # an output may name its tool in place of a call
+        kept["call_id"] = wire_call_id(item.get("call_id"), context)
     output = item.get("output")
     if isinstance(output, list):
         kept["output"] = wire_parts(output, TOOL, context, "output") or ("" if output else [])
@@ -218,7 +220,11 @@ def _unknown(item: JsonObject, context: Context) -> JsonObject | None:
     if item.get("origin") is not None:
         context.loss("item", "", f"An item of type {item['type']}, which came from {item['origin']}, was left out.")
         return None
-    return own_keys(item)
+    kept = own_keys(item)
+    kind = BY_CALL.get(item["type"]) or BY_OUTPUT.get(item["type"])
+    if kind is not None and isinstance(kept.get("call_id"), str):
+        kept["call_id"] = wire_call_id(kept["call_id"], context)
+    return kept
 
 
 ITEMS: Final[dict[str, Mapper]] = {

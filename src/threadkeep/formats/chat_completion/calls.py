@@ -1,7 +1,8 @@
 """Function calls of Chat Completions, and the tool messages that answer them, in both directions.
 
 * A call keeps the keys that only its server has. One of another kind than function is a block of this format.
-* What a tool returned is text, or text parts; vendors differ in how they take more than a text.
+* What a tool returned is text, or text parts; vendors differ in how they take more than a text. Pictures and files go
+  into a user message behind the tool messages.
 
 Source: OpenAI's API reference, "Chat Completions", messages; recorded requests to other servers.
 """
@@ -24,6 +25,8 @@ from threadkeep.formats.shared.reports import Context
 # keys of a call; its index is the order, and its type is the same for all functions
 _CALL_KEYS: Final = frozenset({"id", "type", "function", "index"})
 _FUNCTION_KEYS: Final = frozenset({"name", "arguments"})
+MEDIA_PARTS: Final = frozenset({"image_url", "input_audio", "file"})  # types of parts that only users send
+MOVED: Final = "[The output is in the next user message.]"
 
 
 # Reading
@@ -108,15 +111,22 @@ def custom_call(item: JsonObject, call_id: str, context: Context, dialect: Diale
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def tool_message(call_id: str, output: Entry, context: Context, results: str = "parts") -> JsonObject:
-    """What a tool returned, as the message that answers a call; `results` is how the vendor takes more than a text."""
+def tool_message(
+    call_id: str, output: Entry, context: Context, results: str = "parts", media: list[Any] | None = None
+) -> JsonObject:
+    """What a tool returned, as the message that answers a call; `results` is how the vendor takes more than a text.
+
+    Pictures and files, which such messages do not hold, are added to `media`.
+    """
     item = output.item()
     if item.get("status") in ("failed", "incomplete"):
         context.loss("status", "status", f"The format has no status {item['status']!r} of an output.")
     context.caller(item)
     is_own = output.origin == NAME
-    mappers = OWN_PARTS if is_own else PARTS["user" if results == "json" else "tool"]
-    content = _for_vendor(_output_content(item.get("output"), mappers, context), results)
+    content = _output_content(item.get("output"), OWN_PARTS if is_own else PARTS["user"], context)
+    if media is not None and results != "json" and isinstance(content, list):
+        content = _without_media(content, media, context)
+    content = _for_vendor(content, results)
     message = {"role": "tool", "tool_call_id": call_id, "content": content}
     if is_own:
         message |= {"name": item["name"]} if item.get("name") is not None else {}
@@ -140,6 +150,16 @@ def _output_content(output: Any, mappers: dict[str, Mapper], context: Context) -
     if not isinstance(output, list):
         return dumps(output).decode()
     return wire_parts(output, mappers, context, "output") or "[the output cannot be shown here]"
+
+
+def _without_media(content: list[Any], media: list[Any], context: Context) -> list[Any]:
+    """The parts of an output that tool messages hold; the others go into a user message."""
+    moved = [part for part in content if isinstance(part, dict) and part.get("type") in MEDIA_PARTS]
+    if not moved:
+        return content
+    media += moved
+    context.repair("tool_media", "output", "Images and files of the output were sent in a user message after it.")
+    return [part for part in content if part not in moved] or [{"type": "text", "text": MOVED}]
 
 
 def _for_vendor(content: str | list[Any], results: str) -> Any:

@@ -16,6 +16,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, NAME, STREAM_OPTIONS, with_schema_name
+from threadkeep.formats.chat_completion.order import in_order
 from threadkeep.formats.chat_completion.spelling import LIST
 from threadkeep.formats.chat_completion.tools import spell_body, tool_keys
 from threadkeep.formats.chat_completion.turns import Writer
@@ -49,10 +50,12 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         raise nothing_to_send("message")
     if snapshot.imported is not None:
         _check_json_mode(body, messages, rendering)
+    messages, stable = in_order(
+        messages, rendering.rules, context, stable=writer.stable(), fixed=writer.imported if not has_dialect else 0
+    )
     if dialect is not STANDARD:
         vendor_messages(messages, dialect, settings, context)
     body["messages"] = messages
-    stable = writer.stable()
     if options.cache is not None:
         body = with_marks(body, dialect, repeated_turns(rendering.view, options, stable))
     return rendering.finish(body, stable)

@@ -4,6 +4,7 @@
   onto the assistant message before them, if there is one.
 * Tool messages stand directly behind the assistant message whose calls they answer, wherever their items are; in an
   imported request that had them elsewhere they stay there.
+* Pictures and files of tool outputs stand in a user message behind the tool messages, which hold texts alone.
 * Messages that may stand side by side are not joined.
 * Messages that came from this format go back as they came, see `spelling`.
 
@@ -13,7 +14,7 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import hashed
@@ -27,7 +28,7 @@ from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -41,6 +42,8 @@ class Writer(TurnWriter):
         super().__init__(rendering, pairing)
         spelling = rendering.spelling or {}
         self.messages, self._dialect = messages, dialect
+        self.imported = 0  # how many messages are of the imported request
+        self._results = rendering.options.tool_results or dialect.results
         self._carried = (*CARRIED, MARK) if dialect.marks == "parts" else CARRIED
         self._as_string = spelling.get("content") == spellings.STRING
         # outputs before that have places of their own, as the imported request had them
@@ -50,6 +53,7 @@ class Writer(TurnWriter):
         self._turn: int | None = None
         self._spelling: JsonObject = {}  # of the open message
         self._is_text = False  # whether its texts are one string
+        self._answered = 0  # how many messages there were when calls were answered last
         self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
 
     def write(self, entries: Sequence[Entry]) -> None:
@@ -58,6 +62,10 @@ class Writer(TurnWriter):
         for entry in entries:
             if self._open is not None and entry.seen is not None and entry.turn != self._turn:
                 self._close()
+            if entry.position < self._imported:
+                self.imported = -1  # counted when the first message of another item is met
+            elif self.imported < 0:
+                self.imported = len(self.messages)
             context.position = position = entry.position
             if position in in_time:
                 self._output_in_time(entry)
@@ -67,6 +75,7 @@ class Writer(TurnWriter):
             if "spelling" in item and self._open is not None and self._turn == entry.turn:
                 self._spelling = self._spelling | spellings.item_spelling(item, entry)
         self._close()
+        self.imported = len(self.messages) if self.imported < 0 else self.imported
         context.position = None
 
     def stable(self) -> int:
@@ -235,28 +244,40 @@ class Writer(TurnWriter):
         answers = [(pairing.answers.get(call.position), key) for call, key in calls]
         outputs = [(output, key) for output, key in answers if output is not None and output.position >= in_place]
         is_by_call = self._dialect is not STANDARD  # others pair results with calls by their order
+        media: list[Any] = []
         for output, key in outputs if is_by_call else sorted(outputs):
-            self._add_output(key, output)
+            media += self._add_output(key, output)
         for call, key in calls if pairing.unanswered else ():
             if call.position in pairing.unanswered:
                 text = placeholder_of(call.item())
                 self._context.missing_output(call, text)
-                self.messages.append(missing_message(key, text, self._dialect.results))
+                self.messages.append(missing_message(key, text, self._results))
+        if media:
+            self.messages.append({"role": "user", "content": media})
+        self._answered = len(self.messages)
 
-    def _add_output(self, call_id: str, output: Entry) -> None:
+    def _add_output(self, call_id: str, output: Entry) -> list[Any]:
+        """Add a tool message; return what it does not hold: pictures and files, behind a text that says whose."""
         context, position = self._context, self._context.position
         context.position = output.position
-        results = "parts" if output.position < self._imported else self._dialect.results
-        message = tool_message(call_id, output, context, results)
+        # a client of this format has its own server, which may take more than OpenAI's
+        is_as_came = output.position < self._imported or (output.origin == NAME and self._dialect is STANDARD)
+        media: list[Any] = []
+        message = tool_message(
+            call_id, output, context, "parts" if is_as_came else self._results, None if is_as_came else media
+        )
         self.messages.append(vendor_keys(message, self._dialect, context))
         context.position = position
+        if not media:
+            return []
+        call = self._pairing.calls.get(output.position)
+        name = "" if call is None else f" of {call.item().get('name')}"
+        return [{"type": "text", "text": f"Output{name}:"}, *media]
 
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
-        call = self._pairing.late.get(entry.position)
-        if call is not None:
-            self._context.late_output(entry)
-            self.message(late_output_message(item, call.item()), entry)
+        if (message := self._told(item, entry)) is not None:
+            self.message(message, entry)
         elif entry.position in self._pairing.alone:
             self._close()
             self._add_output(entry.call_id or "", entry)
@@ -273,6 +294,6 @@ class Writer(TurnWriter):
             is_here = bool(self._calls) and self._pairing.calls[entry.position].position >= self._calls[0][0].position
             self._close()
         else:
-            is_here = self.messages[-1].get("role") == "tool"
+            is_here = len(self.messages) == self._answered
         if not is_here:
             self._context.moved_output(entry)

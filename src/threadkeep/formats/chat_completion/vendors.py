@@ -111,20 +111,14 @@ def vendor_messages(messages: list[JsonObject], dialect: Dialect, settings: Json
     reasoning = settings.get("reasoning")
     is_off = isinstance(reasoning, dict) and reasoning.get("effort") in OFF
     for message in messages:
-        _respeak(message, dialect, context)
+        if dialect.plain_texts and isinstance(message.get("content"), list):
+            message["content"] = _plain(message["content"], context)
         if dialect.thoughts is not None and not is_off and message.get("role") == "assistant":
             message.setdefault(dialect.thoughts, "")
     if dialect.prefix is not None and messages and messages[-1].get("role") == "assistant":
         messages[-1].setdefault(dialect.prefix, True)
     if dialect.call_id is not None:
         _rename_calls(messages, dialect.call_id, context)
-
-
-def _respeak(message: JsonObject, dialect: Dialect, context: Context) -> None:
-    if message.get("role") == "developer" and not dialect.takes_developer:
-        message["role"] = "system"
-    if dialect.plain_texts and isinstance(message.get("content"), list):
-        message["content"] = _plain(message["content"], context)
 
 
 def _plain(content: list[Any], context: Context) -> list[Any]:

@@ -17,7 +17,7 @@ from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import object_schema, placed_tools
+from threadkeep.formats.shared.tools import object_schema, placed_tools, report_options
 
 TOOL_BLOCKS: Final = ("toolUse", "toolResult")
 # tool choice -> toolChoice
@@ -38,6 +38,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
         context.loss("tool", path, f"Converse has no tool of type {kind!r}.")
         return []
     report_foreign(tool, NAME, context, path)
+    report_options(tool, context, path)
     native = native_keys(tool, NAME)
     own = native.get("toolSpec") or {}
     name = own["name"] if "name" in own else context.name(tool.get("name"), f"{path}.name")

@@ -226,9 +226,8 @@ class Writer(TurnWriter):
     def output(self, item: JsonObject, entry: Entry) -> None:
         """What a tool returned: a result behind its call, and text where it comes too late."""
         pairs, context, position = self._pairing, self._context, entry.position
-        if position in pairs.late:
-            context.late_output(entry)
-            self.message(pairing.late_output_message(item, pairs.late[position].item()), entry)
+        if (message := self._told(item, entry)) is not None:
+            self.message(message, entry)
         elif position in pairs.alone:
             self._add("user", self._result(item, entry.call_id or ""), entry)
         elif (call := pairs.calls.get(position)) is None or call.position not in self._ids:

@@ -22,7 +22,7 @@ from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import placed_tools
+from threadkeep.formats.shared.tools import placed_tools, report_options
 
 DECLARATIONS: Final = "functionDeclarations"
 CHOICES: Final = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
@@ -73,6 +73,7 @@ def declaration(tool: JsonObject, context: Context, path: str) -> JsonObject:
     if tool.get("origin") == NAME:
         return own_declaration(tool)
     report_foreign(tool, NAME, context, path)
+    report_options(tool, context, path)
     declared = {"name": context.name(tool.get("name"), f"{path}.name")}
     if tool.get("description") is not None:
         declared["description"] = tool["description"]

@@ -23,7 +23,7 @@ from threadkeep.formats.gemini import calls
 from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Family
 from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
 from threadkeep.formats.gemini.spelling import overlaid
-from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -88,7 +88,6 @@ class Writer(TurnWriter):
         self.contents: list[Content] = []
         self.system: list[Any] = []
         self._family = family
-        self._orphans = {output.position for output in (*pairing.orphans, *pairing.unknown)}
         self._calls: list[PendingCall] = []
         self._turn: int | None = None
 
@@ -252,12 +251,10 @@ class Writer(TurnWriter):
         """An output without a call, or one that came after its placeholder was sent."""
         if entry.position in self._pairing.alone:
             self._put(USER, self._response(entry, "", entry.call_id), entry)
-        elif entry.position in self._orphans:
-            self._context.orphan_output(entry)
-        else:
-            self._context.late_output(entry)
-            message = late_output_message(item, self._pairing.late[entry.position].item())
+        elif (message := self._told(item, entry)) is not None:
             self.message(message, entry._replace(origin=None))
+        else:
+            self._context.orphan_output(entry)
 
     def _output_in_time(self, entry: Entry) -> None:
         """It is written behind its call when that content is closed, which an output does."""

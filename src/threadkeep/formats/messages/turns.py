@@ -20,7 +20,7 @@ from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, w
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
 from threadkeep.formats.shared.cache_marks import MARK
-from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -151,9 +151,8 @@ class Writer(TurnWriter):
         position, pairing = entry.position, self._pairing
         if position in pairing.alone:
             self._turn("user", entry).blocks.append(tool_result(item, entry.call_id or "", self._context))
-        elif position in pairing.late:
-            self._context.late_output(entry)
-            self.message(late_output_message(item, pairing.late[position].item()), entry._replace(origin=None))
+        elif (message := self._told(item, entry)) is not None:
+            self.message(message, entry._replace(origin=None))
         elif (call := pairing.calls.get(position)) is None or call.position not in self._ids:
             self._context.orphan_output(entry)
         else:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+from threadkeep.domain.call_kinds import BY_CALL, CALL_ID, KINDS
 from threadkeep.domain.jsontext import decode
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
@@ -27,10 +28,17 @@ from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
 from threadkeep.formats.open_responses.ids import NO_FORM, has_id, has_other_id, have_other_ids, ids_of
 from threadkeep.formats.shared import pairing
-from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
+from threadkeep.formats.shared.pairing import ALL_KINDS, Pairing
 
 # item types that no reasoning leads to
-NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *OUTPUTS})
+NOT_LED_TO: Final = frozenset({"compaction", "item_reference", *ALL_KINDS.outputs})
+# item types of calls that are paired without a call id, if they are, and of those that name another id
+UNNAMED: Final = frozenset({*ALL_KINDS.calls, *ALL_KINDS.outputs}) - {*pairing.CALLS, *pairing.OUTPUTS}
+NOT_BY_CALL_ID: Final = frozenset(
+    name for kind in KINDS if kind.call_key != CALL_ID for name in (kind.call, kind.output)
+)
+# item types of outputs that may name their call under another key than the service reads
+RENAMED: Final = frozenset({"local_shell_call_output"})
 TRIGGER: Final = "compaction_trigger"  # which only the last item can be
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
@@ -82,14 +90,16 @@ class FastPath:
 
     def _goes_through(self, entries: Sequence[Entry], index: int, kind: str, position: int, call_id: str) -> bool:
         """Whether an item that is not a message is sent as it is."""
-        if kind in OUTPUTS:
-            call = self._open.pop((OUTPUTS[kind], call_id), None)
-            return call is not None and self._sent_before(entries, index + 1) < call
-        if kind in CALLS:
+        if not call_id and kind in UNNAMED:
+            return True
+        if kind in ALL_KINDS.outputs:
+            call = self._open.pop((ALL_KINDS.outputs[kind], call_id), None)
+            return call is not None and kind not in RENAMED and self._sent_before(entries, index + 1) < call
+        if kind in ALL_KINDS.calls:
             is_new = call_id not in self._used_call_ids and call_id not in self.call_ids
             if not self._open:  # an earlier request cannot have shown it
                 self._unseen = index + 1
-            self._open[CALLS[kind], call_id] = position
+            self._open[ALL_KINDS.calls[kind], call_id] = position
             self.call_ids.add(call_id)
             return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
         if kind == "reasoning":  # what it led to follows it
@@ -169,7 +179,7 @@ def imported_plan(snapshot: Snapshot) -> InputPlan:
     imported = snapshot.imported
     if imported is None or imported.format != NAME:
         return InputPlan()
-    alone = Pairing(alone=set(pairing.left_alone(snapshot, NAME)))
+    alone = Pairing(alone=set(pairing.left_alone(snapshot, NAME, ALL_KINDS)))
     return plan_of(pairing.upto(snapshot.entries, imported.count - 1), InputPlan(alone))
 
 
@@ -180,9 +190,10 @@ def plan_of(
 
     `own_ids`: item type -> how ids of such items begin, for a vendor that takes no others.
     """
-    pairs = pairing.paired(entries, as_came.pairing.alone)
+    pairs = pairing.paired(entries, as_came.pairing.alone, ALL_KINDS)
     plan = InputPlan(pairs)
     _leave_out_orphans(plan, entries, knows_more=knows_more)
+    _leave_out_unanswerable(plan)
     _leave_out_triggers(plan, entries)
     _leave_out_reasoning(plan, entries)
     _use_ids_once(plan, entries, has_form=bool(own_ids))
@@ -193,7 +204,7 @@ def plan_of(
     _find_followers(plan, entries)
     plan.followers -= as_came.followers
     for call in pairs.unanswered.values():
-        if call.payload is not None:
+        if call.payload is not None and call.position not in plan.left_out:
             plan.placeholders.setdefault(pairing.run_end(entries, call), []).append(call)
     if pending := pairs.pending():
         plan.unsettled = pairing.turn_start(entries, pairs.unanswered[min(pending)])
@@ -209,6 +220,8 @@ def _excuse(plan: InputPlan, as_came: InputPlan) -> None:
             del plan.left_out[position]
     for position in as_came.call_ids:
         plan.call_ids.pop(position, None)
+    for position in as_came.answer_ids:
+        plan.answer_ids.pop(position, None)
     plan.idless -= as_came.idless
 
 
@@ -226,6 +239,16 @@ def _leave_out_orphans(plan: InputPlan, entries: Sequence[Entry], *, knows_more:
             reasons[position] = "its call cannot be sent"
     for position, reason in reasons.items():
         plan.left_out[position] = ("orphan_output", f"A tool output was left out: {reason}.")
+
+
+def _leave_out_unanswerable(plan: InputPlan) -> None:
+    """Calls without an output for which no placeholder can stand."""
+    pairs = plan.pairing
+    for call in (*pairs.unanswered.values(), *pairs.hosted.values()):
+        kind = BY_CALL.get(call.type)
+        if kind is not None and call.payload is not None and kind.is_refused(call.item()):
+            detail = f"A call of type {call.type} was left out: it has no output, and nothing can stand for it."
+            plan.left_out[call.position] = ("unanswered_call", detail)
 
 
 def _leave_out_triggers(plan: InputPlan, entries: Sequence[Entry]) -> None:
@@ -307,7 +330,8 @@ def used_call_ids(plan: InputPlan) -> set[str]:
 
 def sent_call_id(entry: Entry) -> str:
     """The call id that an item is sent with: of the right length, unless it goes back to the host that gave it."""
-    return entry.call_id or "" if entry.origin == NAME else sized_call_id(entry.call_id)
+    is_kept = entry.origin == NAME or entry.type in NOT_BY_CALL_ID
+    return entry.call_id or "" if is_kept else sized_call_id(entry.call_id)
 
 
 def _use_call_ids_once(plan: InputPlan) -> None:
@@ -315,7 +339,7 @@ def _use_call_ids_once(plan: InputPlan) -> None:
     pairs = plan.pairing
     used = {sent_call_id(output) for output in pairs.unknown if output.position not in plan.left_out}
     for call in pairs.all_calls:
-        if call.payload is None:
+        if call.payload is None or call.type in NOT_BY_CALL_ID:
             continue
         call_id = sent_call_id(call)
         output = pairs.answers.get(call.position)
@@ -324,6 +348,11 @@ def _use_call_ids_once(plan: InputPlan) -> None:
             plan.call_ids[call.position] = call_id
             if output is not None:
                 plan.call_ids[output.position] = call_id
-        elif output is not None and sent_call_id(output) != call_id:
+        elif output is not None and (sent_call_id(output) != call_id or _lacks_call_id(output)):
             plan.answer_ids[output.position] = call_id
         used.add(call_id)
+
+
+def _lacks_call_id(output: Entry) -> bool:
+    """Whether an output names its call under the key of the SDK's type alone, which the service does not read."""
+    return output.type in RENAMED and output.item().get(CALL_ID) is None

@@ -24,6 +24,7 @@ from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initia
 from threadkeep.formats.open_responses import fields
 from threadkeep.formats.open_responses.plan import imported_plan
 from threadkeep.formats.open_responses.turns import input_of, joined_input
+from threadkeep.formats.open_responses.vendors import HostInput
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -57,8 +58,14 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
         memo = snapshot.memo if view.is_whole else None
         return joined_input(view.entries, rendering.context, memo, snapshot, dialect)
     elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot), dialect)
-    text = b",".join(with_text_output(element, dialect) for element in elements)
-    return [text] if elements else [], stable
+    if dialect.results != "parts":
+        as_json, has_system = (
+            rendering.options.tool_results == "json",
+            snapshot.settings.get("instructions") is not None,
+        )
+        host = HostInput(rendering.rules, rendering.context, as_json=as_json, has_system=has_system)
+        elements, stable = host.take(elements, stable)
+    return [b",".join(elements)] if elements else [], stable
 
 
 def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[bytes, bool]:
@@ -140,16 +147,6 @@ def _check(body: JsonObject) -> None:
         raise CannotRender(
             "background=True needs stored responses.", hint="Leave store unset, or set background to False."
         )
-
-
-def with_text_output(element: bytes, dialect: Dialect) -> bytes:
-    """An element of the input; the parts that a tool returned are one JSON text where the vendor requires it."""
-    if dialect.results != "json" or b'"output":[' not in element:
-        return element
-    item = loads(element)
-    if not isinstance(item.get("output"), list):
-        return element
-    return dumps({**item, "output": dumps(item["output"]).decode()})
 
 
 def _spelled_input(rendering: Rendering) -> bytes | None:

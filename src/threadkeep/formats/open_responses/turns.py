@@ -20,7 +20,7 @@ from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
 from threadkeep.formats.shared.dialects import Dialect
-from threadkeep.formats.shared.pairing import CALLS, LAYER, OUTPUT_TYPES, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, late_output_message, placeholder_item, placeholder_of
 from threadkeep.formats.shared.reports import LOSSES, Context
 
 KEY: Final = f"{NAME}.input"
@@ -112,7 +112,7 @@ def _cleans_names(context: Context) -> bool:
 
 def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
     """Whether nothing waits for what comes later: a call for its output, or reasoning for what it leads to."""
-    if plan.pairing.unanswered:
+    if plan.pairing.unanswered or plan.pairing.hosted:
         return False
     for entry in reversed(entries):
         if entry.type in ("reasoning", plans.TRIGGER):
@@ -209,8 +209,7 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
         return
     if call_id is not None:
         item = {**item, "call_id": call_id}
-    if position in plan.call_ids:
-        context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
+        _report_call_id(entry, plan, context)
     if position in plan.not_own:
         context.repair("item_id", "id", f"The id {item['id']!r} was left out: it is another vendor's.")
     elif position in plan.idless:
@@ -222,12 +221,19 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
     yield dumps(item)
 
 
+def _report_call_id(entry: Entry, plan: InputPlan, context: Context) -> None:
+    if entry.position in plan.call_ids:
+        context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
+    elif entry.type in plans.RENAMED:
+        context.repair("call_id", "call_id", "The output states its call's id as `call_id`: the service reads that.")
+
+
 def _placeholders(calls: Sequence[Entry], plan: InputPlan, context: Context) -> Iterator[bytes]:
     for call in calls:
-        text = placeholder_of(call.item())
-        context.missing_output(call, text)
+        item = call.item()
+        context.missing_output(call, placeholder_of(item))
         call_id = plan.call_ids.get(call.position) or plans.sent_call_id(call)
-        yield dumps({"type": OUTPUT_TYPES[CALLS[call.type]], "call_id": call_id, "output": text})
+        yield dumps(placeholder_item(item, call_id))
 
 
 def _overdue(plan: InputPlan, shown: Sequence[Entry], context: Context) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
 from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE
 from threadkeep.formats.pydantic_ai.parts import texts, user_content
-from threadkeep.formats.shared.pairing import LAYER, Pairing, late_output_message, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -168,9 +168,8 @@ class Writer(TurnWriter):
     def output(self, item: JsonObject, entry: Entry) -> None:
         """An output: with all others of its turn where it answers a call in time."""
         position, pairing = entry.position, self._pairing
-        if position in pairing.late:
-            self._context.late_output(entry)
-            self.message(late_output_message(item, pairing.late[position].item()), entry._replace(origin=None))
+        if (message := self._told(item, entry)) is not None:
+            self.message(message, entry._replace(origin=None))
         elif (call := pairing.calls.get(position)) is None or call.position not in self._written:
             self._context.orphan_output(entry)
         elif call.position in self._calls:

@@ -73,9 +73,7 @@ class Dialect:
     # "string": content that is only text is sent as one string; "parts": the instructions are parts, too
     text: Literal["as it is", "string", "parts"] = "as it is"
     plain_texts: bool = False  # text parts hold only their text (and a cache mark), and are never empty
-    # what tools returned: parts where there are several, one text, or the JSON text of the parts
-    results: Literal["parts", "text", "json"] = "parts"
-    takes_developer: bool = True  # whether the role developer is known; else such messages get the role system
+    results: Literal["parts", "text"] = "parts"  # what tools returned: parts where there are several, or one text
     # the key of the reasoning that every assistant message must have while the model reasons, even if it is empty
     thoughts: str | None = None
     prefix: str | None = None  # the key that marks a final assistant message as one to be continued
@@ -116,19 +114,18 @@ _OPENAI_KEYS: Final = {
     "assistant": _SAID | {"name", "refusal", "audio", "annotations", "tool_calls", "function_call"},
     "tool": _SAID | {"tool_call_id"},
 }
-# vendors that take texts alone, and no role developer
-_TEXTS: Final = Dialect(GENERAL, text="string", results="text", takes_developer=False, tools=FUNCTIONS)
+# vendors that take texts alone
+_TEXTS: Final = Dialect(GENERAL, text="string", results="text", tools=FUNCTIONS)
 
 # vendor -> what it takes in requests of Chat Completions
 CHAT: Final[Mapping[str, Dialect]] = {
-    "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="json", tools=FUNCTIONS, marks="tools"),
+    "compatible": Dialect(GENERAL, text="string", plain_texts=True, results="text", tools=FUNCTIONS, marks="tools"),
     "deepseek": replace(_TEXTS, family=DEEPSEEK, thoughts="reasoning_content", prefix="prefix"),
     "minimax": _TEXTS,
     "mistral": Dialect(
         MISTRAL,
         _MAX_TOKENS,
         text="string",
-        takes_developer=False,
         prefix="prefix",
         call_id=re.compile("[A-Za-z0-9]{9}"),
         renamed={"seed": "random_seed"},
@@ -153,7 +150,7 @@ CHAT: Final[Mapping[str, Dialect]] = {
 # vendor -> what it takes in requests of the Responses API
 RESPONSES: Final[Mapping[str, Dialect]] = {
     **dict.fromkeys(CHAT, STANDARD),
-    "compatible": Dialect(results="json"),
+    "compatible": Dialect(results="text"),
     "openai": Dialect(
         lacks=_PENALTIES,
         efforts=_EFFORTS,

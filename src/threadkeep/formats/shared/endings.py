@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain import tools
+from threadkeep.domain.call_kinds import may_be_in_progress
 from threadkeep.domain.items import Item, changed_item
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.response import Response
@@ -41,6 +42,8 @@ PAUSES: Final = frozenset(
         "suspended",  # Pydantic AI: either of the first, or an answer that is computed in the background
     }
 )
+# item types of calls that can be cut off; a request for an approval has no status, and comes as a whole
+_CUT_CALLS: Final = frozenset(CLIENT_CALLS) - {"mcp_approval_request"}
 # those that come at any place of the output, and not between two items
 _ANYWHERE: Final = frozenset({"continuation"})
 
@@ -76,7 +79,7 @@ def with_cut_call(response: Response, *, states_reason: bool = True) -> Response
     if place is None:
         return response
     item = response.output[place].to_object()
-    if item["type"] not in CLIENT_CALLS or item.get("status") in tools.CUT_OFF or not _has_id(item):
+    if item["type"] not in _CUT_CALLS or item.get("status") in tools.CUT_OFF or not _has_id(item):
         return response
     if item.get("status") == "completed" and response.status in (None, "completed"):  # the service says so itself
         return response
@@ -94,7 +97,9 @@ def with_cut_items(response: Response) -> Response:
     for place, item in enumerate(response.output):
         status = getattr(item, "status", None)
         if isinstance(status, str) and status in IN_PROGRESS:
-            found[place] = cut_status(item.to_object()["type"])
+            kind = item.to_object()["type"]
+            if response.status != "completed" or not may_be_in_progress(kind):
+                found[place] = cut_status(kind)
     if response.status in CUT_OFF and is_cut_off(response) and (last := _last(response)) is not None:
         item_object = response.output[last].to_object()
         if item_object.get("status") in (None, "completed") and item_object["type"] != COMPACTED:

@@ -5,6 +5,11 @@ one turn with the same id the first one that is unanswered; a call without an ou
 without a call is dropped. A placeholder that a recorded request has shown to the model stays, and the output that comes
 after it is sent as user text at its own place. All of it depends only on earlier items, so that what was rendered once
 stays as it was.
+
+`call_kinds` lists the kinds of calls. Most formats have functions and custom tools only (`FUNCTIONS`); Open Responses
+has all of them (`ALL_KINDS`), and so have views and the store. Calls that the provider runs itself get no placeholder.
+In Open Responses, asynchronous calls get none either: the model goes on without their outputs, which are in time
+whenever they come. An output that names its tool in place of a call stands alone.
 """
 
 from __future__ import annotations
@@ -15,26 +20,43 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol
 
+from threadkeep.domain.call_kinds import (
+    BY_CALL,
+    KINDS,
+    CallKind,
+    is_answered_by_client,
+    is_asynchronous,
+    reference_of,
+    shown_output,
+)
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tools import CUT_OFF
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 
-MISSING_OUTPUT: Final = "Tool result missing"
-CUT_OFF_OUTPUT: Final = "The tool call was cut off and was not run"
-PLACEHOLDERS: Final = frozenset({MISSING_OUTPUT, CUT_OFF_OUTPUT})
 
-# item type -> the kind of call it makes; a provider's own item is a call when it has a call id
-CALLS: Final = {"function_call": "function", "custom_tool_call": "custom", "provider_item": "function"}
-# item type -> the kind of call it answers
-OUTPUTS: Final = {"function_call_output": "function", "custom_tool_call_output": "custom"}
-# the same with the built-in tools that the application runs; no format needs their pairs
-CLIENT_CALLS: Final = CALLS | {"computer_call": "computer", "shell_call": "shell", "apply_patch_call": "apply_patch"}
-CLIENT_OUTPUTS: Final = OUTPUTS | {
-    "computer_call_output": "computer", "shell_call_output": "shell", "apply_patch_call_output": "apply_patch",
-}  # fmt: skip
-# kind of call -> item type of its output
-OUTPUT_TYPES: Final = {kind: name for name, kind in OUTPUTS.items()}
+@dataclass(frozen=True, slots=True)
+class PairedKinds:
+    """The kinds of calls that are paired with outputs, by item type."""
+
+    calls: Mapping[str, str]  # item type -> the kind of call it makes; a provider's item is a call if it has a call id
+    outputs: Mapping[str, str]  # item type -> the kind of call it answers
+    others: Mapping[str, Sequence[str]]  # … and further kinds that it answers
+    has_asynchronous: bool  # whether asynchronous calls wait for their outputs without a placeholder
+
+
+_FUNCTION_KINDS: Final = tuple(kind for kind in KINDS if kind.name in ("function", "custom"))
+CALLS: Final = {**{kind.call: kind.name for kind in _FUNCTION_KINDS}, "provider_item": "function"}
+OUTPUTS: Final = {kind.output: kind.name for kind in _FUNCTION_KINDS}
+FUNCTIONS: Final = PairedKinds(CALLS, OUTPUTS, {}, has_asynchronous=False)
+ALL_KINDS: Final = PairedKinds(
+    CALLS | {kind.call: kind.name for kind in KINDS},
+    {kind.output: kind.name for kind in KINDS},
+    {kind.also_answered_by: [kind.name] for kind in KINDS if kind.also_answered_by is not None},
+    has_asynchronous=True,
+)
+# calls that the application can be asked to answer, and the outputs with which it does
+CLIENT_CALLS: Final = {name: kind for name, kind in ALL_KINDS.calls.items() if kind != "program"}
+CLIENT_OUTPUTS: Final = {name: kind for name, kind in ALL_KINDS.outputs.items() if kind != "program"}
 
 # the `turn` of a message that was made for one request and is not an item, see `views`: nothing from it on is final
 LAYER: Final = -2
@@ -63,6 +85,9 @@ class Pairing:
     calls: dict[int, Entry] = field(default_factory=dict)  # output -> its call, for outputs in time
     late: dict[int, Entry] = field(default_factory=dict)  # the same for those that came after the placeholder was sent
     unanswered: dict[int, Entry] = field(default_factory=dict)  # calls that get a placeholder
+    asynchronous: dict[int, Entry] = field(default_factory=dict)  # calls that wait for their output without one
+    hosted: dict[int, Entry] = field(default_factory=dict)  # calls of the provider's own tools, without their output
+    by_name: dict[int, Entry] = field(default_factory=dict)  # outputs that name a tool and no call
     sent: int = -1  # the last position that a recorded request has shown
     orphans: list[Entry] = field(default_factory=list)  # outputs whose calls are all answered
     unknown: list[Entry] = field(default_factory=list)  # first outputs of an id that no call here has
@@ -74,23 +99,18 @@ class Pairing:
         return {position for position in self.unanswered if position > self.sent}
 
 
-def left_alone(snapshot: Snapshot, format_name: str) -> frozenset[int]:
+def left_alone(snapshot: Snapshot, format_name: str, kinds: PairedKinds = FUNCTIONS) -> frozenset[int]:
     """Calls and outputs that an imported request had without their partners: they go back to its format like that."""
     imported = snapshot.imported
     if imported is None or imported.format != format_name:
         return frozenset()
-    lonely = _lonely(paired(upto(snapshot.entries, imported.count - 1)))
+    lonely = _lonely(paired(upto(snapshot.entries, imported.count - 1), kinds=kinds))
     return frozenset(entry.position for entry in lonely if entry.origin == format_name)
 
 
-def paired(
-    entries: Sequence[Entry],
-    alone: Collection[int] = (),
-    calls: Mapping[str, str] = CALLS,
-    outputs: Mapping[str, str] = OUTPUTS,
-) -> Pairing:
+def paired(entries: Sequence[Entry], alone: Collection[int] = (), kinds: PairedKinds = FUNCTIONS) -> Pairing:
     """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
-    pairing = Pairing()
+    pairing, calls, outputs = Pairing(), kinds.calls, kinds.outputs
     waiting: dict[tuple[str, str], list[list[Entry]]] = {}  # calls without an output yet, twins together
     for entry in entries:
         kind = entry.type
@@ -98,28 +118,64 @@ def paired(
             pairing.sent = entry.seen
         if kind == "message":
             continue
-        if kind in calls and (entry.call_id is not None or kind != "provider_item"):
+        if kind in calls and (entry.call_id is not None or kind in _NAMELESS):
             pairing.all_calls.append(entry)
             _wait(waiting.setdefault((calls[kind], entry.call_id or ""), []), entry)
         elif kind in outputs:
-            key = (outputs[kind], entry.call_id or "")
-            _answer(pairing, waiting.get(key), entry)
-            waiting.setdefault(key, [])
+            _take_output(pairing, waiting, entry, kinds)
     waiting_calls = [*pairing.late.values(), *(call for one in waiting.values() for twins in one for call in twins)]
-    pairing.unanswered = {call.position: call for call in sorted(waiting_calls, key=_position)}
+    for call in sorted(waiting_calls, key=_position):
+        _list_unanswered(pairing, call, kinds)
     if alone:
         _leave_alone(pairing, alone)
     return pairing
 
 
+# item types that are calls and outputs also without an id; what a provider runs itself needs none
+_NAMELESS: Final = frozenset({*CALLS, *OUTPUTS}) - {"provider_item"}
+
+
+def _take_output(
+    pairing: Pairing, waiting: dict[tuple[str, str], list[list[Entry]]], output: Entry, kinds: PairedKinds
+) -> None:
+    """Pair an output with the call that it answers; an output may be of several kinds."""
+    call_id, names = output.call_id or "", [kinds.outputs[output.type], *kinds.others.get(output.type, ())]
+    key = next(((name, call_id) for name in names if (name, call_id) in waiting), (names[0], call_id))
+    if key in waiting or not _is_by_name(output):
+        _answer(pairing, waiting.get(key), output, kinds)
+        waiting.setdefault(key, [])
+    else:
+        pairing.by_name[output.position] = output
+
+
+def _is_by_name(output: Entry) -> bool:
+    """Whether an output names no call: one of a function names its tool, others came from the provider's own tools."""
+    return output.call_id is None and (output.type not in _NAMELESS or bool(output.item().get("name")))
+
+
+def _list_unanswered(pairing: Pairing, call: Entry, kinds: PairedKinds) -> None:
+    if call.type in BY_CALL and call.payload is not None:
+        item = call.item()
+        if not is_answered_by_client(item):
+            pairing.hosted[call.position] = call
+            return
+        if kinds.has_asynchronous and is_asynchronous(item):
+            pairing.asynchronous[call.position] = call
+            return
+    pairing.unanswered[call.position] = call
+
+
 def _lonely(pairing: Pairing) -> list[Entry]:
     """Calls and outputs without a partner."""
-    return [*pairing.unanswered.values(), *pairing.orphans, *pairing.unknown]
+    calls = [*pairing.unanswered.values(), *pairing.hosted.values()]
+    return [*calls, *pairing.orphans, *pairing.unknown, *pairing.by_name.values()]
 
 
 def _leave_alone(pairing: Pairing, alone: Collection[int]) -> None:
     pairing.alone = {entry.position for entry in _lonely(pairing)}.intersection(alone)
     pairing.unanswered = {position: call for position, call in pairing.unanswered.items() if position not in alone}
+    pairing.hosted = {position: call for position, call in pairing.hosted.items() if position not in alone}
+    pairing.by_name = {position: one for position, one in pairing.by_name.items() if position not in alone}
     pairing.orphans = [output for output in pairing.orphans if output.position not in alone]
     pairing.unknown = [output for output in pairing.unknown if output.position not in alone]
 
@@ -146,10 +202,10 @@ def in_order_of_answers(calls: Sequence[Entry]) -> list[Entry]:
 
 
 def _id_of(call: Entry) -> tuple[str, str]:
-    return CLIENT_CALLS[call.type], call.call_id or ""
+    return ALL_KINDS.calls[call.type], call.call_id or ""
 
 
-def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry) -> None:
+def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry, kinds: PairedKinds) -> None:
     if calls is None:
         pairing.unknown.append(output)
     elif not calls:
@@ -158,16 +214,19 @@ def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry) ->
         call = calls[-1].pop(0)
         if not calls[-1]:
             calls.pop()
-        if pairing.sent >= call.position:
+        if pairing.sent >= call.position and _had_placeholder(call, kinds):
             pairing.late[output.position] = call
         else:
             pairing.answers[call.position] = output
             pairing.calls[output.position] = call
 
 
-def placeholder_of(call: JsonObject) -> str:
-    """What is sent as the output of a call that has none."""
-    return CUT_OFF_OUTPUT if call.get("status") in CUT_OFF else MISSING_OUTPUT
+def _had_placeholder(call: Entry, kinds: PairedKinds) -> bool:
+    """Whether requests before its output had a placeholder for a call."""
+    if call.payload is None or call.type not in BY_CALL:
+        return True
+    item = call.item()
+    return is_answered_by_client(item) and not (kinds.has_asynchronous and is_asynchronous(item))
 
 
 def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
@@ -179,9 +238,10 @@ def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
 
 def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | None:
     """The last position (up to another) where a turn is over and every call has its output, or never gets one."""
-    pairing = paired(entries)
+    pairing = paired(entries, kinds=ALL_KINDS)
     spans = [(call, output.position) for call, output in pairing.answers.items()]
     waiting = [call for call in pairing.unanswered.values() if _waits(call, entries)]
+    waiting += pairing.asynchronous.values()
     spans += [(call.position, entries[-1].position + 1) for call in waiting]
     end = len(entries) if upto is None else bisect_right(entries, upto, key=_position)
     for index in reversed(range(end)):
@@ -196,14 +256,19 @@ def _goes_on(entries: Sequence[Entry], index: int) -> bool:
     if index + 1 == len(entries):
         return False
     entry, after = entries[index], entries[index + 1]
-    return after.turn == entry.turn and (entry.turn is not None or (entry.type in CALLS and after.type in CALLS))
+    return after.turn == entry.turn and (entry.turn is not None or (_is_call(entry) and _is_call(after)))
+
+
+def _is_call(entry: Entry) -> bool:
+    return entry.type in ALL_KINDS.calls
 
 
 def _waits(call: Entry, entries: Sequence[Entry]) -> bool:
     """Whether nothing stands behind a call but its own turn and outputs, so that its output may still come."""
     later = entries[bisect_right(entries, call.position, key=_position) :]
     is_built = call.turn is None
-    return all(e.type in OUTPUTS or (e.turn == call.turn and (not is_built or e.type in CALLS)) for e in later)
+    outputs = ALL_KINDS.outputs
+    return all(e.type in outputs or (e.turn == call.turn and (not is_built or _is_call(e))) for e in later)
 
 
 def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
@@ -218,15 +283,32 @@ def run_end(entries: Sequence[Entry], call: Entry) -> int:
     """The position of the last item of a call's turn; of calls that the user built: of the last one in a row."""
     index = bisect_right(entries, call.position, key=_position) - 1
     while index + 1 < len(entries) and entries[index + 1].turn == call.turn:
-        if call.turn is None and entries[index + 1].type not in CALLS:
+        if call.turn is None and not _is_call(entries[index + 1]):
             break
         index += 1
     return entries[index].position
 
 
-def late_output_message(output: JsonObject, call: JsonObject) -> JsonObject:
-    """A tool output that came too late, as a user message that names its call."""
-    content = output.get("output")
-    parts = content if isinstance(content, list) else [{"type": "input_text", "text": content or ""}]
-    text = f"The result of the tool call {call.get('name') or ''} ({call.get('call_id') or ''}) came in later:"
-    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}, *parts]}
+def placeholder_of(call: JsonObject) -> str:
+    """What the placeholder for the output of a call says."""
+    return _kind_of(call).missing_text(call)
+
+
+def placeholder_item(call: JsonObject, call_id: str) -> JsonObject:
+    """The output that stands for the one that a call lacks."""
+    return _kind_of(call).placeholder(call, call_id)
+
+
+def _kind_of(call: JsonObject) -> CallKind:
+    return BY_CALL.get(call["type"], BY_CALL["function_call"])
+
+
+def late_output_message(output: JsonObject, call: JsonObject | None) -> JsonObject:
+    """A tool output that came too late, as a user message that names its call; without one, that names its tool."""
+    if call is None:
+        text = f"The result of the tool {output.get('name')}:"
+    else:
+        name = call.get("name") or ("" if call["type"] in CALLS else call["type"])
+        text = f"The result of the tool call {name} ({reference_of(call) or ''}) came in later:"
+    content = [{"type": "input_text", "text": text}, *shown_output(output)]
+    return {"type": "message", "role": "user", "content": content}

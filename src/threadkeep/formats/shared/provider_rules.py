@@ -310,8 +310,8 @@ TABLE: Final = (
     RuleRow(
         "Claude behind Chat Completions",
         _CHAT,
-        {"pictures": 100, **_CLAUDE_SIDES},
-        "Anthropic docs: Vision; OpenAI SDK compatibility",
+        {"blank": "some text", "pictures": 100, **_CLAUDE_SIDES},
+        "Anthropic docs: Vision; opencode issue 31259",
         models=is_claude,
     ),
 )

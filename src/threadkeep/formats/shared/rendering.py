@@ -19,7 +19,7 @@ from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared.makers import Target, readable, target_of
 from threadkeep.formats.shared.mending import Mending, Report
-from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
@@ -186,6 +186,17 @@ class TurnWriter:
         self._imported = rendering.imported  # items before that go back as they came
         self._pending = pairing.pending()
         self._unsettled: int | None = None  # index of the first turn that a later output may change
+
+    def _told(self, item: JsonObject, entry: Entry) -> JsonObject | None:
+        """The user's message that says an output no call waits for, which is reported; None for other outputs."""
+        call = self._pairing.late.get(entry.position)
+        if call is not None:
+            self._context.late_output(entry)
+        elif entry.position in self._pairing.by_name:
+            self._context.named_output(entry)
+        else:
+            return None
+        return late_output_message(item, None if call is None else call.item())
 
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
         """Report an item that the format cannot express."""

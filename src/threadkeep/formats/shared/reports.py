@@ -45,12 +45,13 @@ LOSSES: Final = {
     "status": "the status of a tool output was omitted",
     "tool": "a tool definition that the format does not support was omitted",
     "tool_choice": "a tool choice that the format does not support was omitted",
+    "unanswered_call": "a call without an output was omitted: nothing can stand for its output",
 }
 
 # code -> what was done
 REPAIRS: Final = {
     "blank_text": "an empty text, or a message consisting only of whitespace, was omitted, or replaced with a filler",
-    "call_id": "a call id that the format does not accept was replaced with a hash",
+    "call_id": "a call id that the format does not accept was replaced with a hash, or stated under the key it reads",
     "compaction_trigger": "a compaction trigger that is not the last item was omitted",
     "document_text": "text was added to a message that has a document but no text",
     "duplicate_call_id": "a duplicate call id was replaced with a hash",
@@ -68,6 +69,7 @@ REPAIRS: Final = {
     "missing_output": "an output that says so was added for an unanswered call",
     "moved_output": "a tool output was moved directly after its call",
     "name": "characters that the format does not accept in a name were replaced",
+    "named_output": "a tool output that names its tool in place of a call became user text",
     "namespace": "the name of a tool got that of its namespace before it, as the format has no namespaces",
     "not_recorded": "an earlier request was not recorded, so it was rendered with the current options",
     "option": "a setting that is meaningless without another one was omitted",
@@ -179,6 +181,10 @@ class Context:
     def late_output(self, output: Entry) -> None:
         """Report an output that came after its placeholder was sent."""
         self.repair("late_output", "", f"The output of {output.call_id!r} came late and was sent as the user's text.")
+
+    def named_output(self, output: Entry) -> None:
+        """Report an output that names its tool and no call."""
+        self.repair("named_output", "", f"The output {output.position} names no call and was sent as the user's text.")
 
     def moved_output(self, output: Entry) -> None:
         """Report an output that stands elsewhere than its item."""

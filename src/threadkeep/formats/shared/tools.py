@@ -61,7 +61,14 @@ def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapp
         context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
     report_foreign(tool, name, context, path)
+    report_options(tool, context, path)
     return define(tool, context, path)
+
+
+def report_options(tool: JsonObject, context: Context, path: str) -> None:
+    """Report what only the Responses API can say of a function or custom tool."""
+    if tool.get("async") is True:
+        context.loss("option", f"{path}.async", "The format has no asynchronous tools: calls wait for their outputs.")
 
 
 def tools_by_name(tools: Sequence[JsonObject], name: str, context: Context, define: Mapper) -> list[Any]:

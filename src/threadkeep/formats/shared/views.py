@@ -18,7 +18,7 @@ from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import Entry, changed_entry, entry_of
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.shared.pairing import LAYER, OUTPUTS, paired, upto
+from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
@@ -98,12 +98,15 @@ def trigger_start(entries: Sequence[Entry]) -> int:
         while end > 0 and _speaks(entries[end - 1]):
             end -= 1
         return end
-    while end >= 0 and entries[end].type in OUTPUTS:
+    while end >= 0 and entries[end].type in ALL_KINDS.outputs:
         end -= 1
     start = end + 1
-    while start > 0 and not _speaks(entries[start - 1]) and entries[start - 1].type not in OUTPUTS:
+    while start > 0 and not _speaks(entries[start - 1]) and entries[start - 1].type not in ALL_KINDS.outputs:
         start -= 1
-    calls, answered_here = paired(entries).calls, {entry.position for entry in entries[start : end + 1]}
+    calls, answered_here = (
+        paired(entries, kinds=ALL_KINDS).calls,
+        {entry.position for entry in entries[start : end + 1]},
+    )
     answered = [calls.get(output.position) for output in entries[end + 1 :]]
     return start if all(call is not None and call.position in answered_here for call in answered) else end + 1
 
@@ -149,10 +152,10 @@ def turn_starts(entries: Sequence[Entry]) -> list[int]:
 
 def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int]) -> int:
     """The beginning of a turn before `start`, if an output behind it answers a call before it."""
-    behind = paired(entries[start:])
+    behind = paired(entries[start:], kinds=ALL_KINDS)
     if not behind.orphans and not behind.unknown:
         return start
-    pairing = paired(entries)
+    pairing = paired(entries, kinds=ALL_KINDS)
     first = entries[start].position
     answered = {**pairing.calls, **pairing.late}
     needed = [call.position for output, call in answered.items() if output >= first > call.position]

@@ -86,7 +86,7 @@ class ToolOutput(Body):
 
     type: Literal[
         "function_call_output", "custom_tool_call_output", "shell_call_output", "apply_patch_call_output",
-        "computer_call_output",
+        "computer_call_output", "local_shell_call_output",
     ] = "function_call_output"  # fmt: skip
     call_id: str = Field(min_length=1, description="The call that it is the output of.")
     output: Content | dict[str, Any] = Field(description="Text, or what the type of the output demands.")

@@ -13,8 +13,9 @@ from hashlib import sha256
 from typing import Any, Final
 from unicodedata import normalize
 
+from threadkeep.domain.call_kinds import PLACEHOLDERS
 from threadkeep.domain.jsontext import JsonObject, canonical, loads
-from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, PLACEHOLDERS
+from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
 
 SYSTEM: Final = "system"
 TOOL: Final = "tool"
