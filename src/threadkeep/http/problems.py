@@ -31,6 +31,7 @@ from threadkeep.errors import (
     TooLarge,
 )
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.web.owners import UserRefused
 from threadkeep.web.tracing import HEADER
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
-        code = _CODES.get(error.status_code)
+        code = error.code if isinstance(error, UserRefused) else _CODES.get(error.status_code)
         return Problem(error.status_code, f"{error.detail}.", code=code, headers=error.headers)
     if isinstance(error, ClientDisconnect):
         return Problem(LEFT, "The client left while it sent the request.", code="client_left")

@@ -22,7 +22,7 @@ from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.web.courses import note_cost
 from threadkeep.web.following import OpenStreams, Permission
 from threadkeep.web.names import find_named
-from threadkeep.web.owners import USER, Authenticate, Scope, owner_of, user_in
+from threadkeep.web.owners import Authenticate, Scope, owner_of
 
 logger = logging.getLogger(__name__)
 
@@ -174,8 +174,6 @@ def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Re
             raise Problem(401, "No valid key was given.", code="invalid_api_key")
         if scope not in owner.scopes:
             raise Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
-        if user_in(request.headers) not in (None, owner.user_id):
-            raise Problem(403, f"The key is not for the user that {USER} names.", code="wrong_user")
         try:
             store = await owner.store(service.store)
         except NotFound as error:

@@ -17,7 +17,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
 
 from threadkeep.web.keys import KeysOnceMade
-from threadkeep.web.owners import Authenticate, Owner, is_local, owner_of
+from threadkeep.web.owners import Authenticate, Owner, is_local, on_behalf, owner_of
 
 KEY_COOKIE: Final = "threadkeep_key"
 FORM_COOKIE: Final = "threadkeep_form"
@@ -95,9 +95,8 @@ class Access:
             return await owner_of(request, self.authenticate)
         if not is_local(request):
             return None
-        if self.token is None:
-            return self.owner
-        return self.owner if self.token.is_kept_by(request) else None
+        is_known = self.token is None or self.token.is_kept_by(request)
+        return on_behalf(self.owner, request.headers) if is_known else None
 
     async def asked(self, connection: HTTPConnection) -> Owner | None:
         """Return the owner of a request as it is found now; None for nobody: an `Authenticate`."""

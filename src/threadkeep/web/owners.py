@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from inspect import isawaitable
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from threadkeep.domain.api_keys import SCOPES, ApiScope
@@ -28,12 +30,14 @@ class Owner:
         tenant: the name of the tenant; None in a database without tenants.
         scopes: any of "read", "write" and "usage".
         key: the id of the key that was used, for logs and limits; None without keys.
+        names_user: whether the request names the user, with a key for all users.
     """
 
     user_id: str | None = None
     tenant: str | None = None
     scopes: frozenset[Scope] = SCOPES
     key: str | None = None
+    names_user: bool = False
 
     def __post_init__(self) -> None:
         if unknown := self.scopes - SCOPES:
@@ -56,21 +60,37 @@ class Owner:
         return store if self.user_id is None else store.for_user(self.user_id)
 
 
-USER: Final = "x-threadkeep-user"  # for which of its users somebody calls who may see those of all
+USER: Final = "x-threadkeep-user"  # the user for whom a request is made, with a key for all users
+MAX_USER_BYTES: Final = 255  # of a user's id in UTF-8
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")  # headers of proxies, whose callers are elsewhere
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], Owner | Awaitable[Owner | None] | None]
 
 
-async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None) -> Owner | None:
-    """Return the owner that the application names; None for nobody.
+class UserRefused(HTTPException):
+    """The header ``x-threadkeep-user`` names no user for whom the request may be made; `code` is that of the answer."""
 
-    Without authentication, everything belongs to whoever calls from this machine, by a name of this machine: pages of
-    other sites, whose host names may point here, are nobody.
+    def __init__(self, status: int, detail: str, code: str) -> None:
+        super().__init__(status, detail)
+        self.code = code
+
+
+async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None) -> Owner | None:
+    """Return the owner of a request, on every face of a server; None if there is none.
+
+    Without authentication, requests from this machine own everything, if they call it by a name of this machine: pages
+    of other sites, whose host names may point here, do not. An owner of all users' data owns the data of one user in
+    requests that name that user, see `on_behalf`.
 
     Raises:
         HTTPException: the owner has too many requests in flight.
+        UserRefused: the request is made for a user for whom this owner may not call.
     """
+    owner = await _authenticated(connection, authenticate)
+    return None if owner is None else on_behalf(owner, connection.headers)
+
+
+async def _authenticated(connection: HTTPConnection, authenticate: Authenticate | None) -> Owner | None:
     if authenticate is None:
         return Owner() if is_local(connection) else None
     found: Any = authenticate(connection)
@@ -82,30 +102,31 @@ async def owner_of(connection: HTTPConnection, authenticate: Authenticate | None
     return owner
 
 
-def acting(authenticate: Authenticate | None) -> Authenticate:
-    """Return an authentication by which an owner of what all users have may call for one of them.
+def on_behalf(owner: Owner, headers: Headers) -> Owner:
+    """Return the owner of a request with these headers: ``x-threadkeep-user`` limits an owner of all users to one.
 
-    The header ``x-threadkeep-user`` names that user. Owners of what one user has stay who they are.
+    Raises:
+        UserRefused: the header is empty, too long or there twice (400), or names another user than the owner's (403).
     """
+    named = [_decoded(value) for value in headers.getlist(USER)]
+    if not named:
+        return owner
+    if len(named) > 1:
+        raise UserRefused(400, f"{USER} must be there once, not {len(named)} times", "invalid_value")
+    [user_id] = named
+    if not user_id or len(user_id.encode("utf-8", "surrogatepass")) > MAX_USER_BYTES:
+        raise UserRefused(400, f"{USER} must be the id of a user, of 1 to {MAX_USER_BYTES} bytes", "invalid_value")
+    if owner.user_id not in (None, user_id):
+        raise UserRefused(403, f"The key is not for the user that {USER} names", "wrong_user")
+    return owner if owner.user_id is not None else replace(owner, user_id=user_id, names_user=True)
 
-    async def found(connection: HTTPConnection) -> Owner | None:
-        owner, user_id = await owner_of(connection, authenticate), user_in(connection.headers)
-        if owner is None or owner.user_id is not None or user_id is None:
-            return owner
-        return replace(owner, user_id=user_id)
 
-    return found
-
-
-def user_in(headers: Mapping[str, str]) -> str | None:
-    """Return the user that headers name, in UTF-8 or else Latin-1; None if there is none."""
-    named = headers.get(USER)
-    if named is None or named.isascii():
-        return named
+def _decoded(value: str) -> str:
+    """The value of a header in UTF-8, or else Latin-1."""
     try:
-        return named.encode("latin-1").decode()
+        return value if value.isascii() else value.encode("latin-1").decode()
     except UnicodeDecodeError:
-        return named
+        return value
 
 
 def local_owner(owner: Owner) -> Authenticate:

@@ -231,7 +231,8 @@ def test_others_see_nothing_and_nobody_gets_through(database: Database) -> None:
         assert post(recorded, headers={**session, "x-threadkeep-key": "key-of-ann"}).status_code == 200
         assert httpx2.post(f"{recorded.url}/k/key-of-ben/v1/messages", json=MESSAGES, headers=session).is_success
         named = {**session, "x-threadkeep-key": "key-of-ben", "x-threadkeep-user": "ann"}
-        assert post(recorded, headers={**named}).is_success
+        assert post(recorded, headers=named).status_code == 403
+        assert post(recorded, headers={**named, "x-threadkeep-user": "ben"}).is_success
         assert post(recorded, headers={**session, "x-threadkeep-key": "key-of-eve"}).status_code == 403
         assert post(recorded, headers={"Authorization": "Bearer key-of-ann"}).status_code == 401
         recorded.wait_for(3)

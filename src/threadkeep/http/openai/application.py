@@ -17,7 +17,7 @@ from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service,
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.limits import BoundedHeads
-from threadkeep.web.owners import Authenticate, Scope, acting
+from threadkeep.web.owners import Authenticate, Scope
 from threadkeep.web.tracing import RequestIds
 
 # method, path, scope, handler
@@ -83,7 +83,7 @@ def app(
     routes = [
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
     ]
-    service = Service(store, acting(auth), max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
+    service = Service(store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
     made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
     made.state.service, made.state.stop = service, service.close
     made.add_middleware(BoundedHeads)

@@ -25,7 +25,7 @@ from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Ta
 from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.http.upstreams import CONNECT_SECONDS
 from threadkeep.web.following import Permission
-from threadkeep.web.owners import Authenticate, Owner, owner_of
+from threadkeep.web.owners import Authenticate, Owner, UserRefused, owner_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,11 @@ class Passing:
             await _problem(404, f"No provider has this path. It must begin with one of: {names}.")(scope, receive, send)
             return
         connection = _with_own_key(scope, target)
-        owner = await owner_of(connection, self._authenticate)
+        try:
+            owner = await owner_of(connection, self._authenticate)
+        except UserRefused as error:
+            await _problem(error.status_code, f"{error.detail}.")(scope, receive, send)
+            return
         if owner is None or "write" not in owner.scopes:
             status, text = (401, "No valid key was given") if owner is None else (403, "The key does not allow this")
             await _problem(status, f"{text}: {KEY} or /k/KEY/ in the base URL.")(scope, receive, send)

@@ -23,7 +23,6 @@ from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, o
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
-from threadkeep.web.owners import user_in
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
 _ERROR: Final = 400  # the first status that says that there is no answer
@@ -45,10 +44,7 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) ->
         ThreadkeepError, SQLAlchemyError: it cannot be stored.
     """
     facts = exchange.facts
-    store = await facts.owner.store(store)
-    user_id = facts.owner.user_id or user_in(facts.headers) or None
-    if user_id != facts.owner.user_id and user_id is not None:
-        store = store.for_user(user_id)
+    store, user_id = await facts.owner.store(store), facts.owner.user_id
     payload = _without_secrets(_json_object(await exchange.request_body(), "request"))
     conversation = await _asked(store, facts, payload, user_id, locks)
     del payload  # an answer may take long
@@ -154,7 +150,11 @@ async def _begun(
 
     A key of one user learns of no external id of others, so it uses those of its user alone.
     """
-    names = origin.external_ids[-1:] if facts.owner.user_id is not None else origin.external_ids
+    names = (
+        origin.external_ids[-1:]
+        if facts.owner.user_id is not None and not facts.owner.names_user
+        else origin.external_ids
+    )
     refusal: InvalidOption | None = None
     for external_id in names or (None,):
         try:

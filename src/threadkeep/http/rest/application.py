@@ -20,7 +20,7 @@ from threadkeep.http.service import MAX_BODY_BYTES, Service, check_settings, end
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.limits import BoundedHeads
-from threadkeep.web.owners import Authenticate, acting
+from threadkeep.web.owners import Authenticate
 from threadkeep.web.tracing import RequestIds
 
 
@@ -48,7 +48,7 @@ def rest_app(
         InvalidOption: an argument cannot be used.
     """
     check_settings(store, prefix)
-    service = Service(store, acting(auth), max_body_bytes, upstreams=dict(upstreams or {}))
+    service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}))
     document: dict[str, Any] = openapi_document(OPERATIONS, threadkeep.__version__)
 
     async def describe(request: Request) -> Response:
