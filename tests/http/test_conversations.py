@@ -319,3 +319,41 @@ def test_errors_are_objects(http: Any) -> None:
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
         assert answer.headers["x-request-id"].startswith("req_")
+
+
+@pytest.mark.parametrize("pattern", ["m", "m*", "*"])
+def test_models_are_those_that_upstreams_answer_for(served: Any, pattern: str) -> None:
+    client = served.client(
+        upstreams={pattern: Scripted("chat_completion").upstream, "vendor/m2": Scripted("messages").upstream}
+    )
+    assert [model.id for model in client.models.list()] == (["m", "vendor/m2"] if pattern == "m" else ["vendor/m2"])
+    found = client.models.retrieve("m")
+    assert (found.id, found.object, found.owned_by) == ("m", "model", "scripted-chat_completion")
+    assert client.models.retrieve("vendor/m2").owned_by == "scripted-messages"
+    if pattern != "*":
+        with pytest.raises(openai.NotFoundError) as refusal:
+            client.models.retrieve("unknown")
+        assert refusal.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize("prefix", ["/v1", ""])
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("POST", "/chat/completions", 404, "POST /responses"),
+        ("POST", "/embeddings", 404, "provider"),
+        ("POST", "/responses/compact", 405, "summary"),
+        ("GET", "/responses", 405, "POST"),
+        ("POST", "/files", 404, "media"),
+        ("PUT", "/conversations", 405, "PUT"),
+        ("GET", "/something", 404, "does not have this path"),
+    ],
+)
+def test_what_is_not_served_says_what_to_do_instead(
+    served: Any, prefix: str, method: str, path: str, status: int, says: str
+) -> None:
+    transport = Bridge(served.runner, served.application(prefix=prefix))
+    with httpx2.Client(transport=transport, base_url="http://localhost" + prefix) as http:
+        answer = http.request(method, path, headers={"Authorization": "Bearer ann"}, json={})
+    assert answer.status_code == status
+    assert says in answer.json()["error"]["message"]

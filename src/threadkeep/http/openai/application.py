@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption
-from threadkeep.http.openai import conversations, creation, items, responses
+from threadkeep.http.openai import conversations, creation, items, models, responses
 from threadkeep.http.openai.objects import INCLUDED
 from threadkeep.http.problems import HANDLERS
 from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_settings, endpoint
@@ -36,6 +37,8 @@ _ENDPOINTS: Final[tuple[tuple[str, str, Scope, Handler], ...]] = (
     ("DELETE", "/responses/{response_id}", "write", responses.delete),
     ("POST", "/responses/{response_id}/cancel", "write", responses.cancel),
     ("GET", "/responses/{response_id}/input_items", "read", responses.list_input),
+    ("GET", "/models", "read", models.list_all),
+    ("GET", "/models/{model:path}", "read", models.retrieve),
 )
 
 
@@ -84,8 +87,9 @@ def app(
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
     ]
     service = Service(store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
-    made = Starlette(routes=routes, exception_handlers=dict(HANDLERS), lifespan=lambda _: closing_at_end(service))
-    made.state.service, made.state.stop = service, service.close
+    handlers = {**HANDLERS, HTTPException: models.answer_unserved}
+    made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))
+    made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
     made.add_middleware(BoundedHeads)
     made.add_middleware(RequestIds)
     return made
