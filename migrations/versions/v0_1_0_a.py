@@ -389,7 +389,7 @@ def usage() -> dict[str, Any]:
                 (BIG, "tenant_id id"), (DATE, "day"), (MOMENT, "occurred_at"), (IDENTIFIER, "user_id?"),
                 (BIG, "conversation_id"), (NUMBER, "response?"), (HASH, "tool_set_hash?"),
                 (IDENTIFIER, "provider? model? format status?"),
-                (BIG, f"latency_ms? first_token_ms? {tokens} cost_nano?"), (TEXT, "usage? error? price?"),
+                (BIG, f"latency_ms? first_token_ms? {tokens} cost_nano?"), (TEXT, "usage? error? price? terms?"),
             ),
             "tenant_id id",
         ),

@@ -35,7 +35,8 @@ SELECT {name t.name} AS tenant, u.id, u.day, u.occurred_at, {conversation c.publ
     {name u.user_id} AS user_id, {name u.provider} AS provider, {name u.model} AS model, {name u.format} AS format,
     {name u.status} AS status, {hex u.tool_set_hash} AS tool_set,
     u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
-    u.cost_nano, u.latency_ms, u.first_token_ms, u.cost_nano / 1e9 AS cost_usd, u.price, u.usage AS provider_usage, u.error
+    u.cost_nano, u.latency_ms, u.first_token_ms, u.cost_nano / 1e9 AS cost_usd, u.price, u.terms, u.usage AS provider_usage,
+    u.error
 FROM threadkeep_usage_records u
 JOIN threadkeep_tenants t ON t.id = u.tenant_id
 LEFT JOIN threadkeep_conversations c

@@ -29,7 +29,7 @@ COLUMNS = {
     ],
     "threadkeep_usage_attempts": [
         "tenant", "id", "day", "occurred_at", "conversation", "response", "user_id", "provider", "model", "format",
-        "status", "tool_set", *FIGURES, "cost_usd", "price", "provider_usage", "error",
+        "status", "tool_set", *FIGURES, "cost_usd", "price", "terms", "provider_usage", "error",
     ],
     "threadkeep_messages_text": [
         "tenant", "conversation", "user_id", "branch", "position", "part", "created_at", "role", "author_id", "text",

@@ -130,7 +130,7 @@ WITHOUT_TEXT = {
     "uploads": {"media_type"},
     "usage_daily": {"provider", "model", "format", "status"},
     "usage_daily_models": {"model"},
-    "usage_records": {"provider", "model", "format", "status", "price"},
+    "usage_records": {"provider", "model", "format", "status", "price", "terms"},
 }
 
 

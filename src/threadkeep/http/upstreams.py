@@ -58,12 +58,14 @@ class Upstream:
         ask: takes a request's payload and model, and yields the events of the answer: dicts, JSON text, or lines of an
             event stream. It raises `UpstreamError` if the provider refuses.
         model: the model to ask for, whatever model the request names; None for that one.
+        base_url: its URL, by which its prices are found where its name is not that of a provider.
     """
 
     name: str
     format: FormatName
     ask: Ask = field(repr=False)
     model: str | None = None
+    base_url: str | None = None
 
     def __post_init__(self) -> None:
         spoken_format(self.format)
@@ -95,7 +97,7 @@ def http_upstream(
     base = checked_url(url)
     if format == "converse":
         _event_buffer()
-    return Upstream(name, format, _HttpAsk(name, format, base, key), model)
+    return Upstream(name, format, _HttpAsk(name, format, base, key), model, base)
 
 
 class _HttpAsk:

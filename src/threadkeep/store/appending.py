@@ -42,7 +42,7 @@ _UNLIMITED: Final = {
         items: ("an item", ("payload", "rest", "given")),
         responses: ("a response", ("provider_data", "error", "view")),
         response_bodies: ("the raw body of a response", ("body",)),
-        usage_records: ("the usage ledger", ("usage", "error", "price")),
+        usage_records: ("the usage ledger", ("usage", "error", "price", "terms")),
     }.items()
 }
 _TABLE: Final = itemgetter(0)

@@ -206,6 +206,7 @@ class Conversation(ConversationAttributes):
         expected_head: int | None = None, on_conflict: tk.OnConflict = "raise", provider: str | None = None,
         latency_ms: float | None = None, first_token_ms: float | None = None, occurred_at: datetime | None = None,
         headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None,
+        base_url: str | None = None, service_tier: str | None = None,
     ) -> tk.Response:  # fmt: skip
         """Append a provider's response in one transaction: items, response, raw body, and a row in the usage ledger.
 
@@ -213,7 +214,8 @@ class Conversation(ConversationAttributes):
         With an `idempotency_key` (one per response, such as its id), the same response is only stored once.
         `on_conflict` decides what happens if the branch does not end at `expected_head`: "raise", "append" anyway, or
         append to a new "branch". `states` are written in the same transaction (see `set_state`). `occurred_at` is when
-        the provider gave it, for importers.
+        the provider gave it, for importers. Prices may depend on `base_url`, the URL of the provider or gateway, and on
+        `service_tier`, where the body does not say it, as "batch".
 
         Raises:
             ProviderError: the body is an error; its ledger row was written.
@@ -227,7 +229,7 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call: CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
-            "occurred_at": occurred_at, "headers": headers,
+            "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
         return responses.add_response(self._handle, body, format, rendered, options, call)
 
@@ -236,7 +238,7 @@ class Conversation(ConversationAttributes):
         idempotency_key: str | None = None, expected_head: int | None = None, on_conflict: tk.OnConflict = "raise",
         provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
         occurred_at: datetime | None = None, headers: Mapping[str, str] | None = None,
-        states: Mapping[str, Any] | None = None,
+        states: Mapping[str, Any] | None = None, base_url: str | None = None, service_tier: str | None = None,
     ) -> tk.StoredTurn:  # fmt: skip
         """Append a whole turn in one transaction: what was asked, and the provider's response to it; return both.
 
@@ -250,7 +252,7 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call: CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
-            "occurred_at": occurred_at, "headers": headers,
+            "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
         return turns.add_turn(self._handle, input, body, format, rendered, options, call)
 
@@ -259,6 +261,7 @@ class Conversation(ConversationAttributes):
         expected_head: int | None = None, on_conflict: tk.OnConflict = "raise", provider: str | None = None,
         latency_ms: float | None = None, first_token_ms: float | None = None,
         headers: Mapping[str, str] | None = None, states: Mapping[str, Any] | None = None, lease: float = LEASE_SECONDS,
+        base_url: str | None = None, service_tier: str | None = None,
     ) -> tk.Recorder:  # fmt: skip
         """Return a recorder for a streamed response: a context manager with `feed`, which takes the provider's events.
 
@@ -279,6 +282,7 @@ class Conversation(ConversationAttributes):
         }  # fmt: skip
         call: CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms, "headers": headers,
+            "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
         return recorder.Recorder(writer.stream_response(self._handle, format, rendered, options, call, lease))
 
@@ -297,7 +301,8 @@ class Conversation(ConversationAttributes):
         self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
         usage: tk.Usage | tk.NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,
         provider: str | None = None, latency_ms: float | None = None, first_token_ms: float | None = None,
-        occurred_at: datetime | None = None, idempotency_key: str | None = None,
+        occurred_at: datetime | None = None, idempotency_key: str | None = None, base_url: str | None = None,
+        service_tier: str | None = None,
     ) -> None:  # fmt: skip
         """Record a call as a row in the usage ledger: one without a response, or one whose items are stored already.
 
@@ -310,7 +315,7 @@ class Conversation(ConversationAttributes):
         """
         call: CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
-            "occurred_at": occurred_at,
+            "occurred_at": occurred_at, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
         report = attempts.Report(error, model, status, usage, response)
         attempts.record_attempt(self._handle, format, call, report, idempotency_key)

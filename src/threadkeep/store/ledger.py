@@ -22,11 +22,12 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage, Usage
 from threadkeep.errors import InvalidOption, ProviderError
 from threadkeep.store import observing
+from threadkeep.store.billing import BillableCall, terms_of, terms_of_call
 from threadkeep.store.handle import Handle
 from threadkeep.store.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.item_rows import fitting
 from threadkeep.store.lineage import get_row
-from threadkeep.store.prices import BillableCall, PriceBook
+from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import ConfigHashes, ConversationRef
 from threadkeep.store.rollups import invalidate
 from threadkeep.store.validation import identifier, past_moment
@@ -34,17 +35,20 @@ from threadkeep.store.validation import identifier, past_moment
 UNKNOWN: Final = NormalizedUsage()
 MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
 MAX_LATENCY: Final = 2**53
+MAX_TEXT: Final = 1000  # of a URL or a tier
 _SUMMED: Final = (*FIGURES, "latency_ms", "first_token_ms")  # columns of figures
 _COUNTS: Final = attrgetter(*FIGURES)
 
 
 class CallInfo(TypedDict, total=False):
-    """What the application knows about a call: the provider, how long it took, when, and the HTTP headers."""
+    """What the application knows about a call: the provider and its URL, the tier, how long it took, when, headers."""
 
     provider: str | None
     latency_ms: float | None
     first_token_ms: float | None
     occurred_at: datetime | None
+    base_url: str | None
+    service_tier: str | None
     headers: Mapping[str, str] | None
 
 
@@ -62,12 +66,15 @@ class Attempt:
     usage: JsonObject | None = None
     error: JsonObject | None = None
     cost: Cost | None = None
+    terms: JsonObject | None = None
 
 
 def check_call(format: str, call: CallInfo) -> None:
     """Reject details of a call that cannot be stored, before anything begins."""
     get_format(format)
     _provider(call)
+    _text_of(call, "base_url")
+    _text_of(call, "service_tier")
     milliseconds(call, "latency_ms")
     milliseconds(call, "first_token_ms")
 
@@ -78,10 +85,9 @@ def attempt_of(
     """Return the attempt for a call with a response; `model` is the requested one, for responses that name none."""
     usage, provider = response.usage, _provider(call)
     model = fitting(response.model or model)
-    cost = None
+    cost, terms = None, terms_of(response, _text_of(call, "service_tier"), _text_of(call, "base_url"))
     if usage is not None:
-        tier = response.service_tier or (response.provider_data or {}).get("service_tier")
-        cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, tier, moment_of(call)))
+        cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, terms, moment_of(call)))
     return Attempt(
         format=format,
         status=fitting(response.status),
@@ -93,6 +99,7 @@ def attempt_of(
         usage=None if usage is None else usage.raw,
         error=_error_object(error),
         cost=cost,
+        terms=terms or None,
     )
 
 
@@ -103,7 +110,10 @@ def reported_attempt(
     attempt = failed_attempt(format, call, error, model, status)
     if usage is not None:
         attempt.figures, attempt.usage = usage.normalized, usage.raw or usage.to_dict() or None
-        bill = BillableCall(format, attempt.provider, attempt.model, usage.normalized, usage.raw, None, moment_of(call))
+        terms = attempt.terms or {}
+        bill = BillableCall(
+            format, attempt.provider, attempt.model, usage.normalized, usage.raw, terms, moment_of(call)
+        )
         attempt.cost = prices.cost(bill)
     return attempt
 
@@ -119,6 +129,7 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
         latency_ms=milliseconds(call, "latency_ms"),
         first_token_ms=milliseconds(call, "first_token_ms"),
         error=_error_object(error),
+        terms=terms_of_call(_text_of(call, "service_tier"), _text_of(call, "base_url")) or None,
     )
 
 
@@ -159,7 +170,7 @@ def insert_attempt(
     """Write the ledger row of an attempt; return its id."""
     note_day(connection, ref, now)
     row = ref.columns(**attempt_columns(attempt, now), **columns)
-    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price"))
+    check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price", "terms"))
     insert_statement(usage_records).execute(connection, row)
     key: int = row["id"]
     return key
@@ -195,6 +206,7 @@ def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
         "usage": json_text(attempt.usage),
         "error": json_text(attempt.error),
         "price": None if cost is None else cost.price,
+        "terms": json_text(attempt.terms),
     }
 
 
@@ -208,6 +220,13 @@ def link_response(connection: Connection, ref: ConversationRef, attempt_id: int,
 def _provider(call: CallInfo) -> str | None:
     provider = call.get("provider")
     return None if provider is None else identifier("provider", provider)
+
+
+def _text_of(call: CallInfo, name: str) -> str | None:
+    value = call.get(name)
+    if value is None or (isinstance(value, str) and 0 < len(value) <= MAX_TEXT):
+        return value
+    raise InvalidOption(f"must be a text of at most {MAX_TEXT} characters, not {shown(value)}.", argument=name)
 
 
 def _error_object(error: Any) -> JsonObject | None:

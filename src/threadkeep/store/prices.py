@@ -6,27 +6,41 @@ They are looked up with what the ledger knows, so that the cost of a row can be 
 from __future__ import annotations
 
 import logging
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from decimal import Decimal, localcontext
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.objects import shown
-from threadkeep.domain.usage import ARITHMETIC, NANO, Cost, NormalizedUsage, Price, figure, reported_cost, whole_nano
+from threadkeep.domain.usage import ARITHMETIC, NANO, Cost, NormalizedUsage, Price, reported_cost, whole_nano
 from threadkeep.errors import InvalidOption
+from threadkeep.store.billing import (
+    BASE_URL,
+    DEARER,
+    IMAGES,
+    PROVIDER,
+    UNITS,
+    UNITS_USED,
+    BillableCall,
+    Path,
+    compiled,
+    count_of,
+    is_priced_region,
+    price_context,
+    shares_of,
+)
 
-PROVIDER: Final = "provider"
+REPORTED: Final = "provider"
 OWN: Final = "own"
 LIST: Final = "genai-prices"
 
 NANO_OF_MTOK: Final = 1000  # a dollar for a million tokens is so many nano-USD for one
 CACHED_MODELS: Final = 1000
+MOST_PLANS: Final = 100
 
 # The provider where neither the application nor the name of the model says it: format -> provider
 VENDORS: Final = {"converse": "aws"}
@@ -38,37 +52,16 @@ PLAIN: Final = {
     "cache_write_mtok": "cache_write",
     "output_mtok": "output",
 }
-# Prices of special units -> genai-prices' name of the unit, and where usage objects count it; [AUDIO] searches a list
-UNITS: Final = {
-    "cache_write_1h_mtok": ("cache_write_1h_tokens", ("cache_creation.ephemeral_1h_input_tokens",)),
-    "input_audio_mtok": (
-        "input_audio_tokens",
-        ("prompt_tokens_details.audio_tokens", "input_tokens_details.audio_tokens", "promptTokensDetails[AUDIO]"),
-    ),
-    "output_audio_mtok": (
-        "output_audio_tokens",
-        (
-            "completion_tokens_details.audio_tokens", "output_tokens_details.audio_tokens",
-            "candidatesTokensDetails[AUDIO]",
-        ),
-    ),
-    "cache_audio_read_mtok": ("cache_audio_read_tokens", ("cacheTokensDetails[AUDIO]",)),
-    "input_image_mtok": ("input_image_tokens", ("promptTokensDetails[IMAGE]",)),
-    "output_image_mtok": ("output_image_tokens", ("candidatesTokensDetails[IMAGE]",)),
-    "input_video_mtok": ("input_video_tokens", ("promptTokensDetails[VIDEO]",)),
-    "web_searches_kcount": ("web_searches", ("server_tool_use.web_search_requests", "num_search_queries")),
-}  # fmt: skip
 PER_REQUEST: Final = "requests_kcount"  # a price of the request itself
 
-# What a usage object or response says of its service tier -> what genai-prices calls it
-TIERS: Final = {
-    "flex": {"service_tier": "flex"},
-    "priority": {"service_tier": "priority"},
-    "fast": {"service_tier": "fast"},
-    "batch": {"processing": "batch"},
-}
-
 logger = logging.getLogger("threadkeep")
+
+
+class Amount(NamedTuple):
+    """What a part of a call cost."""
+
+    nano: Decimal
+    text: str  # its price, for the ledger
 
 
 class PriceEntry(NamedTuple):
@@ -87,7 +80,7 @@ class PriceEntry(NamedTuple):
         cached, written = prices.get("cache_read_mtok", rate), prices.get("cache_write_mtok", rate)
         return cls(rate, cached, written, output, _text(source, model, prices))
 
-    def cost(self, figures: NormalizedUsage) -> Cost | None:
+    def cost(self, figures: NormalizedUsage) -> Amount | None:
         """Return the cost of these figures; None if the provider did not report input or output."""
         if figures.input_tokens is None or figures.output_tokens is None:
             return None
@@ -97,8 +90,7 @@ class PriceEntry(NamedTuple):
         amount = (
             rest * self.input + cached * self.cached + written * self.cache_write + figures.output_tokens * self.output
         )
-        nano = whole_nano(amount * NANO_OF_MTOK)
-        return None if nano is None else Cost(nano, self.text)
+        return Amount(amount * NANO_OF_MTOK, self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,40 +98,53 @@ class PriceSheet:
     """The prices of genai-prices for a model at a time, read once."""
 
     prices: Any  # its own object; as long as it is kept, no other one has its identity
-    units: Mapping[str, Sequence[str]]  # that have a price of their own, and where usage objects count them
-    counted_at: frozenset[str]  # the first keys of these places
+    known: frozenset[str]  # the names of the units that have a price
+    required: frozenset[str]  # and of those that cost more than what they are a part of, or are no tokens
+    places: Sequence[tuple[str, Sequence[Path]]]  # where usage objects count units, by their names
     has_request_price: bool  # whether the request itself costs something
     thresholds: tuple[int, ...]  # the sizes of the input above which plain prices are others
     entries: dict[int, PriceEntry | None] = field(default_factory=dict)  # plain prices, by thresholds that are exceeded
+    plans: dict[frozenset[str], Sequence[tuple[str, Sequence[Path]]]] = field(default_factory=dict)  # see `_plan`
 
     @classmethod
-    def of(cls, prices: Any) -> PriceSheet:
+    def of(cls, prices: Any, provider: str) -> PriceSheet:
         """What is looked up of prices again and again."""
         known = {name: price for name, price in vars(prices).items() if price is not None}
-        units = dict(unit for name, unit in UNITS.items() if name in known)
-        counted_at = frozenset(re.split(r"[.\[]", path)[0] for paths in units.values() for path in paths)
+        dearer = {name for name, unit in UNITS.items() if unit.dearer_at is None or provider in unit.dearer_at}
+        names = {name: unit.name or name for name, unit in UNITS.items() if name in known or name in dearer}
+        places = [(counted, compiled(path)) for name, counted in names.items() for path in UNITS[name].paths]
         tiered = [known[name] for name in PLAIN if not isinstance(known.get(name, Decimal(0)), Decimal)]
         thresholds = sorted({tier.start for price in tiered for tier in price.tiers})
-        return cls(prices, units, counted_at, PER_REQUEST in known, tuple(thresholds))
+        priced, required = (frozenset(names[name] for name in names if name in some) for some in (known, dearer))
+        return cls(prices, priced, required, places, PER_REQUEST in known, tuple(thresholds))
 
-    def counts(self, usage: JsonObject | None) -> dict[str, int]:
-        """What a usage object counts of the units that have a price of their own."""
-        if not usage or self.counted_at.isdisjoint(usage):
-            return {}
-        counts = {unit: filter(None, (_count(usage, path) for path in paths)) for unit, paths in self.units.items()}
-        return {unit: count for unit, found in counts.items() if (count := next(found, None))}
+    def counts(self, usage: JsonObject | None, used: Mapping[str, int] | None = None) -> dict[str, int]:
+        """What a usage object counts of these units, by their names; `used` are counts that it does not have."""
+        counts: dict[str, int] = {}
+        if usage:
+            for name, places in self._plan(usage):
+                if name not in counts and (count := count_of(usage, places)):
+                    counts[name] = count
+        return {**counts, **used} if used else counts
+
+    def _plan(self, usage: JsonObject) -> Sequence[tuple[str, Sequence[Path]]]:
+        """The places that a usage object with these keys can have; providers use few sets of keys."""
+        keys = frozenset(usage)
+        plan = self.plans.get(keys)
+        if plan is None:
+            if len(self.plans) >= MOST_PLANS:
+                self.plans.clear()
+            found = ((name, [path for path in places if path[0][0] in keys]) for name, places in self.places)
+            plan = self.plans[keys] = [(name, places) for name, places in found if places]
+        return plan
+
+    def covers(self, counts: Mapping[str, int]) -> bool:
+        """Whether there are prices of all units that need one."""
+        missing = counts.keys() & self.required - self.known
+        return not missing or (self.has_request_price and missing == {"web_searches"})
 
 
-class BillableCall(NamedTuple):
-    """What a provider's response is priced by."""
-
-    format: str
-    provider: str | None
-    model: str | None
-    figures: NormalizedUsage
-    usage: JsonObject | None
-    tier: str | None
-    at: datetime
+_WHOLE: Final = {unit.name: unit.whole for unit in UNITS.values() if unit.name is not None and unit.whole is not None}
 
 
 class PriceBook:
@@ -156,15 +161,22 @@ class PriceBook:
             reported = reported_cost(call.usage)
             if reported is not None:
                 return Cost(reported, REPORTED_TEXT)
-            if call.model is None:
-                return None
-            if self._own and (entry := self._own_entry(call.provider, call.model)) is not None:
-                return entry.cost(call.figures)
             try:
-                return self._listed_cost(call)
+                if IMAGES in call.terms or (call.usage and call.usage.get("iterations")):
+                    shares = shares_of(call)
+                    return None if shares is None else _sum(map(self._amount, shares))
+                return _sum([self._amount(call)])
             except Exception:  # third-party data and code: whatever it is, the cost is unknown
                 logger.warning("The price of %s is not known: genai-prices failed.", call.model, exc_info=True)
                 return None
+
+    def _amount(self, call: BillableCall) -> Amount | None:
+        """The cost of a part of a call; the application's own price of a model comes first."""
+        if call.model is None:
+            return None
+        if self._own and (entry := self._own_entry(call.provider, call.model)) is not None:
+            return entry.cost(call.figures)
+        return self._listed_cost(call)
 
     def _find_own(self, provider: str | None, model: str) -> PriceEntry | None:
         price = next((price for price in self._own if price.is_for(provider, model)), None)
@@ -173,7 +185,7 @@ class PriceBook:
         prices = {name: Decimal(value) for name, kind in PLAIN.items() if (value := getattr(price, kind)) is not None}
         return PriceEntry.of(OWN, price.model, prices)
 
-    def _listed_cost(self, call: BillableCall) -> Cost | None:
+    def _listed_cost(self, call: BillableCall) -> Amount | None:
         snapshot = _snapshots()()
         if snapshot is None:
             return None
@@ -192,31 +204,56 @@ class PriceList:
         self._find_model = lru_cache(CACHED_MODELS)(partial(_find_model, snapshot))
         self._sheets: dict[tuple[int, int], PriceSheet] = {}
 
-    def cost(self, call: BillableCall) -> Cost | None:
-        """What a response cost; None where the list does not have the model, or the figures are unknown."""
-        figures = call.figures
-        if figures.input_tokens is None or figures.output_tokens is None:
+    def cost(self, call: BillableCall) -> Amount | None:
+        """What a response cost; None where the list does not have the model, or what it is billed by."""
+        if call.figures.input_tokens is None or call.figures.output_tokens is None:
             return None
-        provider, model = self._find_model(call.provider or VENDORS.get(call.format), call.model)
-        if model is None:
+        provider, model = self._model_of(call)
+        if model is None or not is_priced_region(call, provider.id, model.id, model.match):
             return None
-        context = _context(call) if model.price_variants else {}
-        sheet = self._sheet(model, model.get_prices(call.at, context or None))
-        counts = sheet.counts(call.usage)
-        if counts or context or sheet.has_request_price:
-            cost = self._special_cost(call, provider, model, counts, context)
-            if cost is not None:
-                return cost
-        entry = self._entry(sheet, provider, model, figures.input_tokens)
-        return None if entry is None else entry.cost(figures)
+        context = price_context(call)
+        sheet = self._sheet(provider, model, model.get_prices(call.at, context or None))
+        counts = sheet.counts(call.usage, call.terms.get(UNITS_USED))
+        if not sheet.covers(counts) or (context and not _has_tier(provider, model, context, counts, call)):
+            return None
+        return self._cost_of(call, sheet, (provider, model), counts, context)
 
-    def _sheet(self, model: Any, prices: Any) -> PriceSheet:
+    def _cost_of(
+        self, call: BillableCall, sheet: PriceSheet, found: tuple[Any, Any], counts: Mapping[str, int],
+        context: Mapping[str, str],
+    ) -> Amount | None:  # fmt: skip
+        """By the plain prices where that is all, else by genai-prices itself; None where figures contradict it."""
+        provider, model = found
+        size = call.figures.input_tokens or 0
+        if not counts and not context and not sheet.has_request_price:
+            entry = self._entry(sheet, provider, model, size)
+            return None if entry is None else entry.cost(call.figures)
+        known = _consistent(call.figures, {name: count for name, count in counts.items() if name in sheet.known})
+        try:
+            result = model.calc_price(known, provider, genai_request_timestamp=call.at, price_context=context or None)
+        except ValueError:
+            return None
+        prices = {name: _price_at(price, size) for name, price in vars(result.model_price).items() if price is not None}
+        return Amount(result.total_price * NANO, _text(self._source, f"{provider.id}/{model.id}", prices))
+
+    def _model_of(self, call: BillableCall) -> tuple[Any, Any]:
+        """The provider, by its name, its URL, or what the answer says of it, and its model."""
+        url, told = call.terms.get(BASE_URL), call.terms.get(PROVIDER)
+        references = [(call.provider, None), (None, url), (told, None)]
+        known = [reference for reference in references if reference != (None, None)]
+        for name, address in known or [(VENDORS.get(call.format), None)]:
+            found: tuple[Any, Any] = self._find_model(name, address, call.model)
+            if found[1] is not None:
+                return found
+        return None, None
+
+    def _sheet(self, provider: Any, model: Any, prices: Any) -> PriceSheet:
         key = id(model), id(prices)
         sheet = self._sheets.get(key)
         if sheet is None:
             if len(self._sheets) >= CACHED_MODELS:
                 self._sheets.clear()
-            sheet = self._sheets[key] = PriceSheet.of(prices)
+            sheet = self._sheets[key] = PriceSheet.of(prices, provider.id)
         return sheet
 
     def _entry(self, sheet: PriceSheet, provider: Any, model: Any, input_tokens: int) -> PriceEntry | None:
@@ -229,26 +266,59 @@ class PriceList:
             sheet.entries[exceeded] = PriceEntry.of(self._source, name, prices) if prices else None
         return sheet.entries[exceeded]
 
-    def _special_cost(
-        self, call: BillableCall, provider: Any, model: Any, counts: Mapping[str, int], context: Mapping[str, str]
-    ) -> Cost | None:
-        """Audio, images, searches, service tiers: by genai-prices itself; None where figures contradict it."""
-        figures = {
-            "input_tokens": call.figures.input_tokens,
-            "cache_read_tokens": call.figures.cached_tokens,
-            "cache_write_tokens": call.figures.cache_write_tokens,
-            "output_tokens": call.figures.output_tokens,
-            **counts,
-        }
-        known = {name: value for name, value in figures.items() if value}
-        try:
-            result = model.calc_price(known, provider, genai_request_timestamp=call.at, price_context=context or None)
-        except ValueError:
+
+def _consistent(figures: NormalizedUsage, counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts as genai-prices takes them: parts are at most their whole, and cached tokens are of text if possible."""
+    read = min(figures.cached_tokens or 0, figures.input_tokens or 0)
+    known = {
+        "input_tokens": figures.input_tokens or 0,
+        "output_tokens": figures.output_tokens or 0,
+        "cache_read_tokens": read,
+        "cache_write_tokens": min(figures.cache_write_tokens or 0, (figures.input_tokens or 0) - read),
+    }
+    known |= {name: min(count, known[_WHOLE[name]]) if name in _WHOLE else count for name, count in counts.items()}
+    for name in ("audio", "image", "video"):
+        if part := known.get(f"input_{name}_tokens"):
+            least = max(read - (known["input_tokens"] - part), 0)
+            known[f"cache_{name}_read_tokens"] = min(max(known.get(f"cache_{name}_read_tokens", 0), least), part)
+    return {name: count for name, count in known.items() if count or name.startswith("cache_")}
+
+
+def _has_tier(
+    provider: Any, model: Any, context: Mapping[str, str], counts: Mapping[str, int], call: BillableCall
+) -> bool:
+    """Whether the list has the prices of a tier or batch, and at this provider.
+
+    A dearer tier must have prices for all tokens of the call: the usual price would be too low for the others.
+    """
+    if not any(model is own for own in provider.models):
+        return False
+    variants = [variant for variant in model.price_variants or () if variant.when == context]
+    active = [one for one in variants if one.constraint is None or one.constraint.active(call.at)]
+    if not active or DEARER.isdisjoint(context.values()):
+        return bool(active)
+    used = {name for name, unit in UNITS.items() if unit.whole is not None and unit.name in counts}
+    used |= {name for name, key in _FIGURE_OF.items() if getattr(call.figures, key)}
+    return used <= {name for name, price in vars(active[0].prices).items() if price is not None}
+
+
+_FIGURE_OF: Final = {
+    "input_mtok": "input_tokens", "output_mtok": "output_tokens", "cache_read_mtok": "cached_tokens",
+}  # fmt: skip
+
+
+def _sum(amounts: Iterable[Amount | None]) -> Cost | None:
+    """The cost of the parts of a call; None if that of one is unknown."""
+    known: list[Amount] = []
+    for amount in amounts:
+        if amount is None:
             return None
-        size = call.figures.input_tokens or 0
-        prices = {name: _price_at(price, size) for name, price in vars(result.model_price).items() if price is not None}
-        nano = whole_nano(result.total_price * NANO)
-        return None if nano is None else Cost(nano, _text(self._source, f"{provider.id}/{model.id}", prices))
+        known.append(amount)
+    nano = whole_nano(sum((part.nano for part in known[1:]), known[0].nano))
+    if nano is None or len(known) == 1:
+        return None if nano is None else Cost(nano, known[0].text)
+    prices = [loads(part.text) for part in known]
+    return Cost(nano, dumps({"source": prices[0]["source"], "parts": prices}).decode())
 
 
 def _check_prices(prices: object) -> Iterable[Price]:
@@ -267,7 +337,7 @@ def _text(source: str, model: str | None = None, prices: Mapping[str, Decimal] |
     return dumps({"source": source, **named, **{name: str(price) for name, price in (prices or {}).items()}}).decode()
 
 
-REPORTED_TEXT: Final = _text(PROVIDER)
+REPORTED_TEXT: Final = _text(REPORTED)
 
 
 def _price_at(price: Any, input_tokens: int) -> Decimal:
@@ -277,18 +347,6 @@ def _price_at(price: Any, input_tokens: int) -> Decimal:
     tiers = [tier.price for tier in price.tiers if input_tokens > tier.start]
     tier_price: Decimal = tiers[-1] if tiers else price.base
     return tier_price
-
-
-def _context(call: BillableCall) -> dict[str, str]:
-    """The service tier of a response, where that has another price."""
-    usage = call.usage or {}
-    context: dict[str, str] = {}
-    for tier in (call.tier, usage.get("service_tier"), usage.get("serviceTier")):
-        if isinstance(tier, str):
-            context |= TIERS.get(tier.lower(), {})
-    if usage.get("speed") == "fast":
-        context["speed"] = "fast"
-    return context
 
 
 @cache
@@ -301,25 +359,10 @@ def _snapshots() -> Callable[[], Any]:
     return get_snapshot
 
 
-def _find_model(snapshot: Any, provider: str | None, model: str | None) -> tuple[Any, Any]:
+def _find_model(snapshot: Any, provider: str | None, url: str | None, model: str | None) -> tuple[Any, Any]:
     """A provider and a model of genai-prices, its own objects; None for both where it does not know them."""
     try:
-        found: tuple[Any, Any] = snapshot.find_provider_model(model, None, provider, None)
+        found: tuple[Any, Any] = snapshot.find_provider_model(model, None, provider, url)
     except LookupError:
         return None, None
     return found
-
-
-def _count(usage: JsonObject, path: str) -> int | None:
-    """What a usage object counts at a path such as ``promptTokensDetails[AUDIO]``."""
-    keys, _, modality = path.rstrip("]").partition("[")
-    value: Any = usage
-    for key in keys.split("."):
-        value = value.get(key) if isinstance(value, dict) else None
-    if not modality:
-        return figure(value)
-    return sum(
-        figure(entry.get("tokenCount")) or 0
-        for entry in (value if isinstance(value, list) else ())
-        if isinstance(entry, Mapping) and entry.get("modality") == modality
-    )

@@ -25,7 +25,7 @@ from threadkeep.web.owners import Owner
 def a_call(user: str | None = None) -> CallFacts:
     route = RecordedRoute.of("POST", "/v1/chat/completions")
     assert route is not None
-    return CallFacts(route, "provider", Owner(user_id=user), {}, CallSecrets({}))
+    return CallFacts(route, "provider", "http://127.0.0.1", Owner(user_id=user), {}, CallSecrets({}))
 
 
 def _has_given_up(recording: RecordingThread, calls: int) -> bool:

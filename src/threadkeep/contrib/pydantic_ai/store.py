@@ -238,6 +238,7 @@ def _append(conversation: Conversation, entry: ConversationEntry, *, is_new: boo
         response = entry.message
         conversation.record_attempt(
             FORMAT, status="completed", model=response.model_name, provider=response.provider_name or None,
+            base_url=response.provider_url or None,
             usage=get_format(FORMAT).usage_of(message["usage"]), idempotency_key=f"pydantic_ai:{entry.id}",
         )  # fmt: skip
 

@@ -46,6 +46,7 @@ usage_records: Final = table(
     optional("usage", BigText),  # the provider's own usage object, JSON
     optional("error", BigText),  # the provider's error, JSON
     optional("price", BigText),  # where cost_nano is from, and the prices it was computed with, JSON
+    optional("terms", BigText),  # what else the price depends on: tier, URL, searches, images, JSON
     Index("by_day", "tenant_id", "day", *_KEYS, "user_id", *_FIGURES),
     Index("by_user", "tenant_id", "user_id", "day", *_KEYS, *_FIGURES),
     Index("by_conversation", "tenant_id", "conversation_id", "response", "day", "model", *_FIGURES),

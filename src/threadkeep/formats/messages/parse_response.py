@@ -22,7 +22,7 @@ from threadkeep.formats.messages.parse_parts import items_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import not_a_response, provider_error
-from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared.usage import READ, WRITTEN, added, beyond_total, count_at, messages_figures
 
 EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of events of a stream begin
 _FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
@@ -84,26 +84,22 @@ def _ending(body: JsonObject) -> JsonObject:
     }
 
 
-READ: Final = "cache_read_input_tokens"
-WRITTEN: Final = "cache_creation_input_tokens"
 # key of the usage -> its name in the details of the input
 DETAILS: Final = {
     WRITTEN: WRITTEN,
     READ: "cached_tokens",
     **{key: key for key in ("cache_creation", "service_tier", "inference_geo", "server_tool_use")},
 }
-# where the reasoning stands; other servers say it as OpenAI does
-REASONING: Final = ("output_tokens_details.thinking_tokens", "output_tokens_details.reasoning_tokens")
 
 
 def usage_of(usage: JsonObject) -> Usage:
-    """The token counts under the names of Open Responses."""
+    """The token counts under the names of Open Responses; the normalized ones include all iterations."""
     inputs, outputs = usage.get("input_tokens_details"), usage.get("output_tokens_details")
     details = dict(inputs) if isinstance(inputs, dict) else {}
     details |= {name: usage[key] for key, name in DETAILS.items() if usage.get(key) is not None}
-    fresh, output = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
-    read, written = count_at(usage, READ), count_at(usage, WRITTEN)
-    counts = [count for count in (fresh, output, read, written) if count is not None]
+    figures = messages_figures(usage)
+    fresh, output, read = count_at(usage, "input_tokens"), figures.output_tokens, count_at(usage, READ)
+    counts = [count for count in (fresh, output, read, figures.cache_write_tokens) if count is not None]
     return Usage(
         input_tokens=fresh,
         output_tokens=output,
@@ -111,12 +107,5 @@ def usage_of(usage: JsonObject) -> Usage:
         input_tokens_details=details or None,
         output_tokens_details=outputs if isinstance(outputs, dict) else None,
         raw=usage,
-        normalized=normalized_usage(
-            input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
-            output_tokens=output,
-            total=None,
-            reasoning=count_at(usage, *REASONING),
-            cached=count_at(usage, READ, "input_tokens_details.cached_tokens"),
-            written=written,
-        ),
+        normalized=added(figures, beyond_total(usage)) if usage.get("iterations") else figures,
     )

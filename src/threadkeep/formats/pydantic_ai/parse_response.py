@@ -24,8 +24,13 @@ from threadkeep.formats.shared.provider_errors import not_a_response, provider_e
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 _FIELDS: Final = frozenset(
-    {"kind", "parts", "usage", "model_name", "provider_response_id", "timestamp", "finish_reason"}
+    {"kind", "parts", "usage", "model_name", "provider_response_id", "vendor_id", "timestamp", "finish_reason"}
 )
+# names of today, and of versions 0 and 1, whose messages Pydantic AI still loads
+_INPUT: Final = ("input_tokens", "request_tokens")
+_OUTPUT: Final = ("output_tokens", "response_tokens")
+_ID: Final = ("provider_response_id", "vendor_id")
+_OLDER: Final = {"vendor_details": "provider_details"}
 _DETAILS: Final = {"cache_read_tokens": "cached_tokens", "cache_write_tokens": "cache_write_tokens"}
 
 
@@ -35,7 +40,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     body = _response(body)
     usage, word = body.get("usage"), body.get("finish_reason")
     return Response(
-        id=body.get("provider_response_id"),
+        id=next((body[key] for key in _ID if body.get(key) is not None), None),
         object=body.get("kind"),
         model=body.get("model_name"),
         status=_status(body),
@@ -44,7 +49,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         created_at=_seconds(body.get("timestamp")),
         output=items_of({"kind": "response", **body}),
         usage=usage_of(usage) if isinstance(usage, dict) and any(usage.values()) else None,
-        extra={key: value for key, value in body.items() if key not in _FIELDS and value is not None},
+        extra={_OLDER.get(key, key): value for key, value in body.items() if key not in _FIELDS and value is not None},
         format=NAME,
     )
 
@@ -86,10 +91,11 @@ def _seconds(timestamp: Any) -> int | None:
 
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts under the names of Open Responses."""
-    given, written = count_at(usage, "input_tokens"), count_at(usage, "output_tokens")
+    given, written = count_at(usage, *_INPUT), count_at(usage, *_OUTPUT)
+    is_whole = not count_at(usage, "unmeasured_requests")  # else the counts are lower bounds
     figures = normalized_usage(
-        input_tokens=given or 0,
-        output_tokens=written or 0,
+        input_tokens=given or 0 if is_whole else None,
+        output_tokens=written or 0 if is_whole else None,
         total=None,
         reasoning=count_at(usage, "output_reasoning_tokens"),
         cached=count_at(usage, "cache_read_tokens"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import json_copy
-from threadkeep.domain.usage import NormalizedUsage, Usage, figure
+from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 
 _MOST: Final = 10**18  # what `figure` takes, and logs where it is more
 
@@ -80,6 +81,91 @@ def _with_gap(
     if reasoning and gap >= reasoning:
         output_tokens, gap = output_tokens + reasoning, gap - reasoning
     return input_tokens + max(gap, 0), output_tokens
+
+
+# The iterations of an answer of Anthropic's API: some are in the totals of its usage, others are not.
+#
+# Source: docstrings of `BetaUsage` and `BetaFallbackMessageIterationUsage`; "Advisor tool".
+
+FALLBACK: Final = "fallback_message"  # made by a fallback, which it names, and returned
+IN_TOTAL: Final = frozenset({"message", FALLBACK})
+BEYOND_TOTAL: Final = frozenset({"compaction", "advisor_message"})
+READ: Final = "cache_read_input_tokens"
+WRITTEN: Final = "cache_creation_input_tokens"
+# where the reasoning stands; other servers say it as OpenAI does
+REASONING: Final = ("output_tokens_details.thinking_tokens", "output_tokens_details.reasoning_tokens")
+
+
+class Iteration(NamedTuple):
+    """One request of several that made an answer."""
+
+    kind: str
+    model: str | None
+    figures: NormalizedUsage
+    usage: JsonObject
+
+
+def messages_figures(usage: JsonObject) -> NormalizedUsage:
+    """Return the totals of a usage object of the Messages API, whose input excludes what was cached."""
+    fresh, read, written = (count_at(usage, key) for key in ("input_tokens", READ, WRITTEN))
+    return normalized_usage(
+        input_tokens=None if fresh is None else fresh + (read or 0) + (written or 0),
+        output_tokens=count_at(usage, "output_tokens"),
+        total=None,
+        reasoning=count_at(usage, *REASONING),
+        cached=count_at(usage, READ, "input_tokens_details.cached_tokens"),
+        written=written,
+    )
+
+
+def iterations_of(usage: JsonObject) -> list[Iteration]:
+    """Return the iterations of a usage object, in order; none where there is no list of them."""
+    entries = usage.get("iterations")
+    return [
+        Iteration(str(entry.get("type")), text if isinstance(text := entry.get("model"), str) else None,
+                  messages_figures(entry), entry)
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    ]  # fmt: skip
+
+
+def add_up(usage: JsonObject, entries: Sequence[Iteration]) -> bool:
+    """Return whether the totals are those of all of these entries, or of the model that made the last one."""
+    answering = [entry for entry in entries if entry.model == entries[-1].model]
+    return _sums(messages_figures(usage)) in (_sums_of(entries), _sums_of(answering))
+
+
+def beyond_total(usage: JsonObject) -> list[NormalizedUsage]:
+    """Return the figures of the iterations that the totals of a usage object do not include."""
+    entries = iterations_of(usage)
+    inside = [entry for entry in entries if entry.kind in IN_TOTAL]
+    answering = [entry for entry in inside if entry.model == inside[-1].model]
+    declined: list[Iteration] = []
+    if len(answering) < len(inside) and _sums(messages_figures(usage)) == _sums_of(answering):
+        declined = [entry for entry in inside if entry.model != inside[-1].model]
+    apart = [entry for entry in entries if entry.kind in BEYOND_TOTAL]
+    return [entry.figures for entry in (*declined, *apart)]
+
+
+def added(first: NormalizedUsage, others: Sequence[NormalizedUsage]) -> NormalizedUsage:
+    """Return figures with others added; input and output that are unknown stay so."""
+    sums: dict[str, int | None] = {}
+    for name in FIGURES:
+        counts = [count for one in (first, *others) if (count := getattr(one, name)) is not None]
+        sums[name] = sum(counts) if counts else None
+    for name in ("input_tokens", "output_tokens", "total_tokens"):
+        if getattr(first, name) is None:
+            sums[name] = None
+    return NormalizedUsage(**sums)
+
+
+def _sums(figures: NormalizedUsage) -> tuple[int, ...]:
+    counts = (figures.input_tokens, figures.cached_tokens, figures.cache_write_tokens, figures.output_tokens)
+    return tuple(count or 0 for count in counts)
+
+
+def _sums_of(entries: Sequence[Iteration]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*(_sums(entry.figures) for entry in entries), strict=True)))
 
 
 def cumulative(before: Any, now: Any) -> Any:

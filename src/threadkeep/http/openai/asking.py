@@ -164,7 +164,8 @@ class Run:
         """
         key = idempotency_key(self.call.request)
         options: Any = {
-            "provider": self.upstream.name, "idempotency_key": None if key is None else f"{key}:response:{number}",
+            "provider": self.upstream.name, "base_url": self.upstream.base_url,
+            "idempotency_key": None if key is None else f"{key}:response:{number}",
         }  # fmt: skip
         if number:
             return self.conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)

@@ -44,7 +44,7 @@ class CallFacts:
 
     Attributes:
         route: what is called.
-        provider: the name of the upstream.
+        provider, base_url: the name of the upstream, and its URL.
         owner: who calls.
         headers: those of the request, by their names in lower case; only few of them are ever stored.
         secrets: what is not stored of an answer that repeats it.
@@ -52,6 +52,7 @@ class CallFacts:
 
     route: RecordedRoute
     provider: str
+    base_url: str
     owner: Owner
     headers: Mapping[str, str]
     secrets: CallSecrets

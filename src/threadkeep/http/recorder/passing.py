@@ -96,7 +96,7 @@ class Passing:
         given: dict[str, str] = {}
         for name, value in headers.items():
             given.setdefault(name, value)  # of headers with the same name, the first counts
-        return self._recording.begin(CallFacts(route, target.upstream.name, owner, given, secrets))
+        return self._recording.begin(CallFacts(route, target.upstream.name, target.upstream.url, owner, given, secrets))
 
 
 def _with_own_key(scope: Scope, target: Target) -> HTTPConnection:

@@ -200,9 +200,9 @@ async def _store_answer(conversation: AsyncConversation, exchange: Exchange, ans
     facts = exchange.facts
     try:
         await conversation.add_response(
-            body, facts.route.format, provider=facts.provider, latency_ms=exchange.milliseconds,
-            headers=_kept(answer.headers), expected_head=conversation.head, on_conflict="branch",
-            idempotency_key=f"recorded:{facts.id}",
+            body, facts.route.format, provider=facts.provider, base_url=facts.base_url,
+            latency_ms=exchange.milliseconds, headers=_kept(answer.headers), expected_head=conversation.head,
+            on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
         )  # fmt: skip
     except ProviderError:
         pass  # its ledger row was written
@@ -252,7 +252,8 @@ async def _store_stream(conversation: AsyncConversation, exchange: Exchange, ans
 def _recorder(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> AsyncRecorder:
     facts = exchange.facts
     return conversation.stream_response(
-        facts.route.format, provider=facts.provider, headers=_kept(answer.headers), expected_head=conversation.head,
+        facts.route.format, provider=facts.provider, base_url=facts.base_url, headers=_kept(answer.headers),
+        expected_head=conversation.head,
         on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
     )  # fmt: skip
 
@@ -283,6 +284,7 @@ async def _note_failure(
         error=said if status is None else {**said, "http_status": status},
         status="cancelled" if exchange.ending[0] == "left" else None,
         provider=facts.provider,
+        base_url=facts.base_url,
         latency_ms=exchange.milliseconds,
         occurred_at=facts.at,
         idempotency_key=f"recorded:{facts.id}",

@@ -65,7 +65,10 @@ class StreamRecovery:
         with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
-        info: CallInfo = {"provider": fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms}
+        info: CallInfo = {
+            "provider": fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
+            "base_url": notes.get("base_url"), "service_tier": notes.get("service_tier"),
+        }  # fmt: skip
         call = StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
 

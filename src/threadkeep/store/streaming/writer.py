@@ -62,7 +62,14 @@ def stream_response(
         token=secrets.token_bytes(16),
         lease=lease_seconds(lease),
         request=request,
-        notes={"model": model, "provider": provider, "maker": asked.text, "key": options.get("idempotency_key")},
+        notes={
+            "model": model,
+            "provider": provider,
+            "maker": asked.text,
+            "key": options.get("idempotency_key"),
+            "base_url": call.get("base_url"),
+            "service_tier": call.get("service_tier"),
+        },
         key=idempotency_key(options, "stream_response", {"format": format}),  # whose content is not known in advance
         check=check._replace(states=()),
         states=check.states,
