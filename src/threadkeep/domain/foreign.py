@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text
+from threadkeep.domain.other_formats import other_event, other_message
 from threadkeep.errors import CannotParse, InvalidItem
 
 # types of parts -> the format that has them
@@ -30,6 +31,15 @@ def check_message(keys: Iterable[str], path: str) -> None:
         if (name := _TURN_KEYS.get(key)) is not None:
             hint = f'Append it with conversation.add_input([…], "{name}").'
             raise InvalidItem(f"is a turn of the format {name}: it has {key!r}.", argument=path or "item", hint=hint)
+
+
+def check_item(value: Mapping[str, Any], path: str) -> None:
+    """Reject a message or item of a format that is not read."""
+    other = other_message(value)
+    if other is None and "type" in value:
+        other = other_event(value)
+    if other is not None:
+        raise InvalidItem(f"is of {other.name}, and no item.", argument=path or "item", hint=other.advice)
 
 
 def own_content(content: Any, path: str) -> Any:

@@ -118,6 +118,11 @@ class ChunkAssembler(StreamAssembler):
         calls = self._choices[self._first]["message"].get("tool_calls") if self._choices else None
         return calls if isinstance(calls, list) else []
 
+    def check(self, event: JsonObject) -> None:
+        """Refuse choices of another API."""
+        if event.get("object") not in (None, CHUNK):
+            self.refuse_other(event)
+
     def output_in(self, event: JsonObject) -> bool:
         """Whether a choice says more than the role."""
         choices = event["chunk"].get("choices") if isinstance(event.get("chunk"), dict) else event.get("choices")

@@ -33,6 +33,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     body = body_object(payload)
     body = {HISTORY: body} if isinstance(body, list) else parsing.request_object(body, NAME, HISTORY)
     messages = body.get(HISTORY)
+    parsing.check_turns(messages, NAME, HISTORY)
     if not messages:
         raise parsing.no_turns(body, NAME, HISTORY)
     turns = _turns(messages)

@@ -11,6 +11,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.objects import body_object
+from threadkeep.domain.other_formats import other_body, other_message
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
@@ -58,6 +59,10 @@ def answer_parser(
         @parser(f"{format_name} body")
         @wraps(parse)
         def checked(*args: P.args, **kwargs: P.kwargs) -> Response:
+            if args and isinstance(args[0], dict) and (other := other_body(args[0])) is not None:
+                raise CannotParse(
+                    f"The body is of {other.name}, not of {format_name}: {shortened(args[0])}.", hint=other.advice
+                )
             return with_cut_call(parse(*args, **kwargs), states_reason=states_reason)
 
         return checked
@@ -105,9 +110,21 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
             f"The {format_name} request is {shortened(body)}, not a JSON object.",
             hint=f"Pass the whole request body, with the key {turn_list!r}.",
         )
+    if (other := other_body(body)) is not None:
+        problem = f"The request is of {other.name}, not of {format_name}: {shortened(body)}."
+        raise CannotParse(problem, hint=other.advice)
     if turn_list == "messages" and body.get(turn_list) is None:
         raise no_turns(body, format_name, turn_list)
+    check_turns(body.get(turn_list), format_name, turn_list)
     return body
+
+
+def check_turns(turns: Any, format_name: str, path: str) -> None:
+    """Refuse turns of formats that are not read, which would become blocks, or say nothing."""
+    for index, turn in enumerate(turns if isinstance(turns, list | tuple) else ()):
+        if isinstance(turn, Mapping) and (other := other_message(turn)) is not None:
+            problem = f"{path}[{index}] is of {other.name}, not of {format_name}: {shortened(dict(turn))}."
+            raise CannotParse(problem, hint=other.advice)
 
 
 def no_turns(body: JsonObject, format_name: str, key: str) -> CannotParse:
@@ -128,7 +145,9 @@ def turns_in(turns: Any, format_name: str) -> list[Any]:
         body = turns
     body = [body] if isinstance(body, dict) else body
     if isinstance(body, list | tuple):
-        return [body_object(turn) for turn in body]
+        listed = [body_object(turn) for turn in body]
+        check_turns(listed, format_name, "turns")
+        return listed
     turn_list = get_format(format_name).signs.turns
     words = '"parts": [{"text": "hello"}]' if turn_list == "contents" else '"content": "hello"'
     raise CannotParse(

@@ -13,6 +13,7 @@ from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.items import Item, changed_item
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, shallow
 from threadkeep.domain.objects import body_object, event_text
+from threadkeep.domain.other_formats import other_event
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import call_id_of
@@ -87,6 +88,12 @@ class StreamAssembler:
     def check(self, event: JsonObject) -> None:
         """Refuse an event that is not of this response; of a format that tells no responses apart, all are."""
 
+    def refuse_other(self, event: JsonObject) -> None:
+        """Refuse an event of a format that is not read, which would be passed over."""
+        if (other := other_event(event)) is not None:
+            problem = f"The event is of {other.name}, not of {self.name}: {shortened(event)}"
+            raise CannotParse(problem, hint=other.advice)
+
     def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
         return True
@@ -121,6 +128,7 @@ class StreamAssembler:
             problem = f"A {self.name} event is {shortened(body)}, not a JSON object."
             raise CannotParse(problem, hint="Feed the events one at a time.")
         if not _is_event_of(body, self._signs):
+            self.refuse_other(body)
             others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
             if others:  # otherwise the whole response would be passed over in silence
                 raise CannotParse(
