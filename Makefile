@@ -116,6 +116,8 @@ docs: $(READY) ## Write the pages of docs/ that are generated from the code
 	mv .venv/compatibility.md docs/compatibility.md
 	$(BIN)/python docs/.site/option_page.py > .venv/options.md
 	mv .venv/options.md docs/options.md
+	$(BIN)/python docs/.site/provider_page.py > .venv/providers.md
+	mv .venv/providers.md docs/providers.md
 
 screenshots: $(READY) ## Take the pictures of the viewer in docs/assets (needs Chromium)
 	PYTHONPATH=. $(BIN)/python docs/.site/screenshots.py

@@ -26,6 +26,7 @@ OPTIONS: tuple[Option, ...] = (
     (["--window", "2"], "chat_completion", {"window": Turns(2)}),
     (["--window", "1", "--step", "3"], "messages", {"window": Turns(1, step=3)}),
     (["--no-vision"], "chat_completion", {"vision": False}),
+    (["--pictures", "0"], "messages", {"pictures": 0}),
     (["--no-reasoning"], "open_responses", {"reasoning": False}),
     (["--dynamic-context", json.dumps(NOW)], "gemini", {"dynamic_context": NOW}),
     (
@@ -117,6 +118,9 @@ def test_an_account_has_caches_of_its_own(rendering: Rendering) -> None:
         (["--upto", "-2"], "Invalid value for '--upto': Input should be greater than or equal to -1"),
         (["--cache", "on"], "Invalid value for '--cache': 'on' is not"),
         (["--no-reasoning", "--reasoning-text"], "--no-reasoning and --reasoning-text exclude each other."),
+        (["--pictures", "all"], "a number of images, or 'auto'"),
+        (["--pictures", "-1"], "a number of images, or 'auto'"),
+        (["--tool-results", "xml"], "Invalid value for '--tool-results'"),
         (["--dialect", "klingon"], "one of compatible, deepseek, minimax"),
         (["--dynamic-context", "{"], "--dynamic-context '{' is not JSON"),
         (["--dynamic-context", "[1]"], "--dynamic-context '[1]' is not a JSON object. Give an object such as"),

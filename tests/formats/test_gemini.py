@@ -288,7 +288,7 @@ def test_an_own_block_is_sent_where_it_stands_and_one_of_another_format_is_not()
     foreign = {"type": "provider_item", "format": "messages", "payload": {"type": "x"}}
     found = rendered(user("Go"), item, assistant("1", item), foreign)
     assert found.payload["contents"][1]["parts"] == [code, {"text": "1"}, code]
-    assert codes(found) == (["provider_item", "refused"], [])
+    assert codes(found) == (["provider_item"], ["last_turn"])
 
 
 def test_views_of_a_snapshot_are_recorded() -> None:

@@ -37,7 +37,7 @@ def last_role(payload: Json) -> str:
         ("converse", "amazon.nova-pro-v1:0", "assistant", ([], [])),
         ("converse", "meta.llama3-8b-instruct-v1:0", "user", ([], ["last_turn"])),
         ("converse", "us.meta.llama4-scout-17b-instruct-v1:0", "user", ([], ["last_turn"])),
-        ("gemini", "gemini-3-pro", "model", (["refused"], [])),
+        ("gemini", "gemini-3-pro", "model", ([], ["last_turn"])),
     ],
 )  # fmt: skip
 def test_a_last_turn_of_the_assistant_by_model(

@@ -43,7 +43,8 @@ INNER = [user("Hi"), assistant("Hello."), user("Moved.", role="system"), user("W
 @pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize(
     ("dialect", "model"),
-    [("compatible", "any"), ("compatible", QWEN), ("minimax", "MiniMax-M2"), (None, QWEN),
+    [("compatible", "any"), ("compatible", QWEN), ("mistral", "any"), (None, MISTRAL), ("minimax", "MiniMax-M2"),
+     (None, QWEN),
      ("openrouter", "qwen/qwen3.6-27b"), ("compatible", GEMMA), (None, "sonar-pro")],
 )  # fmt: skip
 def test_inner_system_text_is_the_users_where_it_may_only_lead(dialect: str | None, model: str, role: str) -> None:
@@ -64,7 +65,6 @@ def test_inner_system_text_is_the_users_where_it_may_only_lead(dialect: str | No
         ("openrouter", ["system", "user", "assistant", "developer", "user"]),
         ("deepseek", ["system", "user", "assistant", "system", "user"]),
         ("zai", ["system", "user", "assistant", "system", "user"]),
-        ("mistral", ["system", "user", "assistant", "system", "user"]),
     ],
 )
 def test_it_stays_at_its_place_elsewhere(dialect: str | None, roles: list[str]) -> None:

@@ -72,6 +72,8 @@ class ViewOptions(TypedDict, total=False):
             was recorded (`rendered=` of `add_response`).
         server_state: "none" sends the whole history, even if the provider stores it.
         vision: False replaces each image with a note.
+        pictures: a number keeps only that many images, the newest, and replaces earlier ones with a note; "auto" keeps
+            as many as the provider takes.
         reasoning: False omits the reasoning of earlier responses; "text" sends as text what only another provider could
             read as reasoning.
         cache: "auto" marks tools, system text and the end of the history for the provider's prompt cache. For Gemini,
@@ -95,6 +97,7 @@ class ViewOptions(TypedDict, total=False):
     upto: int | None
     server_state: Literal["auto", "none"]
     vision: bool
+    pictures: int | Literal["auto"] | None
     reasoning: Literal[True, False, "text"]
     cache: Literal["auto"] | None
     window: Turns | None
@@ -115,6 +118,7 @@ class RenderOptions:
     upto: int | None = None
     server_state: Literal["auto", "none"] = "auto"
     vision: bool = True
+    pictures: int | Literal["auto"] | None = None
     reasoning: Literal[True, False, "text"] = True
     cache: Literal["auto"] | None = None
     window: Turns | None = None
@@ -138,6 +142,7 @@ class RenderOptions:
         for name, (kind, words) in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise mismatch(InvalidOption, words, value, name)
+        _check_pictures(self.pictures)
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
         if self.media_url is not None:
@@ -146,7 +151,8 @@ class RenderOptions:
     @property
     def shows_all(self) -> bool:
         """Whether every item is shown as it is stored."""
-        return self.vision and bool(self.reasoning) and self.window is None and self.dynamic_context is None
+        is_filtered = not self.vision or not self.reasoning or self.pictures is not None
+        return not is_filtered and self.window is None and self.dynamic_context is None
 
     def view(self, format_name: str) -> JsonObject:
         """Return the options that shaped a request, to be recorded with its response; `recorded` reads them."""
@@ -171,6 +177,12 @@ class RenderOptions:
             if options.get(name) is not None:
                 options[name] = kind(*options[name])
         return cls(**options)
+
+
+def _check_pictures(value: object) -> None:
+    """Raise InvalidOption for a number of pictures that is none."""
+    if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise mismatch(InvalidOption, "a number of images, or 'auto'", value, "pictures")
 
 
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {

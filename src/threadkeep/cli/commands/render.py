@@ -28,6 +28,10 @@ Step = Annotated[
     int | None, Option("--step", metavar="N", min=1, help="With --window: move the window once every N turns.")
 ]
 NoVision = Annotated[bool, Option("--no-vision", help="Replace each image with a note.")]
+Pictures = Annotated[
+    str | None,
+    Option("--pictures", metavar="N|auto", help="Show the newest N images; auto: what the provider takes."),
+]
 NoReasoning = Annotated[bool, Option("--no-reasoning", help="Omit the reasoning of earlier responses.")]
 ReasoningText = Annotated[
     bool, Option("--reasoning-text", help="Send reasoning that only another provider could read as text.")
@@ -71,6 +75,7 @@ def render(
     window: Window = None,
     step: Step = None,
     no_vision: NoVision = False,
+    pictures: Pictures = None,
     no_reasoning: NoReasoning = False,
     reasoning_text: ReasoningText = False,
     dynamic_context: DynamicContext = None,
@@ -96,6 +101,7 @@ def render(
         raise InvalidOption("--no-reasoning and --reasoning-text exclude each other.")
     view: dict[str, Any] = {
         "strict": strict, "upto": upto, "server_state": server_state, "vision": not no_vision,
+        "pictures": int(pictures) if pictures is not None and pictures.isdecimal() else pictures,
         "reasoning": "text" if reasoning_text else not no_reasoning, "window": _window_of(window, step), "cache": cache,
         "provider": provider, "account": account or "", "dialect": dialect, "tool_results": tool_results,
         "media_url": media_url,

@@ -69,6 +69,10 @@ class PackedEntries(Sequence[Entry]):
         """The payloads with commas between them."""
         return b",".join(self.texts) if self._joined is None else self._joined.replace(BREAK, b",")
 
+    def has_text(self, text: bytes) -> bool:
+        """Whether a payload has that text in it."""
+        return text in self._joined if self._joined is not None else any(text in one for one in self.texts)
+
     def __len__(self) -> int:
         return len(self._lines)
 

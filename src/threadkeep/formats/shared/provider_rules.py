@@ -45,6 +45,9 @@ class ProviderRules:
     many_side: int | None = None  # … pictures may have only so many pixels on a side
 
 
+ANYTHING: Final = ProviderRules()
+
+
 class RuleRow(NamedTuple):
     """A row of the table: who has which rules, and where that is stated."""
 
@@ -54,6 +57,7 @@ class RuleRow(NamedTuple):
     source: str
     dialects: tuple[str | None, ...] | None = None  # None: all, and requests without one
     models: Callable[[str], bool] | None = None  # None: all
+    providers: tuple[str, ...] | None = None  # None: all, and requests of which it is not known
 
 
 def _named(pattern: str) -> Callable[[str], bool]:
@@ -175,7 +179,7 @@ TABLE: Final = (
         "Gemini API error: multiturn requests alternate from a user turn",
     ),
     RuleRow("Gemini", ("gemini",), {"last_turn": "reported"}, "one-api issue 836; semantic-kernel 13288; livekit 2183"),
-    RuleRow("Gemini", ("gemini",), {"pictures": 3000, "picture_side": None}, "Google docs: Image understanding"),
+    RuleRow("Gemini", ("gemini",), {"pictures": 3000}, "Google docs: Image understanding"),
     RuleRow(
         "Gemini image models",
         ("gemini",),
@@ -196,6 +200,20 @@ TABLE: Final = (
         {"pictures": 500},
         "OpenAI docs: Images and vision; pi 120 (measured)",
         dialects=(None, "openai"),
+    ),
+    RuleRow(
+        "Groq",
+        _CHAT,
+        {"pictures": 5, "picture_bytes": 4 * MEGABYTE},
+        "Groq docs: Images and vision; pi issue 401 and 120 (measured)",
+        providers=("groq",),
+    ),
+    RuleRow(
+        "Scaleway",
+        _CHAT,
+        {"pictures": 12},
+        "Scaleway docs: Query vision models",
+        providers=("scaleway",),
     ),
     # vendors and servers of Chat Completions
     RuleRow(
@@ -279,12 +297,13 @@ TABLE: Final = (
         _CHAT,
         {
             "takes_developer": False,
+            "system": "leading",
             "user_after_tool": False,
             "needs_content": True,
             "starts_with_user": True,
             "alternates": True,
         },
-        "zed issue 37021; hermes-agent 20154; vLLM issue 6862; OpenHands issue 8685; crush 279",
+        "validator of mistral-common 1.13; zed issue 37021; hermes-agent 20154; vLLM issue 6862; OpenHands issue 8685",
         models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
     ),
     RuleRow(
@@ -300,11 +319,12 @@ TABLE: Final = (
         _CHAT,
         {
             "takes_developer": False,
+            "system": "leading",
             "user_after_tool": False,
             "needs_content": True,
             "pictures": 8,
         },
-        "avante.nvim 2695; OpenHands issue 8685; pi 120 (measured)",
+        "validator of mistral-common 1.13; avante.nvim 2695; OpenHands issue 8685; pi 120 (measured)",
         dialects=("mistral",),
     ),
     RuleRow(
@@ -318,12 +338,14 @@ TABLE: Final = (
 
 
 @lru_cache(maxsize=256)
-def rules_for(format_name: str, dialect: str | None, model: str | None) -> ProviderRules:
-    """What a request may hold, by its format, dialect and model."""
+def rules_for(format_name: str, dialect: str | None, model: str | None, provider: str | None = None) -> ProviderRules:
+    """What a request may hold, by its format, dialect, model and provider."""
     keys: dict[str, Any] = {}
     for row in TABLE:
         if format_name not in row.formats or (row.dialects is not None and dialect not in row.dialects):
             continue
+        if row.providers is not None and provider not in row.providers:
+            continue
         if row.models is None or (model is not None and row.models(model)):
             keys |= row.rules
-    return replace(ProviderRules(), **keys)
+    return replace(ANYTHING, **keys)

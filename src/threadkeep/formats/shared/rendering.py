@@ -17,6 +17,7 @@ from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.makers import Target, readable, target_of
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
@@ -97,9 +98,10 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
         snapshot, found = with_items(snapshot)
         reports = found + reports
     context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in placed_tools(snapshot.tools)]
-    model, dialect = settings.get("model"), options.dialect or settings.get("dialect")
-    rules = rules_for(format_name, dialect, model if isinstance(model, str) else None)
-    view, target = view_of(snapshot, options, format_name), target_of(snapshot, options, format_name)
+    target = target_of(snapshot, options, format_name)
+    rules = rules_for(format_name, options.dialect or settings.get("dialect"), target.model, target.provider)
+    view = view_of(snapshot, options, format_name, rules)
+    _report_pictures(snapshot, view, rules, options, context)
     has_texts = options.reasoning == "text"
     entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
     if entries is not view.entries:
@@ -112,6 +114,26 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     elif imported is not None:
         _report_native_keys(settings, imported.format, context)
     return rendering
+
+
+def _report_pictures(
+    snapshot: Snapshot, view: View, rules: ProviderRules, options: RenderOptions, context: Context
+) -> None:
+    """Report pictures that the view leaves out, and those that the provider is known to refuse."""
+    if view.omitted:
+        context.repair("pictures", "", f"{view.omitted} earlier images were replaced with a note, as the view asks.")
+    media = pictures.media_of(snapshot)
+    if not media.pictures and not media.documents:
+        return
+    if not view.is_whole:
+        media = media.among({entry.position for entry in view.entries})
+    if not options.vision:
+        media = pictures.Media([], media.documents)
+    elif options.pictures is not None:
+        gone = pictures.left_out(media, options.pictures, rules)
+        media = pictures.Media([one for i, one in enumerate(media.pictures) if i not in gone], media.documents)
+    for detail in pictures.exceeded(media, rules):
+        context.loss("refused", "pictures", detail)
 
 
 def _has_valid_texts(snapshot: Snapshot) -> bool:
@@ -158,7 +180,12 @@ def needs_last_turn(rules: ProviderRules, context: Context, *, is_as_came: bool)
     """
     if rules.last_turn == "taken":
         return False
-    if is_as_came or rules.last_turn == "reported":
+    if rules.last_turn == "reported":
+        context.repair(
+            "last_turn", "", "The request ends with the model's turn, after which the service may not answer."
+        )
+        return False
+    if is_as_came:
         context.loss("refused", "", "The request ends with an assistant's turn, which the model does not continue.")
         return False
     detail = f"A user message {FILLER!r} was added: the model does not continue an assistant's last turn."

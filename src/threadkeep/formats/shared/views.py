@@ -2,6 +2,7 @@
 
 In this order: the items up to a position, from the last compaction on, within a window of turns, without pictures or
 reasoning, and with the dynamic context. Nothing is stored by it, and what is not shown is no loss: it was asked for.
+Earlier pictures that are left out, because of their number, are reported as a repair.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import Entry, changed_entry, entry_of
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
+from threadkeep.formats.shared.provider_rules import ANYTHING, ProviderRules
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
@@ -37,10 +40,11 @@ class View:
     entries: Sequence[Entry]
     head: int  # the position of the last item that the request knows of; -1 when there is none
     is_whole: bool = False  # whether these are all entries of the branch, as they are stored
+    omitted: int = 0  # how many earlier pictures were replaced with a note
     has_layer: bool = False  # whether there is a message among them that was made for this request (see `LAYER`)
 
 
-def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> View:
+def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str, rules: ProviderRules = ANYTHING) -> View:
     """The entries that a request of these options shows."""
     entries = upto(snapshot.entries, options.upto)
     marks = _marks(snapshot)
@@ -54,12 +58,11 @@ def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Vie
         shown = [*shown[:kept], *windowed(shown[kept:], options.window, snapshot.turns_before)]
     if not options.reasoning:
         shown = [entry for entry in shown if entry.type != "reasoning"]
-    if not options.vision:
-        shown = list(map(_without_pictures, shown))
+    shown, omitted = _with_fewer_pictures(shown, snapshot, options, rules)
     has_layer = options.dynamic_context is not None and bool(shown)
     if has_layer:
         _insert_layer(shown, options)
-    return View(shown, head, has_layer=has_layer)
+    return View(shown, head, omitted=omitted, has_layer=has_layer)
 
 
 def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
@@ -252,6 +255,17 @@ def _is_ours(entry: Entry) -> bool:
 
 
 # Pictures
+
+
+def _with_fewer_pictures(
+    entries: list[Entry], snapshot: Snapshot, options: RenderOptions, rules: ProviderRules
+) -> tuple[list[Entry], int]:
+    """Entries with the pictures that the options want, and how many earlier ones they leave out."""
+    if not options.vision:
+        return list(map(_without_pictures, entries)), 0
+    if options.pictures is None:
+        return entries, 0
+    return pictures.with_newest(entries, snapshot, options.pictures, rules)
 
 
 def _without_pictures(entry: Entry) -> Entry:

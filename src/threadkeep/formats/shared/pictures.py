@@ -1,0 +1,235 @@
+"""The number and size of pictures and documents in a request: what providers limit, and the view that keeps the newest.
+
+Nothing is made smaller. Without the view, pictures beyond a documented limit are sent, and reported as `refused`.
+
+Sources of the limits: see `provider_rules`. Sizes in pixels are read from the headers of PNG, JPEG, GIF and WebP.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.canonical.entries import Entry, changed_entry
+from threadkeep.formats.canonical.packed import PackedEntries
+from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.shared.media import url_of
+from threadkeep.formats.shared.provider_rules import ProviderRules
+
+OMITTED: Final = "[An earlier image was omitted]"
+_FOUND: Final = "pictures"  # the place in a snapshot's memo
+_KINDS: Final = (b'"input_image"', b'"input_file"')  # how items with pictures or documents look
+_KEYS: Final = ("content", "output")  # where items hold parts
+_HEAD: Final = 400_000  # how much of base64 is read: a JPEG may have a preview and a profile before its size
+_JPEG_SIZES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of the frames that state it
+
+
+class Medium(NamedTuple):
+    """A picture or document of an item."""
+
+    position: int
+    size: int  # of its base64; 0 where it is a URL or a file id
+    side: int = 0  # pixels on its longer side; 0 where that is not known
+
+
+@dataclass(slots=True)
+class Media:
+    """The pictures and documents of a conversation, in order."""
+
+    pictures: list[Medium] = field(default_factory=list)
+    documents: list[Medium] = field(default_factory=list)
+
+    def among(self, positions: set[Any]) -> Media:
+        """Those of some items."""
+        return Media(
+            [one for one in self.pictures if one.position in positions],
+            [one for one in self.documents if one.position in positions],
+        )
+
+
+def media_of(snapshot: Snapshot) -> Media:
+    """The pictures and documents of all items; what was looked at once is remembered."""
+    entries, memo = snapshot.entries, snapshot.memo
+    known: tuple[int, Media] = (memo or {}).get(_FOUND, (0, Media()))
+    count, media = known
+    if count > len(entries):
+        count, media = 0, Media()
+    if count < len(entries):
+        media = Media([*media.pictures], [*media.documents])
+        if count or not isinstance(entries, PackedEntries) or any(map(entries.has_text, _KINDS)):
+            for entry in entries[count:] if count else entries:
+                _add(media, entry)
+        if memo is not None:
+            memo[_FOUND] = (len(entries), media)
+    return media
+
+
+def _add(media: Media, entry: Entry) -> None:
+    payload, rest = entry.payload or b"", entry.rest or b""
+    if not any(kind in payload or kind in rest for kind in _KINDS):
+        return
+    for part in _parts_of(entry.item()):
+        kind = _kind_of(part)
+        if kind is not None:
+            url = url_of(part)
+            is_inline = base64_media_type(url) is not None
+            size = len(url) - url.find(",") - 1 if is_inline else 0
+            side = longer_side(url) if is_inline and kind == "picture" else 0
+            (media.pictures if kind == "picture" else media.documents).append(Medium(entry.position, size, side))
+
+
+def _parts_of(item: JsonObject) -> Iterator[Any]:
+    for key in _KEYS:
+        parts = item.get(key)
+        yield from parts if isinstance(parts, list) else ()
+
+
+def _kind_of(part: Any) -> Literal["picture", "document"] | None:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "input_image":
+        return "picture"
+    if kind != "input_file":
+        return None
+    media_type = str(part.get("media_type") or base64_media_type(url_of(part)) or "")
+    if media_type.startswith("image/"):
+        return "picture"
+    return None if media_type.startswith(("audio/", "video/", "text/")) else "document"
+
+
+# Limits
+
+
+def exceeded(media: Media, rules: ProviderRules) -> Iterator[str]:
+    """What of the limits pictures and documents exceed, as sentences."""
+    count, documents = len(media.pictures), len(media.documents)
+    if rules.pictures is not None and count + (documents if rules.documents is None else 0) > rules.pictures:
+        both = f" and {documents} documents" if documents and rules.documents is None else ""
+        yield f"{count} images{both} are more than the {rules.pictures} that the provider takes in a request."
+    if rules.documents is not None and documents > rules.documents:
+        yield f"{documents} documents are more than the {rules.documents} that the provider takes in a request."
+    yield from _exceeded_sizes(media, rules)
+
+
+def _exceeded_sizes(media: Media, rules: ProviderRules) -> Iterator[str]:
+    count = len(media.pictures)
+    large = sum(_is_too_large(one, rules) for one in media.pictures)
+    if large:
+        yield f"{large} images are larger than the provider takes: {_size_limits(rules)}."
+    if rules.document_bytes is not None and any(one.size > rules.document_bytes for one in media.documents):
+        yield f"A document is larger than the provider takes: {rules.document_bytes} bytes in base64."
+    many, side = rules.many_pictures, rules.many_side
+    if many is not None and side is not None and count > many and any(one.side > side for one in media.pictures):
+        yield f"With more than {many} images in a request, none may have more than {side} pixels on a side."
+
+
+def _size_limits(rules: ProviderRules) -> str:
+    limits = {"bytes in base64": rules.picture_bytes, "pixels on a side": rules.picture_side}
+    return ", ".join(f"{limit} {unit}" for unit, limit in limits.items() if limit is not None)
+
+
+def _is_too_large(one: Medium, rules: ProviderRules) -> bool:
+    is_heavy = rules.picture_bytes is not None and one.size > rules.picture_bytes
+    return is_heavy or (rules.picture_side is not None and one.side > rules.picture_side)
+
+
+def left_out(media: Media, wanted: int | Literal["auto"], rules: ProviderRules) -> set[int]:
+    """The pictures that a view leaves out, by their index: all but the newest; with "auto", so that limits are kept."""
+    pictures = media.pictures
+    if wanted != "auto":
+        return set(range(max(len(pictures) - wanted, 0)))
+    fitting = [index for index, one in enumerate(pictures) if not _is_too_large(one, rules)]
+    if rules.pictures is not None:
+        room = rules.pictures - (len(media.documents) if rules.documents is None else 0)
+        fitting = fitting[max(len(fitting) - max(room, 0), 0) :]
+    many, side = rules.many_pictures, rules.many_side
+    if many is not None and side is not None and len(fitting) > many and any(pictures[i].side > side for i in fitting):
+        fitting = fitting[-many:]
+    return set(range(len(pictures))).difference(fitting)
+
+
+def with_newest(
+    entries: Sequence[Entry], snapshot: Snapshot, wanted: int | Literal["auto"], rules: ProviderRules
+) -> tuple[list[Entry], int]:
+    """Entries with notes in the place of the pictures that a view leaves out, and how many these are."""
+    media = media_of(snapshot).among({entry.position for entry in entries})
+    omitted = left_out(media, wanted, rules)
+    return without(entries, media, omitted), len(omitted)
+
+
+def without(entries: Sequence[Entry], media: Media, indexes: set[int]) -> list[Entry]:
+    """Entries with a note in the place of each picture with one of these indexes."""
+    gone: dict[int, list[bool]] = {}
+    for index, picture in enumerate(media.pictures):
+        gone.setdefault(picture.position, []).append(index in indexes)
+    return [_noted(entry, gone[entry.position]) if any(gone.get(entry.position, ())) else entry for entry in entries]
+
+
+def _noted(entry: Entry, gone: Sequence[bool]) -> Entry:
+    """An entry with notes for pictures, by whether each of them in turn is gone."""
+    item, flags = entry.item(), iter(gone)
+    for key in _KEYS:
+        parts = item.get(key)
+        if isinstance(parts, list):
+            note = {"type": "input_text", "text": OMITTED}
+            item = {**item, key: [note if _kind_of(part) == "picture" and next(flags) else part for part in parts]}
+    return changed_entry(entry, item)
+
+
+# Sizes in pixels
+
+
+def longer_side(url: str) -> int:
+    """The pixels on the longer side of a picture in a base64 data URL; 0 where its header does not say.
+
+    >>> longer_side("data:image/gif;base64,R0lGODlhCgAUAAAAAA==")
+    20
+    """
+    text = url[url.find(",") + 1 :][:_HEAD]
+    try:
+        head = base64.b64decode(text[: len(text) // 4 * 4])
+        return max(_sides(head))
+    except (binascii.Error, ValueError, struct.error, IndexError):
+        return 0
+
+
+def _sides(head: bytes) -> tuple[int, int]:
+    if head.startswith(b"\x89PNG"):
+        width, height = struct.unpack_from(">II", head, 16)
+    elif head.startswith(b"GIF8"):
+        width, height = struct.unpack_from("<HH", head, 6)
+    elif head.startswith(b"\xff\xd8"):
+        height, width = _jpeg_sides(head)
+    elif head[8:12] == b"WEBP":
+        width, height = _webp_sides(head)
+    else:
+        width = height = 0
+    return width, height
+
+
+def _jpeg_sides(head: bytes) -> tuple[int, int]:
+    """Height and width, which the first frame of a JPEG states."""
+    place = 2
+    while place + 9 < len(head):
+        marker, length = head[place + 1], struct.unpack_from(">H", head, place + 2)[0]
+        if marker in _JPEG_SIZES:
+            height, width = struct.unpack_from(">HH", head, place + 5)
+            return height, width
+        place += 2 + length
+    return 0, 0
+
+
+def _webp_sides(head: bytes) -> tuple[int, int]:
+    kind = head[12:16]
+    if kind == b"VP8X":
+        return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    width, height = struct.unpack_from("<HH", head, 26)
+    return width & 0x3FFF, height & 0x3FFF
