@@ -10,6 +10,7 @@ from tests.formats.factories import codes, user
 from tests.formats.messages_factories import FORMAT, rendered, sent
 from threadkeep.domain.content import PARTS as PART_TYPES
 from threadkeep.domain.options import OPTIONS
+from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import FIELDS
 from threadkeep.formats.messages.parts import PARTS
@@ -266,3 +267,21 @@ def test_every_option_has_exactly_one_row() -> None:
 def test_every_part_type_has_a_mapper() -> None:
     for mappers in PARTS.values():
         assert PART_TYPES.keys() <= mappers.keys()
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-5", "claude-opus-4-8", "claude-fable-5"])
+def test_thinking_that_goes_back_as_it_came_is_no_loss(model: str) -> None:
+    """A budget that the model sets itself: an imported request keeps it until the option changes."""
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    request = {
+        "model": model,
+        "max_tokens": 4096,
+        "thinking": thinking,
+        "messages": [{"role": "user", "content": "Hi"}],
+    }
+    session = FORMAT.parse_request(request)
+    rendered = session.render("messages", strict=True)
+    assert (rendered.payload, rendered.losses) == (request, [])
+    built = Session(model=model, input="Hi", reasoning=thinking, max_output_tokens=4096).render("messages")
+    assert built.payload["thinking"] == {"type": "adaptive"}
+    assert [loss.path for loss in built.losses] == ["reasoning.budget_tokens"]

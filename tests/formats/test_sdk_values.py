@@ -16,13 +16,17 @@ from typing import Any
 import pytest
 
 from tests.conftest import MATRIX
+from tests.corpus import recorded
 from tests.formats.sdk_accepted import ACCEPTED
 from tests.formats.sdk_expected import EXPECTED
+from tests.formats.sdk_requests import requests
 from tests.formats.sdk_samples import elements
 from tests.formats.sdk_schema import PACKAGES, PYDANTIC, known, schema
 from tests.formats.sdk_strict import refused
-from tests.formats.sdk_trials import sources, tried
+from tests.formats.sdk_trials import LEVELS, sources, tried
 from tests.formats.sdk_values import Maker
+from threadkeep.errors import CannotRender
+from threadkeep.formats import FormatName, get_format
 
 pytestmark = pytest.mark.sampled
 
@@ -47,6 +51,46 @@ def test_every_value_is_kept_or_reported(source: str) -> None:
         for kind, lines in trial.wrong.items()
     }
     assert {kind: lines for kind, lines in unexpected.items() if lines} == {}
+
+
+# models that differ in what they refuse
+MODELS: dict[str, tuple[str, ...]] = {
+    "open_responses": ("gpt-5.4", "o3"),
+    "chat_completion": ("gpt-5.4", "gpt-4.1"),
+    "messages": ("claude-haiku-4-5", "claude-opus-4-6", "claude-opus-4-8", "claude-sonnet-5", "claude-fable-5"),
+    "gemini": ("gemini-2.5-pro", "gemini-3-pro-preview"),
+    "converse": ("amazon.nova-pro-v1:0", "anthropic.claude-sonnet-5-v1:0", "anthropic.claude-opus-4-6-v1:0"),
+}
+
+
+def falsely_lost(format_name: FormatName, request: Json, model: str | None) -> list[str]:
+    """The losses of an imported request that goes back equal."""
+    wire, level = get_format(format_name), LEVELS[format_name]
+    try:
+        rendered = wire.render(wire.parse_request(request, model=model))
+    except CannotRender:
+        return []
+    return [loss.detail for loss in rendered.losses if level(dict(rendered.payload)) == level(request)]
+
+
+@pytest.mark.parametrize("format_name", MODELS)
+def test_a_request_that_goes_back_equal_has_lost_nothing(format_name: FormatName) -> None:
+    wrong = []
+    for element in requests():
+        for number, sample in enumerate(element.samples() if element.format_name == format_name else ()):
+            for model in MODELS[format_name] if IS_WHOLE or number % 3 == 0 else ():
+                named = {} if format_name in ("gemini", "converse") else {"model": model}
+                wrong += [(sample.label, model, *falsely_lost(format_name, {**sample.value, **named}, model))]
+    assert [one for one in wrong if len(one) > 2] == []
+    assert wrong != []
+
+
+@pytest.mark.parametrize("format_name", MODELS)
+def test_a_recorded_request_that_goes_back_equal_has_lost_nothing(format_name: FormatName) -> None:
+    lost = {
+        name: falsely_lost(format_name, one["request"], one.get("model")) for name, one in recorded(format_name).items()
+    }
+    assert {name: details for name, details in lost.items() if details} == {}
 
 
 @pytest.mark.parametrize("root", PYDANTIC)

@@ -78,8 +78,17 @@ def head(settings: JsonObject, tools: Sequence[JsonObject], spelling: JsonObject
         body["tools"] = wire
     if (choice := tool_choice(settings, wire, context)) is not None:
         body["tool_choice"] = choice
-    fit(body, settings, context, has_limit="max_tokens" not in spelling.get("absent", ()))
+    fitting = context.apart()
+    fit(body, settings, fitting, has_limit="max_tokens" not in spelling.get("absent", ()))
+    context.losses += [loss for loss in fitting.losses if _key_of(loss.path) not in native]
+    context.repairs += [repair for repair in fitting.repairs if _key_of(repair.path) not in native]
     return body | {key: value for key, value in native.items() if key != "messages"}
+
+
+def _key_of(path: str) -> str:
+    """The key of the request that a setting becomes, by its path; what is sent verbatim in its place is not fitted."""
+    option = path.partition(".")[0]
+    return "thinking" if option == "reasoning" else KEYS.get(option, option)
 
 
 def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
