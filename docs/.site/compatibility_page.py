@@ -40,7 +40,9 @@ _OUTPUT: Final[JsonObject] = {"type": "function_call_output", "call_id": "call_1
 _TEXT: Final[JsonObject] = {"type": "input_text", "text": "Hi"}
 _THOUGHT: Final[JsonObject] = {"type": "reasoning", "encrypted_content": "b3BhcXVl", "summary": []}
 _NOTE: Final = b"not included"  # in the note that replaces a part
-_LESS: Final = frozenset({"annotations", "native", "option", "status"})  # losses of details; the rest is sent
+_LESS: Final = frozenset(
+    {"annotations", "caller", "native", "option", "status", "title"}
+)  # losses of details; the rest is sent
 
 # description -> a part
 PARTS: Final[dict[str, JsonObject]] = {

@@ -12,6 +12,7 @@ from threadkeep.domain.content import PARTS as PART_TYPES
 from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
+from threadkeep.formats import get_format
 from threadkeep.formats.messages.fields import FIELDS
 from threadkeep.formats.messages.parts import PARTS
 from threadkeep.formats.shared.claude import RULES, follows
@@ -279,7 +280,7 @@ def test_thinking_that_goes_back_as_it_came_is_no_loss(model: str) -> None:
         "thinking": thinking,
         "messages": [{"role": "user", "content": "Hi"}],
     }
-    session = FORMAT.parse_request(request)
+    session = get_format(FORMAT).parse_request(request)
     rendered = session.render("messages", strict=True)
     assert (rendered.payload, rendered.losses) == (request, [])
     built = Session(model=model, input="Hi", reasoning=thinking, max_output_tokens=4096).render("messages")

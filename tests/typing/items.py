@@ -120,7 +120,7 @@ def items_are_made(content: Content) -> list[Item]:
     Message("user", 5)  # type: ignore[arg-type]
     Message(content="Hello!")  # type: ignore[call-arg]
     FunctionCall("add")  # type: ignore[call-arg]
-    FunctionCallOutput("call_1", {"a": 1})  # type: ignore[arg-type]
+    FunctionCallOutput("call_1", 5)  # type: ignore[arg-type]
     return [
         Message("user", content, author_id="ann"),
         FunctionCall("add", "call_1", {"a": 1}),

@@ -1,10 +1,11 @@
-"""Content in the shape of another format: converted by it, or an error; what has an origin is not changed."""
+"""Content in the shape of another format, or of MCP: converted, or an error; what has an origin is not changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from threadkeep.domain import mcp_content
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import bytes_as_text
 from threadkeep.domain.other_formats import other_event, other_message
@@ -45,8 +46,16 @@ def check_item(value: Mapping[str, Any], path: str) -> None:
 def own_content(content: Any, path: str) -> Any:
     """Return content with parts of other formats converted to ours."""
     if isinstance(content, list | tuple):
-        return [_own_part(part, f"{path}[{index}]") for index, part in enumerate(content)]
-    return _own_part(content, path)
+        return [own for index, part in enumerate(content) for own in _own_parts(part, f"{path}[{index}]")]
+    parts = _own_parts(content, path)
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _own_parts(part: Any, path: str) -> list[Any]:
+    if isinstance(part, str):
+        return [part]
+    parts = mcp_content.block_parts(part, path)
+    return [_own_part(part, path)] if parts is None else parts
 
 
 def _own_part(part: Any, path: str) -> Any:

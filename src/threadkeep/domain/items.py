@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import Field, SkipValidation
 
-from threadkeep.domain import foreign
+from threadkeep.domain import foreign, mcp_content
 from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
 from threadkeep.domain.jsontext import JsonObject, dumps, encode_texts
 from threadkeep.domain.objects import UNSET, at, mismatch, parsed_arguments, shown
@@ -16,7 +16,16 @@ from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
 # The result of a function call: text, a part, or a list of parts and dicts
-Output: TypeAlias = str | Part | Sequence[Part | Mapping[str, Any]]
+
+
+class _Dumped(Protocol):
+    """An object of an SDK that stands for JSON."""
+
+    def model_dump(self, *args: Any, **options: Any) -> dict[str, Any]: ...
+
+
+# Text, parts, and what an MCP tool returned
+Output: TypeAlias = str | Part | Mapping[str, Any] | _Dumped | Sequence[Part | Mapping[str, Any] | _Dumped]
 
 
 class Message(TypedObject):
@@ -132,9 +141,10 @@ class FunctionCallOutput(TypedObject):
         super().__init__(call_id=call_id, output=output, **extra)
 
     @classmethod
-    def _prepare(cls, known: JsonObject, _extras: JsonObject, path: str, /) -> None:
+    def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
         output, output_path = known.get("output"), at(path, "output")
-        output = foreign.own_content(output, output_path) if "origin" not in known else output
+        if output is not None and not isinstance(output, str) and "origin" not in extras:
+            output = cls._own_output(output, known, extras, output_path)
         if output is None or isinstance(output, str):
             return
         if isinstance(output, list | tuple):
@@ -144,6 +154,19 @@ class FunctionCallOutput(TypedObject):
         else:
             hint = "Write a value as text with json.dumps(...)."
             raise mismatch(InvalidItem, "text or a list of content parts", output, output_path, hint)
+
+    @staticmethod
+    def _own_output(output: Any, known: JsonObject, extras: JsonObject, path: str) -> Any:
+        """The output in our parts; the whole result of an MCP tool also says whether the tool failed."""
+        result = mcp_content.plain(output)
+        if mcp_content.is_result(result):
+            output, has_failed, hidden = mcp_content.result_parts(result, path)
+            if has_failed and known.get("status") is None:
+                known["status"] = "failed"
+            if hidden:
+                extras.setdefault("native", {mcp_content.NAME: hidden})
+        own = foreign.own_content(output, path)
+        return [own] if isinstance(own, dict) and own is not output else own
 
 
 class Reasoning(TypedObject):

@@ -136,7 +136,14 @@ def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
     media_type = part.get("media_type") or _ending(part, url) or _FALLBACKS.get(kind)
     if media_type is None:
         return _noted(part, "media", "Nothing says of what media type the file is", context, path)
+    _report_name(part, context, path)
     return {"fileData": {"mimeType": media_type, "fileUri": url}}
+
+
+def _report_name(part: JsonObject, context: Context, path: str) -> None:
+    """Report the name of a file, which the Developer API refuses; the one of a picture says nothing to a model."""
+    if part["type"] == "input_file" and part.get("filename"):
+        context.loss("title", f"{path}.filename", f"The name {part['filename']!r} was left out: the format has none.")
 
 
 def _inline(part: JsonObject, url: str, context: Context, path: str) -> JsonObject:
@@ -149,6 +156,7 @@ def _inline(part: JsonObject, url: str, context: Context, path: str) -> JsonObje
         media_type = part.get("media_type") or _ending(part, "") or _FALLBACKS.get(part["type"])
     if media_type is None:
         return _noted(part, "media", "Nothing says of what media type the file is", context, path)
+    _report_name(part, context, path)
     return {"inlineData": {"mimeType": media_type, "data": data}}
 
 

@@ -43,6 +43,7 @@ LOSSES: Final = {
     "role": "a message with an unknown role was omitted",
     "signature": "a signature, encrypted content, or an id that only the provider that gave it can read was omitted",
     "status": "the status of a tool output was omitted",
+    "title": "the name of a file was omitted",
     "tool": "a tool definition that the format does not support was omitted",
     "tool_choice": "a tool choice that the format does not support was omitted",
     "unanswered_call": "a call without an output was omitted: nothing can stand for its output",
