@@ -21,7 +21,11 @@ from pydantic_ai.messages import (
     BinaryContent,
     ModelRequest,
     ModelResponse,
+    RetryFeedbackPart,
+    RetryInfo,
+    RetryPromptPart,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -40,7 +44,7 @@ from starlette.routing import Route
 from tests.conftest import is_set
 from tests.contrib.pydantic_messages import a_message
 from tests.store.watching import statements_of
-from threadkeep import AsyncStore, InvalidOption, Session, Store
+from threadkeep import AsyncStore, InvalidItem, InvalidOption, Session, Store
 from threadkeep.contrib.pydantic_ai import ThreadkeepConversationStore, message_history
 
 AnyStore = Store | AsyncStore
@@ -77,6 +81,47 @@ async def test_messages_of_every_kind_come_back_equal(kept: ThreadkeepConversati
     entries = await kept.load_entries(conversation.conversation_id, limit=7)
     assert entries is not None
     assert [entry.message for entry in entries] == messages[-7:]
+
+
+DETAIL: Any = {"type": "missing", "loc": ("b",), "msg": "Field required"}
+RETRIES: list[Any] = [
+    lambda: RetryFeedbackPart(content=[DETAIL], retry=RetryInfo(cause="validation_error")),
+    lambda: RetryFeedbackPart(
+        content=[DETAIL, DETAIL | {"input": {"a": 1}}], retry=RetryInfo(cause="validation_error")
+    ),
+    lambda: RetryFeedbackPart(content="again", retry=RetryInfo(cause="model_retry")),
+    lambda: RetryPromptPart(content=[DETAIL], tool_name="add", tool_call_id="c1"),
+    lambda: RetryPromptPart(content=[], tool_name="add", tool_call_id="c1"),
+    lambda: RetryPromptPart(content=[DETAIL]),
+]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*RetryPromptPart.*")
+@pytest.mark.parametrize("retry", RETRIES, ids=range(len(RETRIES)))
+async def test_details_of_errors_without_their_input_are_read_again(
+    kept: ThreadkeepConversationStore, retry: Any
+) -> None:
+    """As `errors(include_input=False)` gives them: Pydantic AI writes them, but does not read its own JSON."""
+    call = ToolCallPart("add", {"a": 1}, tool_call_id="c1")
+    history = [*said("Add one."), ModelResponse(parts=[call]), ModelRequest(parts=[retry()]), *said("Go on.")]
+    await kept.save(Conversation(messages=history, conversation_id="sums"), scope="u")
+    loaded = await kept.load("sums", scope="u")
+    assert loaded is not None
+    assert [message.kind for message in loaded.messages] == [message.kind for message in history]
+    talk = await kept.conversation("sums")
+    assert talk is not None
+    assert len(message_history(await talk.render("pydantic_ai"))) >= len(history)
+
+
+async def test_a_message_that_could_not_be_read_again_is_refused(kept: ThreadkeepConversationStore) -> None:
+    odd = ModelResponse(parts=[ThinkingPart("", id=5)])  # type: ignore[arg-type]
+    unwritable = ModelRequest(parts=[ToolReturnPart("f", object(), "c1")])
+    messages: list[Any] = [odd, unwritable]
+    for number, message in enumerate(messages):
+        with pytest.raises(InvalidItem, match=r"could not be read again|cannot be written as JSON"):
+            await kept.save(Conversation(messages=[*said("Hi"), message], conversation_id=f"odd{number}"), scope="u")
+        assert await kept.conversation(f"odd{number}") is None
 
 
 async def test_what_was_said_can_be_searched_and_rendered(kept: ThreadkeepConversationStore) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -13,10 +13,13 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_core import PydanticSerializationError
 
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
-from threadkeep.errors import InvalidOption, NotFound, StateConflict
+from threadkeep.errors import InvalidItem, InvalidOption, NotFound, StateConflict
 from threadkeep.formats import get_format
 from threadkeep.formats.pydantic_ai.own import message_of
 from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, in_transaction, on_store, uninterrupted
@@ -29,6 +32,7 @@ STATE: Final = "pydantic_ai.record"
 LABEL: Final = "pydantic_ai.entry"  # of the first item of each entry
 SIZE: Final = "pydantic_ai.items"  # how many items the entry has
 FORMAT: Final = "pydantic_ai"
+_HINT: Final = "Pydantic AI could not load it from its own JSON either; leave it out, or mend it."
 _RECORDS: Final = TypeAdapter(ConversationRecord)
 
 
@@ -72,7 +76,8 @@ class ThreadkeepConversationStore(ConversationStore):
 
         Raises:
             ConversationConflict: the stored revision is another one, or the head of the history does not exist.
-            InvalidOption, TooLarge: the id, the scope or a message cannot be stored. Nothing was written.
+            InvalidItem, InvalidOption, TooLarge: the id, the scope or a message cannot be stored, or a message could
+                not be read again. Nothing was written.
         """
         await uninterrupted(in_transaction(self._store, _write, record, list(new_entries), expected_revision))
 
@@ -118,7 +123,52 @@ def message_history(rendered: Rendered) -> list[ModelMessage]:
     if messages is None:
         hint = 'Pass conversation.render("pydantic_ai").'
         raise InvalidOption("is not rendered in the format pydantic_ai.", argument="rendered", hint=hint)
-    return ModelMessagesTypeAdapter.validate_python(messages)
+    return _read(messages)
+
+
+# keys that details of validation errors need to be read; `errors(include_input=False)` leaves some out
+_DETAILS: Final[JsonObject] = {"type": "", "loc": [], "msg": "", "input": None}
+
+
+def _read(messages: Iterable[JsonObject]) -> list[ModelMessage]:
+    """Messages from their JSON: also with details of errors that Pydantic AI writes and does not read."""
+    return ModelMessagesTypeAdapter.validate_python([_readable(message) for message in messages])
+
+
+def _readable(message: JsonObject) -> JsonObject:
+    parts = message.get("parts")
+    if not isinstance(parts, list) or not any(_has_details(part) for part in parts):
+        return message
+    return {**message, "parts": [_with_details(part) if _has_details(part) else part for part in parts]}
+
+
+def _has_details(part: JsonObject) -> bool:
+    """Whether a part holds details of validation errors, as the parts do that ask a model to try again."""
+    content = part.get("content")
+    return str(part.get("part_kind")).startswith("retry-") and isinstance(content, list)
+
+
+def _with_details(part: JsonObject) -> JsonObject:
+    content = [{**_DETAILS, **detail} if isinstance(detail, dict) else detail for detail in part["content"]]
+    return {**part, "content": content}
+
+
+def _written(entry: ConversationEntry) -> tuple[JsonObject, Sequence[Item]]:
+    """The JSON of an entry's message and its items; InvalidItem if it could not be read again."""
+    try:
+        # what its warnings are about is found out below
+        (message,) = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json", warnings=False)
+    except PydanticSerializationError as error:
+        problem = f"cannot be written as JSON: {error}"
+        raise InvalidItem(problem, argument="A message of the history", hint=_HINT) from error
+    (items,) = get_format(FORMAT).parse_turns([message])
+    try:
+        _read([message_of([item.to_object() for item in items])])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        problem = f"could not be read again: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InvalidItem(problem, argument="A message of the history", hint=_HINT) from error
+    return message, items
 
 
 class _Stored(NamedTuple):
@@ -230,8 +280,7 @@ def _on_place(conversation: Conversation, place: _Place) -> Conversation:
 
 
 def _append(conversation: Conversation, entry: ConversationEntry, *, is_new: bool) -> None:
-    (message,) = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")
-    (items,) = get_format(FORMAT).parse_turns([message])
+    message, items = _written(entry)
     first, *rest = conversation.add_items(items)
     conversation.label_item(first.position, {LABEL: entry.id, SIZE: str(1 + len(rest))})
     if is_new and isinstance(entry.message, ModelResponse):
@@ -281,9 +330,7 @@ def _history(store: Store, head_id: str, limit: int | None) -> list[Conversation
     entries = _newest_entries(store.get_conversation(first.conversation_id, branch=first.branch), first, limit)
     if _first_item(store, head_id, first.conversation_id) is None:  # deleted meanwhile: what was read may be a part
         raise LookupError(head_id)
-    messages = ModelMessagesTypeAdapter.validate_python(
-        [message_of([item.to_object() for item in items]) for _, items in entries]
-    )
+    messages = _read(message_of([item.to_object() for item in items]) for _, items in entries)
     parents = [None, *(entry_id for entry_id, _ in entries)]
     history = [
         ConversationEntry(id=entry_id, parent_id=parent, message=message)
