@@ -160,6 +160,7 @@ def test_a_summary_stands_for_what_it_covers(format_name: FormatName) -> None:
 def test_a_summary_that_was_undone_does_not_count(format_name: FormatName) -> None:
     session = compacted(3, 3, summary="They talked.")
     session.add_item({"type": "compaction_undone", "compaction": 6})
+    session.user("go on")
     assert "question 0" in str(session.render(format_name).payload)
     assert session.render(format_name).losses == []
 

@@ -53,7 +53,8 @@ def _message(item: JsonObject, marker: str) -> JsonObject:
 
 def _compaction(item: JsonObject, marker: str) -> JsonObject:
     """A summary becomes the marker; without one, and without what only the provider can read, it covers nothing."""
-    return {key: marker if key == "summary" else item[key] for key in ("upto", "summary") if item.get(key) is not None}
+    kept = {key: item[key] for key in ("upto", "summary", "keeps") if item.get(key) is not None}
+    return kept | ({"summary": marker} if "summary" in kept else {})
 
 
 def _blank_call(item: JsonObject, marker: str) -> JsonObject:

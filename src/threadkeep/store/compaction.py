@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -14,9 +15,11 @@ from threadkeep.domain.objects import shown
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.messages import parse_parts as messages
 from threadkeep.formats.shared.pairing import between_turns
-from threadkeep.formats.shared.views import UNDONE, standing
+from threadkeep.formats.shared.views import KEEPS_USERS, UNDONE, standing
 from threadkeep.store.handle import Handle
+from threadkeep.store.importing import provider_json
 from threadkeep.store.item_rows import encode_item, read_branch, read_entries
 from threadkeep.store.items import AppendResult, NewItems
 from threadkeep.store.lineage import lock_lineage
@@ -70,10 +73,22 @@ def _compaction_item(summary: object, item: object) -> JsonObject:
         if not isinstance(summary, str) or not summary.strip():
             raise InvalidOption(f"must be text that is not blank, not {shown(summary)}.", argument="summary")
         return {"type": "compaction", "summary": summary}
-    typed = item_from(dict(item) if isinstance(item, Mapping) else item)
+    given: Any = item if isinstance(item, Compaction) else provider_json(item)
+    if isinstance(given, Mapping) and given.get("type") == "compaction" and isinstance(given.get("content"), str):
+        return _block_item(given)
+    typed = item_from(given)
     if not isinstance(typed, Compaction):
         raise InvalidItem(f"must be an item of type compaction, not of type {typed.type!r}.", argument="item")
-    return {"origin": "open_responses", **typed.to_object()}
+    compaction = {"origin": "open_responses", **typed.to_object()}
+    return compaction if compaction.get("summary") is not None else {**compaction, KEEPS_USERS: True}
+
+
+def _block_item(block: Mapping[str, Any]) -> JsonObject:
+    """Anthropic's compaction block as an item."""
+    compaction = messages.compaction_of(dict(block))
+    if compaction is None:
+        raise InvalidItem("is a block without content: the compaction failed.", argument="item")
+    return compaction
 
 
 def _read_before(connection: Connection, ref: BranchRef, reservation: Reservation) -> list[Entry]:

@@ -330,7 +330,8 @@ class Conversation(ConversationAttributes):
     ) -> tk.StoredItem:
         """Replace the items up to a position (None: all) with a summary in future requests. Nothing is deleted.
 
-        `item` is a provider's own compaction item, used in requests in its format. Turns are compacted as a whole, and
+        `item` is a provider's own compaction item: OpenAI's, which stands for all but the user's messages in requests
+        in its format, or Anthropic's block, whose text other formats get. Turns are compacted as a whole, and
         so are calls with their outputs; `upto` of the returned item says where the summary actually ends. `transcript`
         still returns all items, and `undo_compaction` reverts the last compaction. Options as for `user`.
 

@@ -82,7 +82,7 @@ def _read_end(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot 
         return None
     tail = handle.transactions.read_any(
         lambda connection: tails.read_tail(
-            connection, ref, handle.resources.configs, conversation, window, wire.name, cache.media
+            connection, ref, handle.resources.configs, conversation, window, wire.name, cache.media, options=options
         )
     )
     if tail is None:

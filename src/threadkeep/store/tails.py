@@ -17,11 +17,11 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.histories import HEAD, marks_of
 from threadkeep.db.queries.items import earlier_with_call_ids, page_before, turns_in
-from threadkeep.domain.rendering import Turns
+from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.shared.pairing import ALL_KINDS, paired, upto
-from threadkeep.formats.shared.views import KINDS, Compaction, in_force, turn_starts
+from threadkeep.formats.shared.views import KINDS, UNDONE, Compaction, Reader, compaction_of, turn_starts
 from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.finding import reopen_conversation
 from threadkeep.store.history import read_state
@@ -64,16 +64,18 @@ def read_tail(
     format_name: str,
     media: MediaForm,
     *,
+    options: RenderOptions | None = None,
     page: int = PAGE,
 ) -> Tail | None:
     """What a request with this window shows of a branch; None where only the whole branch can tell.
 
-    `page`: how many items are read first.
+    `options`: what else the request is rendered with; `page`: how many items are read first.
     """
     while True:
         if not conversation.is_outdated:
-            reader = _TailReader(connection, ref, conversation, media, page)
-            tail = reader.read(window, format_name)
+            asked = (options or RenderOptions(), format_name)
+            reader = _TailReader(connection, ref, conversation, media, page, asked)
+            tail = reader.read(window)
             if reader.revisions <= {conversation.row.revision}:
                 return tail
         # something was changed or removed meanwhile
@@ -84,7 +86,13 @@ class _TailReader:
     """Reads a branch from its end."""
 
     def __init__(
-        self, connection: Connection, ref: BranchRef, conversation: ConversationState, media: MediaForm, page: int
+        self,
+        connection: Connection,
+        ref: BranchRef,
+        conversation: ConversationState,
+        media: MediaForm,
+        page: int,
+        asked: tuple[RenderOptions, str],
     ) -> None:
         self._connection, self._ref, self._conversation, self._media = connection, ref, conversation, media
         self.revisions: set[int] = set()  # of the conversation, as the statements saw it
@@ -92,15 +100,18 @@ class _TailReader:
         self._unread: list[Span] = []  # spans before what was read
         self._entries: list[Entry] = []  # what was read
         self._limit = page
+        self._asked = asked  # options and format of the request
 
-    def read(self, window: Turns, format_name: str) -> Tail | None:
+    def read(self, window: Turns) -> Tail | None:
         """The items of a window; None as above."""
         # first: the revision then shows that none of them was removed meanwhile
         marks, next_position = self._read_marks()
         self._unread = self._lineage.spans(self._ref.branch, -1, next_position - 1)  # marks behind are unknown
         most = window.count + window.step - 1
-        compaction = self._read_turns(most, marks, format_name)
+        compaction = self._read_turns(most, marks)
         covered = _covered(compaction)
+        if not all(compaction_of(mark).stands_alone for mark in self._compactions(marks)):
+            return None
         turns = self._turns(covered)
         start = self._first_turn(turns[-most], covered) if len(turns) > most else covered + 1
         is_counted = window.step > 1 and start > covered + 1
@@ -111,10 +122,10 @@ class _TailReader:
         state = read_state(self._connection, self._ref, self._conversation, head)
         return Tail(self._conversation, self._entries_from(start, marks, compaction), before, head, state)
 
-    def _read_turns(self, most: int, marks: Sequence[Entry], format_name: str) -> Compaction | None:
+    def _read_turns(self, most: int, marks: Sequence[Entry]) -> Compaction | None:
         """Read until there are more turns than that, or no items left; returns the compaction in force."""
         while True:
-            compaction = self._compaction(marks, format_name)  # which may be among what was read now
+            compaction = self._compaction(marks)  # which may be among what was read now
             covered = _covered(compaction)
             if self._reaches(covered) or len(self._turns(covered)) > most:
                 return compaction
@@ -131,12 +142,22 @@ class _TailReader:
         """Whether there are compactions, none of which is in force: some of them part what users say."""
         return compaction is None and any(entry.type in KINDS for entry in (*marks, *self._entries))
 
-    def _compaction(self, marks: Sequence[Entry], format_name: str) -> Compaction | None:
+    def _compaction(self, marks: Sequence[Entry]) -> Compaction | None:
         """The compaction in force, as far as is known."""
+        about = self._about(marks)
+        if not about:
+            return None
+        conversation = self._conversation
+        known = Snapshot(conversation.settings, (), self._entries, imported=conversation.imported)
+        return Reader.of(known, *self._asked).in_force(about)
+
+    def _about(self, marks: Sequence[Entry]) -> list[Entry]:
+        """The items about compactions that are known."""
         first = self._entries[0].position if self._entries else MAX_POSITION
-        about = [entry for entry in [*upto(marks, first - 1), *self._entries] if entry.type in KINDS]
-        imported = self._conversation.imported
-        return in_force(about, 0 if imported is None else imported.count, format_name)
+        return [entry for entry in [*upto(marks, first - 1), *self._entries] if entry.type in KINDS]
+
+    def _compactions(self, marks: Sequence[Entry]) -> list[Entry]:
+        return [mark for mark in self._about(marks) if mark.type != UNDONE]
 
     def _reaches(self, covered: int) -> bool:
         """Whether everything behind a position was read."""

@@ -23,7 +23,7 @@ from threadkeep.formats.messages.fields import SERVER_USES, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, text_of
 from threadkeep.formats.messages.turns import Turn
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules
-from threadkeep.formats.shared.rendering import Rendering, needs_last_turn
+from threadkeep.formats.shared.rendering import Rendering, needs_last_turn, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
 _PLAIN: Final = frozenset({"type", "text"})
@@ -144,10 +144,26 @@ def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[Js
 def with_leader(turns: list[Turn], context: Context) -> list[Turn]:
     """The turns with the user's turn first; an imported request that began otherwise stays as it came."""
     first = next((turn for turn in turns if turn.role != "system"), None)
-    if first is None or first.role != "assistant" or first.is_imported:
+    if first is None or first.role != "assistant" or first.is_imported or _is_compaction(first):
         return turns
     context.repair("leading_assistant", "", f"A user message {FILLER!r} was put before the assistant's: users begin.")
     return [ellipsis(), *turns]
+
+
+def _is_compaction(turn: Turn) -> bool:
+    """Whether a turn begins with what stands for all messages before it: the service has it first."""
+    return bool(turn.blocks) and block_type(turn.blocks[0]) == "compaction"
+
+
+def since_answer(turns: list[Turn]) -> list[Turn]:
+    """The turns that follow the newest answer of the model: what the service does not hold yet."""
+    answers = [place for place, turn in enumerate(turns) if turn.is_answer] or [
+        place for place, turn in enumerate(turns) if turn.role == "assistant" and not turn.is_imported
+    ]
+    new = turns[answers[-1] + 1 :] if answers else turns
+    if not new:
+        raise nothing_to_send("message behind the newest answer")
+    return [replace(new[0], is_settled=False), *new[1:]]
 
 
 def ellipsis() -> Turn:

@@ -137,8 +137,17 @@ def items_of(blocks: Iterable[Any], role: str) -> list[JsonObject]:
     return items
 
 
+def compaction_of(wire: JsonObject) -> JsonObject | None:
+    """A compaction block as an item; None for one that failed, which means nothing."""
+    summary = wire.get("content")
+    if not isinstance(summary, str) or not summary.strip():
+        return None
+    return {"type": "compaction", "summary": summary, "origin": NAME} | _native(wire, ("type", "content"))
+
+
 # kind of block and role of its message -> what reads it as an item
 _ITEMS: Final[dict[tuple[Any, str], Callable[[JsonObject], JsonObject | None]]] = {
     ("tool_use", "assistant"): call_of,
     ("tool_result", "user"): output_of,
+    ("compaction", "assistant"): compaction_of,
 }

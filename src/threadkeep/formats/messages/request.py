@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
+from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.messages import cache_marks, joining
 from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES
@@ -47,7 +48,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if body.get("model") is None:
         raise no_model()
     is_as_it_came = bool(entries) and entries[-1].position == rendering.imported - 1
-    turns, hoisted = _turns(rendering)
+    turns, hoisted = _turns(rendering, is_continued=_is_continued(body, options.server_state, context))
     if not is_as_it_came:
         turns = joining.with_clean_end(turns, context)
     stable = joining.stable_count(turns)
@@ -91,9 +92,32 @@ def _key_of(path: str) -> str:
     return "thinking" if option == "reasoning" else KEYS.get(option, option)
 
 
-def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
+def _is_continued(body: JsonObject, server_state: str, context: Context) -> bool:
+    """Whether the service holds the history up to the newest answer, in a thread that the request goes on with."""
+    thread = body.get("thread")
+    if not isinstance(thread, dict) or thread.get("type") != "continue":
+        return False
+    if server_state == "none":
+        del body["thread"]
+        context.repair("option", f"extra.{NAME}.thread", "The thread was left out: the whole history is sent.")
+        return False
+    return True
+
+
+def _with_news_last(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries with what came in while the newest answer was made behind it: the service does not hold that."""
+    answer = next((entry for entry in reversed(entries) if entry.seen is not None), None)
+    if answer is None or answer.seen is None:
+        return entries
+    seen = answer.seen
+    new = [entry for entry in entries if entry.position > seen and entry.turn != answer.turn]
+    return [*(entry for entry in entries if entry.position <= seen or entry.turn == answer.turn), *new]
+
+
+def _turns(rendering: Rendering, *, is_continued: bool) -> tuple[list[Turn], list[JsonObject]]:
     """The messages that are sent, and the system text that leads them."""
-    snapshot, entries, context = rendering.snapshot, rendering.entries, rendering.context
+    snapshot, context = rendering.snapshot, rendering.context
+    entries = _with_news_last(rendering.entries) if is_continued else rendering.entries
     takes_system = follows(snapshot.settings.get("model"), "inner system")
     writer = Writer(rendering, paired(entries, left_alone(snapshot, NAME)), takes_system=takes_system)
     writer.write(entries)
@@ -102,4 +126,5 @@ def _turns(rendering: Rendering) -> tuple[list[Turn], list[JsonObject]]:
     if not turns:
         report_filler(entries, context, FILLER)
         turns = [joining.ellipsis()]
+    turns = joining.since_answer(turns) if is_continued else turns
     return joining.with_leader(turns, context), [*writer.hoisted, *inner]

@@ -171,6 +171,14 @@ class Writer(TurnWriter):
         if blocks := thoughts(item, self._context, needs_signature=needs_signature, is_known=is_known):
             self._turn("assistant", entry).blocks += blocks
 
+    def compaction(self, item: JsonObject, entry: Entry) -> None:
+        """The block that stands for all messages before it."""
+        if entry.origin != NAME:
+            self.nothing(item, entry)
+            return
+        block = {"type": "compaction", "content": item.get("summary")} | native_keys(item, NAME)
+        self._turn("assistant", entry).blocks.append(block)
+
     def block(self, item: JsonObject, entry: Entry) -> None:
         """A block that only this format knows; of other formats' blocks none can be sent."""
         block = own_block(item, NAME, self._context, "")

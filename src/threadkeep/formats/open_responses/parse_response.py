@@ -9,10 +9,10 @@ Source: OpenAI's API reference, "Responses", the response object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from threadkeep.domain.items import item_from_object, with_given
+from threadkeep.domain.items import Item, item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
@@ -25,6 +25,7 @@ from threadkeep.formats.shared.parsing import answer_parser, response_object, st
 from threadkeep.formats.shared.parts import OURS, block, native_keys, split_native
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared.views import KEEPS
 
 # keys of the body that are fields of a response under the same name: all but what the body has otherwise, or not at all
 ECHOED: Final = Response.model_fields.keys() - {
@@ -51,7 +52,8 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
     if not output:
         _check(body)
     # The compaction endpoint gives no status: it only answers when it is done.
-    word = "completed" if body.get("object") == COMPACTION else body.get("status")
+    is_window = body.get("object") == COMPACTION
+    word = "completed" if is_window else body.get("status")
     usage, stored = body.get("usage"), body.get("extra")
     echoed, data = {}, {}
     for key, value in body.items():
@@ -64,12 +66,23 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
         status=status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
-        output=[with_given(item_from_object(item_object(item)), item, shape_of(item, NAME)) for item in output],
+        output=_items(output, is_window=is_window),
         usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
         # what no field of a response holds; a stored response brings its own along
         extra=data | (stored if isinstance(stored, dict) else {}),
         format=NAME,
     )
+
+
+def _items(output: Sequence[JsonObject], *, is_window: bool) -> list[Item]:
+    """The items of an output; that of the compaction endpoint is a window: all of its items stand together."""
+    items = []
+    for place, given in enumerate(output):
+        item = item_object(given)
+        if is_window and place and item["type"] == "compaction":
+            item[KEEPS] = place
+        items.append(with_given(item_from_object(item), given, shape_of(given, NAME)))
+    return items
 
 
 def _output(body: JsonObject) -> list[Any]:

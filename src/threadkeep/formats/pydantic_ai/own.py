@@ -11,7 +11,12 @@ from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE, RESPO
 from threadkeep.formats.shared.parts import TEXTS, native_keys
 
 Words = Sequence[str]
-_USUAL: Final = {"function_call": "tool-call", "function_call_output": "tool-return", "reasoning": "thinking"}
+_USUAL: Final = {
+    "function_call": "tool-call",
+    "function_call_output": "tool-return",
+    "reasoning": "thinking",
+    "compaction": "compaction",
+}
 UNKNOWN: Final = "unknown"  # the tool whose name is not known, which a return must have
 URL_KINDS: Final = {"input_image": "image-url", "input_video": "video-url"}  # of others: document-url
 _USUAL_OF_ROLES: Final = {"user": "user-prompt", "assistant": "text"}
@@ -151,4 +156,5 @@ _WRITERS: Final[dict[Any, Callable[[JsonObject, Words], JsonObject]]] = {
     "text": _text,
     "thinking": _thinking,
     "tool-call": _call,
+    "compaction": lambda item, _: {"content": item.get("summary")},
 }

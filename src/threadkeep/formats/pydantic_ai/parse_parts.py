@@ -111,6 +111,13 @@ def _feedback(part: JsonObject) -> Read | None:
     return _message("user", [{"type": "input_text", "text": dumps(content).decode()}], ["json"]), ("content",)
 
 
+def _summary(part: JsonObject) -> Read | None:
+    """A compaction of which the text can be read; others are for their provider alone."""
+    content = part.get("content")
+    is_readable = isinstance(content, str) and content.strip()
+    return ({"type": "compaction", "summary": content}, ("content",)) if is_readable else None
+
+
 def _speech(part: JsonObject) -> Read | None:
     speaker = part.get("speaker")
     return _said(speaker, "transcript")(part) if speaker in ("user", "assistant") else None
@@ -147,6 +154,7 @@ _READERS: Final[dict[str, Callable[[JsonObject], Read | None]]] = {
     "text": _said("assistant", "content"),
     "thinking": _thinking,
     "tool-call": _call,
+    "compaction": _summary,
 }
 
 

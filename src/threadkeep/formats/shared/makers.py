@@ -203,6 +203,13 @@ def can_read(target: Target, origin: str | None, maker: Maker) -> bool:
     return provider == target.provider and len(accounts) < _BOTH and _reads_model(target, maker)
 
 
+def reads_own(target: Target, entry: Entry, format_name: str) -> bool:
+    """Whether the target can read what an item of its own format holds for its maker alone."""
+    if entry.origin not in _TAKES.get(format_name, frozenset()):
+        return True
+    return can_read(target, entry.origin, maker_from(entry.maker or ""))
+
+
 def _family_of(maker: Maker) -> str | None:
     return family_of(maker.model) or family_of(maker.asked)
 

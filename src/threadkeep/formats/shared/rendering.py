@@ -200,7 +200,8 @@ WRITERS: Final = {
     **dict.fromkeys(OUTPUTS, "output"),
     "reasoning": "reasoning",
     "provider_item": "block",
-    **dict.fromkeys(("compaction", "item_reference"), "nothing"),
+    "compaction": "compaction",
+    "item_reference": "nothing",
 }
 
 
@@ -224,6 +225,10 @@ class TurnWriter:
         else:
             return None
         return late_output_message(item, None if call is None else call.item())
+
+    def compaction(self, item: JsonObject, entry: Entry) -> None:
+        """A compaction of another format: what it covers is sent."""
+        self.nothing(item, entry)
 
     def nothing(self, _item: JsonObject, entry: Entry) -> None:
         """Report an item that the format cannot express."""

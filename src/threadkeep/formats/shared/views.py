@@ -20,12 +20,16 @@ from threadkeep.formats.canonical.entries import Entry, changed_entry, entry_of
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared import pictures
+from threadkeep.formats.shared.makers import Target, reads_own, target_of
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
 from threadkeep.formats.shared.provider_rules import ANYTHING, ProviderRules
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
 SUMMARY: Final = "Summary of the conversation up to here:"
+# keys of compaction items, see `Compaction`
+KEEPS: Final = "keeps"
+KEEPS_USERS: Final = "keeps_users"
 NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
 KINDS: Final = frozenset({"compaction", UNDONE})  # item types about compactions
@@ -51,10 +55,10 @@ def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str, rules:
     head = entries[-1].position if entries else -1
     if not marks and options.shows_all:
         return View(entries, head, is_whole=len(entries) == len(snapshot.entries))
-    compaction = _in_force(marks, snapshot, entries, format_name) if marks else None
-    shown = compacted(entries, compaction) if marks else list(entries)
+    shown, kept = list(entries), 0
+    if marks:  # what stands for the turns before is none of them
+        shown, kept = compacted(entries, upto(marks, head), Reader.of(snapshot, options, format_name))
     if options.window is not None:
-        kept = compaction is not None  # what stands for the turns before is none of them
         shown = [*shown[:kept], *windowed(shown[kept:], options.window, snapshot.turns_before)]
     if not options.reasoning:
         shown = [entry for entry in shown if entry.type != "reasoning"]
@@ -173,43 +177,87 @@ def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A compaction that is in force: where it stands, up to where it covers, and its summary or provider's item."""
+    """A compaction: where it stands, up to where it covers, and what stands for that.
+
+    Attributes:
+        entry: its item.
+        upto: the last position that it covers.
+        summary: its text, which any format can send; None where only its maker can read it.
+        origin: the format that it came in; None for a summary of the application.
+        keeps: how many items right before it, of the same response, stand with it: those of OpenAI's compaction
+            endpoint, which repeats the user's messages.
+        keeps_users: whether the user's messages that it covers are sent, as that endpoint demands.
+    """
 
     entry: Entry
     upto: int
     summary: str | None
     origin: str | None
+    keeps: int = 0
+    keeps_users: bool = False
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether no other items stand with it."""
+        return not (self.keeps or self.keeps_users)
+
+    def repeats(self, entry: Entry) -> bool:
+        """Whether an item only stands with it, and repeats what is covered."""
+        return self.entry.position - self.keeps <= entry.position < self.entry.position
+
+    def replaces(self, entry: Entry) -> bool:
+        """Whether it covers an item, or is or precedes it in its own response."""
+        is_before = self.entry.turn is not None and entry.turn == self.entry.turn
+        return entry.position <= self.upto or (is_before and entry.position <= self.entry.position)
 
 
 def compaction_of(entry: Entry) -> Compaction:
-    """A compaction item; one that a provider made in the course of an answer covers everything before it."""
+    """A compaction item; one that a provider made covers what its request has shown, or all that is before it."""
     item = entry.item()
-    covered, summary = item.get("upto"), item.get("summary")
+    covered, summary, keeps = item.get("upto"), item.get("summary"), item.get(KEEPS)
+    keeps = keeps if isinstance(keeps, int) else 0
+    before = entry.position - 1 - keeps if entry.seen is None else entry.seen
     return Compaction(
         entry,
-        covered if isinstance(covered, int) else entry.position - 1,
+        covered if isinstance(covered, int) else before,
         summary if isinstance(summary, str) else None,
         item.get("origin"),
+        keeps,
+        item.get(KEEPS_USERS) is True,
     )
 
 
-def _in_force(
-    marks: Sequence[Entry], snapshot: Snapshot, entries: Sequence[Entry], format_name: str
-) -> Compaction | None:
-    """The last compaction in force that counts for a format: its own, or a summary; not one of an imported request."""
-    imported = snapshot.imported.count if snapshot.imported is not None else 0
-    return in_force(upto(marks, entries[-1].position if entries else -1), imported, format_name)
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads the compactions of a request: its format, its target, and how many items its import had."""
 
+    format_name: str
+    target: Target
+    imported: int = 0
 
-def in_force(marks: Sequence[Entry], imported: int, format_name: str) -> Compaction | None:
-    """The same of items about compactions; `imported` is how many items the imported request had."""
-    standing_here = [
-        compaction
-        for compaction in standing(marks).values()
-        if compaction.summary is not None
-        or (compaction.origin == format_name and compaction.entry.position >= imported)
-    ]
-    return standing_here[-1] if standing_here else None
+    @classmethod
+    def of(cls, snapshot: Snapshot, options: RenderOptions, format_name: str) -> Reader:
+        """Who reads a request of these options."""
+        imported = 0 if snapshot.imported is None else snapshot.imported.count
+        return cls(format_name, target_of(snapshot, options, format_name), imported)
+
+    def takes(self, compaction: Compaction) -> bool:
+        """Whether a compaction is sent as it came."""
+        is_own = compaction.origin == self.format_name
+        return is_own and reads_own(self.target, compaction.entry, self.format_name)
+
+    def in_force(self, marks: Sequence[Entry]) -> Compaction | None:
+        """The last compaction that counts, of items about compactions: one that is sent as it came, or a text.
+
+        What the imported request had goes back as it came.
+        """
+        for compaction in reversed(standing(marks).values()):
+            if self.takes(compaction):
+                if compaction.entry.position >= self.imported:
+                    return compaction
+            elif compaction.summary is not None:
+                return compaction
+        return None
 
 
 def standing(marks: Sequence[Entry]) -> dict[int, Compaction]:
@@ -239,19 +287,49 @@ def _marks(snapshot: Snapshot) -> list[Entry]:
     return marks
 
 
-def compacted(entries: Sequence[Entry], compaction: Compaction | None) -> list[Entry]:
-    """The entries from a compaction on: its summary or the provider's own item, and what it does not cover."""
-    if compaction is None:
-        return [entry for entry in entries if not _is_ours(entry)]
-    kept = [entry for entry in entries if entry.position > compaction.upto and entry.type not in KINDS]
-    if compaction.summary is None:
-        return [compaction.entry._replace(position=compaction.upto), *kept]
-    return [_user_text(f"{SUMMARY}\n\n{compaction.summary}", compaction.upto), *kept]
+def compacted(entries: Sequence[Entry], marks: Sequence[Entry], reader: Reader) -> tuple[list[Entry], int]:
+    """The entries from a compaction on, and how many of them stand for what it covers.
+
+    `marks` are all entries about compactions. What was undone is not shown, nor what only repeats what is shown here.
+    """
+    current = reader.in_force(marks)
+    windows = [one for mark in marks if mark.type != UNDONE and (one := compaction_of(mark)).keeps]
+    undone = {mark.position for mark in marks if mark.type != UNDONE} - standing(marks).keys()
+
+    def is_shown(entry: Entry) -> bool:
+        if entry.type in KINDS and (current is not None or entry.position in undone or _is_ours(entry)):
+            return False
+        return not any(window.repeats(entry) for window in windows)
+
+    if current is None:
+        return list(filter(is_shown, entries)), 0
+    earlier = [mark for mark in marks if mark.position < current.entry.position]
+    stand_ins = _stand_ins(entries, current, earlier, reader)
+    return [*stand_ins, *(entry for entry in entries if not current.replaces(entry) and is_shown(entry))], len(
+        stand_ins
+    )
+
+
+def _stand_ins(entries: Sequence[Entry], current: Compaction, earlier: Sequence[Entry], reader: Reader) -> list[Entry]:
+    """What stands for the items that a compaction covers."""
+    if current.summary is not None and not reader.takes(current):
+        return [_user_text(f"{SUMMARY}\n\n{current.summary}", current.upto)]
+    if current.keeps_users:
+        covered = compacted(upto(entries, current.upto), earlier, reader)[0]
+        place = cast("int", current.upto + 0.5)  # behind them
+        return [*filter(is_said_by_user, covered), current.entry._replace(position=place)]
+    repeated = [entry for entry in entries if current.repeats(entry)]
+    stand_ins = [*repeated, current.entry]
+    step = 1 / len(stand_ins)  # before what came while the provider compacted
+    return [
+        entry._replace(position=cast("int", current.upto - step * place) if place else current.upto)
+        for place, entry in zip(range(len(stand_ins) - 1, -1, -1), stand_ins, strict=True)
+    ]
 
 
 def _is_ours(entry: Entry) -> bool:
     """Whether an entry only says something about the view, and goes to no provider."""
-    return entry.type == UNDONE or (entry.type == "compaction" and compaction_of(entry).summary is not None)
+    return entry.type == UNDONE or (entry.origin is None and compaction_of(entry).summary is not None)
 
 
 # Pictures
