@@ -205,3 +205,43 @@ def test_a_mark_of_the_user_behind_a_dynamic_context_counts() -> None:
     own = {"type": "input_text", "text": "b", MARK: SHORT}
     found = render("messages", user("a"), assistant("c"), user(own), options=tail).payload
     assert marks(found)[-1] == SHORT
+
+
+# Marks by the name of the Responses API
+
+
+BREAKPOINT: Json = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+MARKED = [
+    {"type": "input_text", "text": "Long text.", **BREAKPOINT},
+    {"type": "input_image", "image_url": "data:image/png;base64,iVBORw==", **BREAKPOINT},
+    {"type": "input_file", "file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf", **BREAKPOINT},
+]
+
+
+@pytest.mark.parametrize("part", MARKED, ids=lambda part: part["type"])
+def test_a_breakpoint_of_the_responses_api_is_a_cache_mark_of_messages(part: Json) -> None:
+    message = {"type": "message", "role": "user", "content": [part, {"type": "input_text", "text": "Sum it up."}]}
+    rendered = render("messages", message, model="claude-sonnet-5")
+    first, last = rendered.payload["messages"][0]["content"]
+    assert (first["cache_control"], "cache_control" in last) == ({"type": "ephemeral"}, False)
+    assert rendered.losses == []
+
+
+@pytest.mark.parametrize("format_name", ["gemini", "converse", "pydantic_ai"])
+@pytest.mark.parametrize("part", MARKED, ids=lambda part: part["type"])
+def test_a_breakpoint_is_reported_where_there_is_no_such_mark(format_name: FormatName, part: Json) -> None:
+    rendered = render(format_name, user(part, "Sum it up."))
+    assert ("cache_mark", "content[0].prompt_cache_breakpoint") in [(one.code, one.path) for one in rendered.losses]
+
+
+@pytest.mark.parametrize("format_name", ["gemini", "converse", "messages", "pydantic_ai"])
+def test_a_breakpoint_in_an_output_is_reported(format_name: FormatName) -> None:
+    rendered = render(format_name, user("x"), call("k"), output("k", [MARKED[0]]))
+    assert [(one.code, one.path) for one in rendered.losses] == [("cache_mark", "output[0].prompt_cache_breakpoint")]
+
+
+@pytest.mark.parametrize("format_name", ["open_responses", "chat_completion"])
+def test_openai_gets_its_breakpoints(format_name: FormatName) -> None:
+    rendered = render(format_name, user(MARKED[0], "Sum it up."))
+    turns = rendered.payload[get_format(format_name).signs.turns]
+    assert turns[0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit"}

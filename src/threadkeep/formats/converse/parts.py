@@ -54,6 +54,8 @@ def blocks_of(
         where = f"{path}[{index}]"
         if "native" in part:
             shared.report_foreign(part, NAME, context, where)
+        if shared.BREAKPOINT in part:  # only some of its models have caches, and the others refuse a cache point
+            shared.report_breakpoint(part, context, where)
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, where)
         if sent is not None:
             blocks.append(sent)

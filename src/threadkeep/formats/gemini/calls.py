@@ -20,7 +20,7 @@ from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
 from threadkeep.formats.shared.arguments import object_arguments, object_of
 from threadkeep.formats.shared.fields import value_at
 from threadkeep.formats.shared.mending import sent_value
-from threadkeep.formats.shared.parts import TEXTS, native_keys, report_foreign
+from threadkeep.formats.shared.parts import TEXTS, native_keys, report_breakpoint, report_foreign
 from threadkeep.formats.shared.reports import Context
 
 # what Google's documents say to send as the signature of a call that the model did not make:
@@ -96,8 +96,9 @@ def _response(item: JsonObject, output: Any, context: Context) -> JsonObject:
     """What a tool returned, as an object; `error` is where this service looks for failures."""
     if isinstance(output, list):
         for index, part in enumerate(output):
-            if part["type"] in TEXTS and "native" in part:
+            if part["type"] in TEXTS:
                 report_foreign(part, NAME, context, f"output[{index}]")
+                report_breakpoint(part, context, f"output[{index}]")
         response: JsonObject = {"result": "\n".join(part["text"] for part in output if part["type"] in TEXTS)}
     else:
         response = _result(output, context)

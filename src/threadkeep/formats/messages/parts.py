@@ -67,9 +67,8 @@ def wire_parts(parts: Sequence[JsonObject], role: str, context: Context, path: s
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
-        if "native" in part:
-            shared.report_foreign(part, NAME, context, part_path)
-            sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
+        if len(part) > shared.TEXT_KEYS:
+            sent = _with_keys(sent, part, role, context, part_path)
         if sent is not None:
             wire.append(sent)
     notes = [] if role == "system" else [part for part in parts if part["type"] in shared.MEDIA]
@@ -146,6 +145,22 @@ def _marked(mapper: Mapper) -> Mapper:
         return block if block is None or mark is None else block | {"cache_control": mark}
 
     return marked
+
+
+def _with_keys(sent: Any, part: JsonObject, role: str, context: Context, path: str) -> Any:
+    """A block with the keys that its part came with, and its cache mark by the Responses API's name.
+
+    Results of tools have no such mark inside.
+    """
+    if "native" in part:
+        shared.report_foreign(part, NAME, context, path)
+        sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
+    if part.get(shared.BREAKPOINT) is None or not isinstance(sent, dict):
+        return sent
+    if role == "tool":
+        shared.report_breakpoint(part, context, path)
+        return sent
+    return sent if "cache_control" in sent else sent | {"cache_control": {"type": "ephemeral"}}
 
 
 _marked_text: Final = _marked(_text)

@@ -17,7 +17,17 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.own import URL_KINDS
 from threadkeep.formats.shared.media import is_broken, note, source_of, url_of
-from threadkeep.formats.shared.parts import MEDIA, NOT_SENT, TEXTS, Mapper, own_block, report_foreign, unknown_part
+from threadkeep.formats.shared.parts import (
+    BREAKPOINT,
+    MEDIA,
+    NOT_SENT,
+    TEXTS,
+    Mapper,
+    own_block,
+    report_breakpoint,
+    report_foreign,
+    unknown_part,
+)
 from threadkeep.formats.shared.reports import Context
 
 
@@ -38,6 +48,8 @@ def _sent(parts: Sequence[JsonObject], mappers: dict[str, Mapper], context: Cont
         value = mappers.get(part["type"], unknown_part)(part, context, part_path)
         if "native" in part:
             report_foreign(part, NAME, context, part_path)
+        if BREAKPOINT in part:
+            report_breakpoint(part, context, part_path)
         if value is not None:
             sent.append(value)
     return sent

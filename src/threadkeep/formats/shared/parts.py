@@ -16,6 +16,7 @@ from threadkeep.formats.shared.reports import Context
 OURS: Final = frozenset({"origin", "native", "spelling"})  # keys of item objects that no wire has
 TEXTS: Final = frozenset({"input_text", "output_text", "text"})
 MEDIA: Final = frozenset({"input_image", "input_file", "input_video"})
+BREAKPOINT: Final = "prompt_cache_breakpoint"  # the cache mark of a part in the Responses API
 TEXT_KEYS: Final = 2  # how many keys a part has that is only text, as most are: its type and the text
 
 # what makes the wire form of a part: the part, where to report, and the path of the part; None leaves it out
@@ -41,6 +42,12 @@ def report_foreign(thing: JsonObject, name: str, context: Context, path: str) ->
         if other != name and isinstance(keys, dict) and not _is_null(keys):
             names = ", ".join(key for key, value in keys.items() if not _is_null(value))
             context.loss("native", path, f"Keys that only {other} has were left out: {names}.")
+
+
+def report_breakpoint(part: JsonObject, context: Context, path: str) -> None:
+    """Report a cache mark of the Responses API that the format has no place for."""
+    if part.get(BREAKPOINT) is not None:
+        context.loss("cache_mark", f"{path}.{BREAKPOINT}", "A cache mark was left out: the format has none here.")
 
 
 def _is_null(value: Any) -> bool:
