@@ -25,6 +25,9 @@ ACCEPTED: Final = (
     Accepted(r"openai\.", ("status",), "how far an item has come: state of an answer, which no other API takes"),
     Accepted(r"openai\.", ("phase",), "which text of an answer is the final one: a hint to clients", OTHERS),
     Accepted(r"openai\.", ("logprobs",), "log probabilities describe an answer; they are no content", OTHERS),
+    Accepted(
+        r"openai\.", ("caller",), "that the model called a tool itself holds where nothing is said", values=("direct",)
+    ),
     Accepted(r"openai\.", ("created_by",), "who made an item: a key of answers alone"),
     Accepted(
         r"pydantic_ai\.",
