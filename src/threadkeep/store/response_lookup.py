@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, RowMapping
 
-from threadkeep.db.queries import responses as statements
 from threadkeep.db.queries.responses import STORED, newest_with_id, response_at, response_page, response_with_id
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.item_ids import response_id, response_place
@@ -87,13 +86,6 @@ def request_options(handle: Handle, wanted: int | str) -> tuple[Config, JsonObje
 
     found: tuple[Config, JsonObject] = _read(handle, wanted, read)
     return found
-
-
-def cut_off_at(handle: Handle, positions: Collection[int]) -> set[int]:
-    """Those of some positions at which the output of a response ends that was cut off."""
-    ref = handle.ref
-    statement = statements.cut_off_at(ref.scope.tenant, ref.key, positions)
-    return set(handle.transactions.read_any(lambda connection: connection.execute(statement).scalars().all()))
 
 
 def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping], Any]) -> Any:

@@ -12,9 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.contrib.importers.reports import Count
-from threadkeep.domain.items import item_from
+from threadkeep.domain.items import Item, item_from
 from threadkeep.domain.makers import Maker
+from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
+from threadkeep.formats.shared.endings import with_cut_items
 from threadkeep.store.graft_rows import ROOT, NewAnswer, NewItem, NewSpot, Run, Spot
 from threadkeep.store.grafting import Graft
 from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
@@ -199,14 +201,28 @@ class Planned:
         answer = entry.answer
         maker = None if answer is None else Maker(answer.provider, answer.model).text
         records, model = [], None if answer is None else answer.model
-        for value in entry.items:
+        for item in self._items(entry):
             try:
-                item = item_from(value)
                 records.append(encode_item(item.to_object(), author_id=author_of(item), model=model, maker=maker))
             except (InvalidItem, InvalidOption) as error:
-                self.items.add(skipped=1)
-                self.skipped.append(Skipped(f"{self.transcript.where}, entry {entry.id}", f"no item: {error}"))
+                self._skip(entry, error)
         return records
+
+    def _items(self, entry: Entry) -> list[Item]:
+        """The items of an entry; the last one of an answer that was cut off says so."""
+        items = []
+        for value in entry.items:
+            try:
+                items.append(item_from(value))
+            except (InvalidItem, InvalidOption) as error:
+                self._skip(entry, error)
+        if entry.answer is None:
+            return items
+        return list(with_cut_items(Response(status=entry.answer.status, output=items)).output)
+
+    def _skip(self, entry: Entry, error: Exception) -> None:
+        self.items.add(skipped=1)
+        self.skipped.append(Skipped(f"{self.transcript.where}, entry {entry.id}", f"no item: {error}"))
 
     def _finished(self) -> list[Run]:
         answers = [self.make_answer(*one) for one in self._answers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ STORED: Final = (
     "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
     "from_position", "to_position", "view", "created_at", "error",
 )  # fmt: skip
-_CUT_OFF: Final = ("incomplete", "cancelled")  # statuses of a response whose output may end anywhere
 _EXISTS: Final = responses.c.deleted_at.is_(None)
 _COLUMNS: Final = tuple(responses.c[name] for name in (*STORED, "config_hash", "tool_set_hash"))
 
@@ -42,13 +40,6 @@ def newest_with_id(*, scoped: bool) -> Select[Any]:
     where = [*of_tenant(responses, response_hash="hash"), *visible(scoped=scoped), _EXISTS]
     found = select(*_COLUMNS, talks.public_id).select_from(joined).where(*where)
     return found.order_by(table.conversation_id.desc(), table.number.desc()).limit(1)
-
-
-def cut_off_at(tenant: int, key: int, positions: Collection[int]) -> Select[Any]:
-    """Those of some positions of a conversation at which responses end that were cut off, also deleted ones."""
-    table = responses.c
-    where = [table.tenant_id == tenant, table.conversation_id == key, table.status.in_(_CUT_OFF)]
-    return select(table.to_position).where(*where, table.to_position.in_(positions))
 
 
 @cache

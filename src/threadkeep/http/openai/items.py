@@ -15,7 +15,6 @@ from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import check_length, check_parts
 from threadkeep.http.openai.objects import (
     conversation_object,
-    cut_off,
     item_object,
     list_object,
     listed_items,
@@ -53,7 +52,7 @@ async def list_all(call: Call) -> Response:
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
         return await conversation.items(after=after, limit=limit, order=page.order)
 
-    found = await listed_items(page, conversation, read, lambda item, cut: item_object(item, masked(call), cut))
+    found = await listed_items(page, conversation, read, lambda item: item_object(item, masked(call)))
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
@@ -62,7 +61,7 @@ async def retrieve(call: Call) -> Response:
     conversation = await call.conversation()
     item = await conversation.get_item(await position_in(conversation, call.request.path_params["item_id"]))
     [shown] = await with_unique_ids(conversation, [item])
-    return JsonAnswer(item_object(shown, masked(call), await cut_off(conversation, [item])))
+    return JsonAnswer(item_object(shown, masked(call)))
 
 
 async def delete(call: Call) -> Response:

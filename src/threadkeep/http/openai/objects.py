@@ -15,7 +15,6 @@ from threadkeep.store.aio import AsyncConversation, on_conversation
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.item_lookup import first_position, repeated_at
 from threadkeep.store.overviews import handle_of
-from threadkeep.store.response_lookup import cut_off_at
 from threadkeep.web.names import shown_name
 
 # value of `include` -> the type of the items, or of their parts, and the key that it asks for
@@ -58,32 +57,21 @@ def summary_object(summary: ConversationSummary) -> JsonObject:
     }
 
 
-async def cut_off(conversation: AsyncConversation, items: Iterable[StoredItem]) -> set[int]:
-    """Return the positions of those items in which the answer of a model was cut off, and which do not say so."""
-    positions = [item.position for item in items if item.turn is not None and item.to_object().get("status") is None]
-    return await on_conversation(conversation, _cut_off, positions) if positions else set()
-
-
 async def listed_items(
     page: PageQuery,
     conversation: AsyncConversation,
     read: Callable[[str | None, int], Awaitable[Page[StoredItem]]],
-    shown: Callable[[StoredItem, Collection[int]], JsonObject],
+    shown: Callable[[StoredItem], JsonObject],
 ) -> Listed:
-    """Return a page of items, as `listed` does, each with an id that no other one has.
-
-    `shown` is also given the positions of items that were cut off.
-    """
-    cut: set[int] = set()
+    """Return a page of items, as `listed` does, each with an id that no other one has."""
     if page.after is not None:
         page = page._replace(after=str(await position_in(conversation, page.after)))
 
-    async def read_marked(after: str | None, limit: int) -> Page[StoredItem]:
+    async def read_with_ids(after: str | None, limit: int) -> Page[StoredItem]:
         items = await read(after, limit)
-        cut.update(await cut_off(conversation, items))
         return Page(await with_unique_ids(conversation, items), items.next)
 
-    return await listed(page, read_marked, lambda item: shown(item, cut))
+    return await listed(page, read_with_ids, shown)
 
 
 async def position_in(conversation: AsyncConversation, item_id: str) -> int:
@@ -111,18 +99,9 @@ def _repeated_at(conversation: Conversation, ids: Mapping[int, str]) -> set[int]
     return repeated_at(handle_of(conversation), ids)
 
 
-def _cut_off(conversation: Conversation, positions: Collection[int]) -> set[int]:
-    return cut_off_at(handle_of(conversation), positions)
-
-
-def item_object(item: StoredItem, masked: Collection[str] = (), cut: Collection[int] = ()) -> JsonObject:
-    """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked.
-
-    `cut`: the positions of those that do not say that they were cut off.
-    """
+def item_object(item: StoredItem, masked: Collection[str] = ()) -> JsonObject:
+    """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked."""
     found = item.canonical()
-    if item.position in cut and found.get("status") == "completed":  # which stands for none
-        found["status"] = "incomplete"
     for name in masked:
         kind, key = INCLUDED[name]
         for holder in (found, *_parts(found)):

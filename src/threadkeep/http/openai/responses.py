@@ -19,7 +19,7 @@ from threadkeep.errors import NotFound
 from threadkeep.http.answers import EventStream, JsonAnswer
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
-from threadkeep.http.openai.objects import cut_off, item_object, list_object, listed_items
+from threadkeep.http.openai.objects import item_object, list_object, listed_items
 from threadkeep.http.openai.response_objects import asked_for, response_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, flag
@@ -89,7 +89,7 @@ async def list_input(call: Call) -> Response:
     async def read(after: str | None, limit: int) -> Page[StoredItem]:
         return await found.conversation.input_items(found.stored.number, after=after, limit=limit, order=page.order)
 
-    items = await listed_items(page, found.conversation, read, lambda item, cut: item_object(item, masked(call), cut))
+    items = await listed_items(page, found.conversation, read, lambda item: item_object(item, masked(call)))
     return JsonAnswer(list_object(items.data, has_more=items.next is not None))
 
 
@@ -120,8 +120,7 @@ async def stored_object(call: Call, found: Found) -> JsonObject:
     except NotFound:
         body = None  # removed by retention, or not there yet
     items = await found.conversation.output_items(number)
-    cut = () if found.stored.status == "completed" else await cut_off(found.conversation, items[-1:])
-    output = [item_object(item, masked(call), cut) for item in items]
+    output = [item_object(item, masked(call)) for item in items]
     asked = await on_conversation(found.conversation, asked_for, number) if call.may_read else None
     return {**response_object(found.stored, body, output, asked), "id": found.id}
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.http.answers import JsonAnswer
-from threadkeep.http.openai.objects import cut_off, list_object, listed_items
+from threadkeep.http.openai.objects import list_object, listed_items
 from threadkeep.http.problems import Problem
 from threadkeep.http.requests import PageQuery, expected_head, flag, idempotency_key
 from threadkeep.http.rest.answering import Turn, answer, stored_turn, upstream_of
@@ -57,7 +57,7 @@ async def list_all(call: Call) -> Response:
             after=after, limit=limit, order=page.order, annotations=True, media="reference"
         )  # fmt: skip
 
-    found = await listed_items(page, conversation, read, lambda item, cut: message_view(item, cut=cut))
+    found = await listed_items(page, conversation, read, message_view)
     return JsonAnswer(list_object(found.data, has_more=found.next is not None))
 
 
@@ -70,7 +70,7 @@ async def retrieve(call: Call) -> Response:
 async def _stored_message(call: Call, conversation: AsyncConversation, id_: str) -> JsonObject:
     """An item as it is stored."""
     item = await conversation.get_item(id_, annotations=True, media="reference")
-    return message_view(item, is_whole=call.may_read, cut=await cut_off(conversation, [item]))
+    return message_view(item, is_whole=call.may_read)
 
 
 async def create(call: Call) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Final
 
 from threadkeep.domain.annotations import Feedback
@@ -31,8 +30,8 @@ def conversation_view(conversation: AsyncConversation, *, is_whole: bool = True)
     }
 
 
-def message_view(item: StoredItem, *, is_whole: bool = True, cut: Collection[int] = ()) -> JsonObject:
-    """Return an item with what is kept beside it; otherwise only which one it is. `cut` as for `item_object`."""
+def message_view(item: StoredItem, *, is_whole: bool = True) -> JsonObject:
+    """Return an item with what is kept beside it; otherwise only which one it is."""
     return {
         "id": item.id,
         "object": "conversation.item",
@@ -42,7 +41,7 @@ def message_view(item: StoredItem, *, is_whole: bool = True, cut: Collection[int
         "author_id": item.author_id,
         "labels": dict(item.labels or {}) if is_whole else {},
         "feedback": [feedback_view(one) for one in item.feedback or ()] if is_whole else [],
-        "item": item_object(item, cut=cut) if is_whole else {"id": item.id, "type": item.item.type},
+        "item": item_object(item) if is_whole else {"id": item.id, "type": item.item.type},
     }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import entry_of
+from threadkeep.formats.shared.endings import CUT_OFF
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 BEGINNING: Final = "begins-with"  # the label with which conversations are found by how they begin
 _CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
 _RESPONSES: Final = 1000  # of a conversation that is compared, among which those are that broke off
-_BROKEN_OFF: Final = frozenset({"incomplete", "cancelled", "failed"})  # status of responses
 _ANSWERS: Final = frozenset({"reasoning", "function_call", "custom_tool_call"})  # types of items of a model
 
 
@@ -85,7 +85,7 @@ def _compared(
     positions, objects = [item.position for item in stored], [item.item.to_object() for item in stored]
     entries = [entry_of(value, position=position) for value, position in zip(objects, positions, strict=True)]
     cut_off = {
-        response.to_position for response in conversation.responses(limit=_RESPONSES) if response.status in _BROKEN_OFF
+        response.to_position for response in conversation.responses(limit=_RESPONSES) if response.status in CUT_OFF
     }
     return positions, list(objects), history.compare(entries, cut_off, may_begin_later=False)
 

@@ -12,6 +12,7 @@ from threadkeep.db.tables import branches, responses
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.stored import SyncResult
 from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.shared.endings import CUT_OFF
 from threadkeep.store.handle import Handle
 from threadkeep.store.history import is_held
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
@@ -177,7 +178,7 @@ def _ends(firsts: Mapping[int, int], parts: Parts) -> tuple[int | None, int | No
 def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
     """Return the last positions of interrupted responses, of which a client may have seen more or less."""
     table = responses.c
-    broke_off = table.status.in_(("incomplete", "cancelled", "failed"))
+    broke_off = table.status.in_(CUT_OFF)
     statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
     return set(connection.execute(statement).scalars())
 
