@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from threadkeep.domain.pages import Page
     from threadkeep.domain.rendering import Loss, Rendered, Repair, Turns, ViewOptions
     from threadkeep.domain.reports import (
-        LargeConversation, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey, UsageRow, UsageSum,
+        LargeConversation, RecomputationReport, ReconciliationReport, Statistics, ToolUsage, UsageFilters, UsageKey,
+        UsageRow, UsageSum,
     )
     from threadkeep.domain.response import Response
     from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings, StoredTurn, Variant
@@ -83,18 +84,17 @@ __all__ = [
     "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool", "HeadConflict", "IdempotencyConflict",
     "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText", "InputVideo", "InvalidItem",
     "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference", "ItemRefused", "JsonObject",
-    "LargeConversation",
-    "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewApiKey", "NewOptions", "NewSession",
-    "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part",
-    "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem", "ProviderPart", "Reasoning",
-    "ReasoningText", "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response",
-    "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew",
-    "SearchResult", "Seen", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
-    "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
-    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnknownFormat",
-    "UnknownItem", "UnknownPart", "UpdateOptions", "UploadedMedia", "Usage", "UsageFilters", "UsageKey", "UsageRow",
-    "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats",
-    "register_tool", "reset_default_registry", "schema",
+    "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message", "MissingExtra", "NewApiKey",
+    "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict", "OutputText", "Page",
+    "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress", "ProviderError", "ProviderItem",
+    "ProviderPart", "Reasoning", "ReasoningText", "RecomputationReport", "ReconciliationReport", "Recorder", "Refusal",
+    "Rendered", "Repair", "Response", "ResponseInProgress", "RetentionReport", "SchemaError", "SchemaMissing",
+    "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Seen", "Session", "SessionOptions", "Siblings", "State",
+    "StateConflict", "StateWrite", "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText",
+    "SyncResult", "Text", "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns",
+    "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "UploadedMedia", "Usage", "UsageFilters",
+    "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
+    "default_registry", "formats", "register_tool", "reset_default_registry", "schema",
 ]
 # fmt: on
 # isort: on
@@ -117,7 +117,8 @@ _NAMES: Final = {
     "domain.media": "Media UploadedMedia data_url",
     "domain.options": "ImportOptions NewOptions SessionOptions UpdateOptions",
     "domain.reports": (
-        "LargeConversation ReconciliationReport Statistics ToolUsage UsageFilters UsageKey UsageRow UsageSum"
+        "LargeConversation RecomputationReport ReconciliationReport Statistics ToolUsage UsageFilters UsageKey "
+        "UsageRow UsageSum"
     ),
     "domain.pages": "Page",
     "domain.rendering": "Loss Rendered Repair Turns ViewOptions",

@@ -48,7 +48,8 @@ def test_the_commands_are_these() -> None:
         "backup", "doctor", "retain", "erase-user", "serve", "record", "view", "mcp", "demo",
         "keys create", "keys ls", "keys revoke",
         "tenants ls", "tenants create", "tenants delete",
-        "db upgrade", "db current", "db check", "db reconcile", "db sql",
+        "db upgrade", "db current", "db check", "db reconcile", "db reprice",
+        "db sql",
     }  # fmt: skip
 
 

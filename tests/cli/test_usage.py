@@ -345,6 +345,18 @@ def test_days_are_summed_up(cli: Cli, used: str) -> None:
     cli("db", "reconcile", "--tenant", "missing", code=3)
 
 
+def test_costs_are_computed_again(cli: Cli, used: str) -> None:
+    march = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    usage = {"input_tokens": 100, "output_tokens": 10}
+    with cli.store() as store:
+        attempt_at(store.get_conversation(used), march, model="gpt-5.4", figures=usage, usage=usage, cost=1)
+    span = ("--since", "2026-03-01", "--until", "2026-03-02")
+    assert cli("db", "reprice", *span).out == "1 cost of 1 attempt changed, 0 kept.\n"
+    assert cli("db", "reprice", *span, "--json").json == {"attempts": 1, "changed": 0, "kept": 0}
+    cli("db", "reprice", "--tenant", "missing", code=3)
+    cli("db", "reprice", "--since", "2026-03-02", "--until", "2026-03-01", code=2)
+
+
 def test_nothing_is_summed_up_where_nothing_is(cli: Cli) -> None:
     assert cli("db", "reconcile").out == "0 days rolled up, 0 repaired.\n"
 

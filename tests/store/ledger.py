@@ -23,7 +23,7 @@ def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
         format=about.pop("format", "open_responses"),
         status=about.pop("status", "completed"),
         figures=NormalizedUsage(**about.pop("figures", None) or {}),
-        cost=None if cost is None else Cost(cost, "{}"),
+        cost=cost if cost is None or isinstance(cost, Cost) else Cost(cost, "{}"),
         **about,
     )
 

@@ -126,7 +126,8 @@ OTHERS = {
     "after", "backlog", "backup", "changes", "check", "close", "complete_id", "copy_to", "create_conversation",
     "create_tenant", "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant",
     "for_user", "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media",
-    "position", "purge_deleted", "reconcile_usage", "reindex", "retain", "save", "save_many", "search",
+    "position", "purge_deleted", "recompute_costs", "reconcile_usage", "reindex",
+    "retain", "save", "save_many", "search",
     "search_conversations", "statistics", "tool_usage", "upload_media", "usage", "watch", "within",
 }  # fmt: skip
 

@@ -213,6 +213,22 @@ class ReconciliationReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RecomputationReport:
+    """The result of `recompute_costs`.
+
+    Attributes:
+        attempts: how many attempts it looked at.
+        changed: how many of them have another cost now, or none, or one for the first time.
+        kept: how many keep a cost that cannot be computed here: reported by the provider, from prices of your own that
+            this store does not have, or of an attempt whose usage object was erased.
+    """
+
+    attempts: int
+    changed: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class ToolUsage:
     """How often a function was called.
 

@@ -254,6 +254,7 @@ class AsyncStore:
     statistics = awaited(Store.statistics)
     fill_usage_days = awaited(Store.fill_usage_days)
     reconcile_usage = awaited(Store.reconcile_usage)
+    recompute_costs = awaited(Store.recompute_costs)
     for_tenant = awaited_face(Store.for_tenant)
     position = awaited(Store.position)
     create_tenant = awaited_face(Store.create_tenant)

@@ -112,7 +112,7 @@ def reported_attempt(
         attempt.figures, attempt.usage = usage.normalized, usage.raw or usage.to_dict() or None
         terms = attempt.terms or {}
         bill = BillableCall(
-            format, attempt.provider, attempt.model, usage.normalized, usage.raw, terms, moment_of(call)
+            format, attempt.provider, attempt.model, usage.normalized, attempt.usage, terms, moment_of(call)
         )
         attempt.cost = prices.cost(bill)
     return attempt

@@ -155,6 +155,16 @@ class PriceBook:
         self._own_entry = lru_cache(CACHED_MODELS)(self._find_own)
         self._list: PriceList | None = None
 
+    @property
+    def has_own(self) -> bool:
+        """Whether the application has prices of its own."""
+        return bool(self._own)
+
+    @property
+    def has_list(self) -> bool:
+        """Whether genai-prices is installed."""
+        return _snapshots()() is not None
+
     def cost(self, call: BillableCall) -> Cost | None:
         """Return the cost of a response, or None if unknown. Never fails: responses are stored in any case."""
         with localcontext(ARITHMETIC):

@@ -28,6 +28,7 @@ from threadkeep.store import (
     importing,
     item_lookup,
     lists,
+    recomputation,
     response_lookup,
     response_removal,
     resuming,
@@ -665,6 +666,20 @@ class Store:
         rows were changed by hand. Raises the same errors as `fill_usage_days`.
         """
         return rollups.reconcile(self._transactions, self._scope)
+
+    def recompute_costs(self, *, since: date | None = None, until: date | None = None) -> tk.RecomputationReport:
+        """Compute the costs of the ledger again, with today's list of prices for the time of each call.
+
+        After an update of genai-prices, or with other `prices` of your own. `since` and `until` (exclusive) are dates
+        (in UTC) or aware datetimes; without them, all of the ledger. Costs that the provider reported stay, and so do
+        those from prices of your own that this store does not have. Rows are changed in small transactions, and days
+        that are over are rolled up again; doing it twice changes nothing.
+
+        Raises:
+            InvalidOption: this store is limited to one user, or the times are no span.
+            MissingExtra: genai-prices is not installed, and there are no prices of your own.
+        """
+        return recomputation.recompute_costs(self._transactions, self._scope, self._resources.prices, since, until)
 
     def for_user(self, user_id: str) -> Store:
         """Return this store, limited to the conversations of one user.

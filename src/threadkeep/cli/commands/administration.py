@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer import Argument, Option
 
 from threadkeep.cli.formatting import number_of, size
-from threadkeep.cli.options import MAX_PAGE, OnlyUser, Text, Yes, duration_of, on_target
+from threadkeep.cli.options import MAX_PAGE, OnlyUser, Since, Text, Until, Yes, bounds_of, duration_of, on_target
 from threadkeep.cli.output import (
     Column,
     cell_text,
@@ -133,6 +133,26 @@ def reconcile(target: Target) -> None:
     target.report(
         {"filled": filled, "repaired": repaired}, f"{number_of(filled, 'day')} rolled up, {repaired:,} repaired."
     )
+
+
+@schema_commands.command("reprice")
+@on_target()
+def reprice(target: Target, *, since: Since = None, until: Until = None) -> None:
+    """Compute costs again, with the installed list of prices.
+
+    Costs that providers reported, and those from an application's own prices, stay. Without --tenant, it processes all
+    tenants.
+    """
+    bounds: dict[str, Any] = bounds_of(since, until)
+    names = [tenant["name"] for tenant in tenants_of(target)] if target.tenant is None else [target.tenant]
+    counts = dict.fromkeys(("attempts", "changed", "kept"), 0)
+    if names:
+        with target.store(all_tenants=True) as store:
+            for name in names:
+                result = store.for_tenant(name).recompute_costs(**bounds)
+                counts = {figure: count + getattr(result, figure) for figure, count in counts.items()}
+    changed, kept = number_of(counts["changed"], "cost"), counts["kept"]
+    target.report(counts, f"{changed} of {number_of(counts['attempts'], 'attempt')} changed, {kept:,} kept.")
 
 
 @schema_commands.command("sql")
