@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from threadkeep.domain.options import DIALECTS
 from threadkeep.formats import NAMES
 from threadkeep.formats.shared.provider_rules import FILLER, MEGABYTE, NO_OUTPUT, TABLE, RuleRow
 
@@ -104,6 +105,8 @@ def _who(row: RuleRow) -> str:
 def _dialects(row: RuleRow) -> str:
     if row.dialects is None:
         return "any"
+    if len(row.dialects) == len(DIALECTS):  # one of them, or none at all, is not among them
+        return f"any but `{min({*DIALECTS} - {*row.dialects})}`"
     return ", ".join("none" if name is None else f"`{name}`" for name in row.dialects)
 
 

@@ -113,6 +113,7 @@ def test_the_responses_api_of_other_hosts_takes_leading_system_text_alone() -> N
          ["last_turn"]),
         ("anthropic/claude-sonnet-4.5", [user("a"), assistant("b")], ["user: a", "assistant: b"], []),
         ("sonar", [user("a"), assistant("b")], ["user: a", "assistant: b", "user: ..."], ["last_turn"]),
+        (MISTRAL, [assistant("")], ["user: ..."], ["blank_text", "blank_text"]),
         (MISTRAL, [user("a"), assistant(""), user("b")], ["user: a|b"], ["blank_text"]),
         ("claude-sonnet-4-5", [user("a"), assistant(" "), user("b")], ["user: a", "user: b"], ["blank_text"]),
         ("claude-sonnet-4-5", [user("a", " ")], ["user: a| "], []),

@@ -188,7 +188,10 @@ def _with_fillers(placed: Sequence[Placed], rules: ProviderRules, context: Conte
 def _needs_user(placed: Sequence[Placed], rules: ProviderRules, context: Context) -> bool:
     """Whether a filler of the user must be the last message."""
     last = placed[-1] if placed else None
-    if last is None or last.role in ("user", "tool"):
+    if last is None:
+        context.repair("blank_text", "", f"All messages are blank: the user's {FILLER!r} was sent.")
+        return True
+    if last.role in ("user", "tool"):
         return False
     if last.role == "assistant":
         return needs_last_turn(rules, context, is_as_came=last.is_fixed)

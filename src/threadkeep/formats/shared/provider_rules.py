@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
+from threadkeep.domain.options import DIALECTS
 from threadkeep.formats.shared.claude import follows, is_claude
 
 MEGABYTE: Final = 1024 * 1024
@@ -311,7 +312,7 @@ TABLE: Final = (
         _CHAT,
         {"last_turn": "filled"},
         "Mistral API error: Expected last role User or Tool; smolagents issue 757",
-        dialects=(None, "compatible", "openai", "openrouter"),
+        dialects=(None, *(name for name in DIALECTS if name != "mistral")),
         models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
     ),
     RuleRow(
