@@ -46,6 +46,8 @@ def in_order(
 
     `stable` is that number of the messages as they were written; the first `fixed` of them go back as they came.
     """
+    if rules.takes_any_order:
+        return list(messages), stable
     placed = [Placed(message, index + 1, index < fixed) for index, message in enumerate(messages)]
     if rules.system != "anywhere" or not rules.takes_developer:
         placed = _with_system_text(placed, rules, context)
@@ -55,11 +57,16 @@ def in_order(
         placed = _joined(placed)
     placed = _with_fillers(placed, rules, context)
     count = sum(one.end <= stable for one in placed)
-    if 0 < count == len(placed) and (rules.alternates or (rules.system == "leading" and placed[-1].role == "system")):
-        count -= 1  # what comes next may be joined to the last message
+    if 0 < count == len(placed) and _may_grow(placed[-1], rules):
+        count -= 1
     if _needs_user(placed, rules, context):
         placed.append(Placed({"role": "user", "content": FILLER}, len(messages)))
     return [one.message for one in placed], count
+
+
+def _may_grow(last: Placed, rules: ProviderRules) -> bool:
+    """Whether what comes next may be joined to the last message."""
+    return rules.alternates or (rules.system == "leading" and last.role == "system")
 
 
 # System text

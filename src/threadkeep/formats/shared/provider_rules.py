@@ -45,6 +45,13 @@ class ProviderRules:
     many_pictures: int | None = None  # beyond this number …
     many_side: int | None = None  # … pictures may have only so many pixels on a side
 
+    @property
+    def takes_any_order(self) -> bool:
+        """Whether messages of any role and content may stand anywhere."""
+        is_free = self.system == "anywhere" and self.takes_developer and self.user_after_tool and not self.alternates
+        is_open = not self.starts_with_user and self.last_turn == "taken"
+        return is_free and is_open and self.blank == "taken" and not self.needs_content
+
 
 ANYTHING: Final = ProviderRules()
 
