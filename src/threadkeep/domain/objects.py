@@ -18,6 +18,8 @@ _PARSED: Final = frozenset({"parsed", "parsed_arguments"})
 _HOLDERS: Final = {
     "choices", "chunk", "content", "function", "item", "message", "output", "part", "response", "snapshot", "tool_calls"
 }  # fmt: skip
+DONE: Final = b"[DONE]"  # what some formats send after the last event
+_LONGEST_DONE: Final = 100  # characters, with blanks around it
 _SSE_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})  # a line of the last kind is a comment
 
 
@@ -88,7 +90,15 @@ def event_text(event: Any) -> Any:
     lines = [line.strip().partition(b":") for line in text.splitlines()]
     if all(colon and name in _SSE_FIELDS for name, colon, _ in lines):
         text = b"\n".join(value.strip() for name, _, value in lines if name == b"data")
-    return b"" if text == b"[DONE]" else text
+    return b"" if text == DONE else text
+
+
+def is_done(event: Any) -> bool:
+    """Whether an event is the word that ends a stream: ``[DONE]``, as text or as a line of server-sent events."""
+    if not isinstance(event, str | bytes | bytearray) or len(event) > _LONGEST_DONE:
+        return False
+    text = event.encode("utf-8", "surrogatepass") if isinstance(event, str) else bytes(event)
+    return text.strip().removeprefix(b"data:").strip() == DONE
 
 
 def parsed_arguments(text: str, whose: str) -> Any:

@@ -12,14 +12,12 @@ except ImportError as error:
     raise MissingExtra("http", "The server") from error
 
 from threadkeep.http.openai.application import app as app
+from threadkeep.http.provider_answers import UpstreamError as UpstreamError
 from threadkeep.http.recorder.application import recorder_app as recorder_app
 from threadkeep.http.recorder.targets import RecordedUpstream as RecordedUpstream
 from threadkeep.http.rest.application import rest_app as rest_app
 from threadkeep.http.upstreams import (
     Upstream as Upstream,
-)
-from threadkeep.http.upstreams import (
-    UpstreamError as UpstreamError,
 )
 from threadkeep.http.upstreams import (
     http_upstream as http_upstream,

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.http.problems import Problem
+from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.rooms import Rooms
 from threadkeep.http.unattended import Unattended
 from threadkeep.http.upstreams import Upstream
@@ -40,6 +41,7 @@ class Service:
         max_body_bytes: the largest body of a request, in bytes.
         max_items: how many items a request may bring.
         masked: the values of `include` without which items lack what these values stand for.
+        max_answer_bytes: the longest answer of a provider that is read, in bytes.
         upstreams: who answers: model, or a pattern of models, to its upstream.
         streams: those that are followed.
         unattended: the answers that nobody waits for.
@@ -52,6 +54,7 @@ class Service:
     max_items: int = MAX_ITEMS
     masked: frozenset[str] = frozenset()
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
+    max_answer_bytes: int = MAX_ANSWER_BYTES
     streams: OpenStreams = field(default_factory=OpenStreams)
     unattended: Unattended = field(default_factory=Unattended)
     rooms: Rooms = field(default_factory=Rooms)
@@ -162,6 +165,12 @@ def check_settings(store: object, prefix: str = "") -> None:
         raise mismatch(InvalidOption, "an AsyncStore", store, "store")
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+
+
+def check_limit(name: str, value: object) -> None:
+    """Raise InvalidOption for what is no limit of bytes."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise mismatch(InvalidOption, "a number of bytes above 0", value, name)
 
 
 def endpoint(scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:

@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,9 +20,21 @@ import httpx2
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
 from threadkeep.domain.redaction import redact
-from threadkeep.errors import InvalidOption, MissingExtra
+from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.mending import is_unicode
+from threadkeep.http.provider_answers import (
+    EVENTS,
+    MAX_ANSWER_BYTES,
+    UpstreamError,
+    binary_events,
+    error_body,
+    event_buffer,
+    is_event_stream,
+    media_type,
+    sliced,
+    text_events,
+)
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
@@ -32,14 +45,6 @@ _USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
 
 # A request's payload and model -> the events of the provider's answer
 Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
-
-
-class UpstreamError(Exception):
-    """An upstream refused a request, or did not answer: with a status, the body it gave, and when to ask again."""
-
-    def __init__(self, status: int, body: Any, message: str, retry_after: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.body, self.message, self.retry_after = status, body, message, retry_after
 
 
 def spoken_format(name: FormatName) -> None:
@@ -70,6 +75,10 @@ class Upstream:
     def __post_init__(self) -> None:
         spoken_format(self.format)
 
+    def events(self, payload: JsonObject, model: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+        """Return the events of an answer of at most so many bytes, up to its last; other tasks go on meanwhile."""
+        return self.ask(payload, model, most) if isinstance(self.ask, _HttpAsk) else sliced(self.ask(payload, model))
+
     async def close(self) -> None:
         """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
         if isinstance(self.ask, _HttpAsk):
@@ -96,7 +105,7 @@ def http_upstream(
     spoken_format(format)
     base = checked_url(url)
     if format == "converse":
-        _event_buffer()
+        event_buffer()
     return Upstream(name, format, _HttpAsk(name, format, base, key), model, base)
 
 
@@ -107,8 +116,8 @@ class _HttpAsk:
         self._name, self._format, self._base, self._key = name, format, base, key
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
-    async def __call__(self, payload: JsonObject, wanted: str) -> AsyncGenerator[Any]:
-        """Yield the events of the answer of a model."""
+    async def __call__(self, payload: JsonObject, wanted: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+        """Yield the events of the answer of a model, of at most so many bytes."""
         path, changes = _PATHS[self._format](quote(wanted, safe=""))
         content = dumps({**payload, **changes}, REQUEST_DEPTH)
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
@@ -117,18 +126,19 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
-                events = _binary_events if self._format == "converse" else self._text_events
-                async for event in events(response):
-                    yield event
+                events = binary_events if self._format == "converse" else self._text_events
+                async with aclosing(events(response, most)) as answer:
+                    async for event in answer:
+                        yield event
         except httpx2.HTTPError as error:
             raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
 
-    def _text_events(self, response: httpx2.Response) -> AsyncGenerator[str]:
+    def _text_events(self, response: httpx2.Response, most: int) -> AsyncGenerator[str]:
         if not is_event_stream(response.headers):
-            given = _media_type(response.headers) or "unknown"
+            given = media_type(response.headers) or "unknown"
             text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
-            raise UpstreamError(502, None, f"{text} instead of {_EVENTS}.")
-        return text_events(response)
+            raise UpstreamError(502, None, f"{text} instead of {EVENTS}.")
+        return text_events(response, most)
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -214,7 +224,6 @@ def _chat(_model: str) -> tuple[str, JsonObject]:
     return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
 
 
-_EVENTS: Final = "text/event-stream"
 _PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
     "open_responses": lambda _: ("/responses", {"stream": True}),
     "chat_completion": _chat,
@@ -233,47 +242,10 @@ def _key_headers(format: FormatName, key: str | None) -> dict[str, str]:
 
 
 async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
-    text = await response.aread()
+    text = await error_body(response)
     try:
         body = loads(text)
     except ValueError:
         body = None
     message = f"{name} answered with status {response.status_code}."
     return UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))
-
-
-def is_event_stream(headers: httpx2.Headers) -> bool:
-    """Return whether an answer consists of server-sent events."""
-    return _media_type(headers) == _EVENTS
-
-
-def _media_type(headers: httpx2.Headers) -> str:
-    given: str = headers.get("content-type", "")
-    return given.partition(";")[0].strip().lower()
-
-
-async def text_events(response: httpx2.Response) -> AsyncGenerator[str]:
-    """Yield the data of the server-sent events of a response, of any size, up to ``[DONE]``."""
-    async for event in httpx2.EventSource(response, max_event_size=None):
-        if event.data and event.data != "[DONE]":
-            yield event.data
-
-
-async def _binary_events(response: httpx2.Response) -> AsyncGenerator[Any]:
-    """The messages of Amazon's event streams, as objects with one key: the type of the event."""
-    buffer = _event_buffer()()
-    async for chunk in response.aiter_bytes():
-        buffer.add_data(chunk)
-        for message in buffer:
-            if message.headers.get(":message-type") != "event":
-                raise UpstreamError(502, None, f"The stream failed: {message.headers.get(':exception-type')}.")
-            yield {message.headers[":event-type"]: loads(message.payload)}
-
-
-@cache
-def _event_buffer() -> Any:
-    try:
-        from botocore.eventstream import EventStreamBuffer  # noqa: PLC0415 - of an extra
-    except ImportError as error:
-        raise MissingExtra("bedrock", "The streams of Converse") from error
-    return EventStreamBuffer

@@ -655,6 +655,21 @@ def unsettled_count(recorder: AsyncRecorder) -> int:
     return recorder._writer.assembler.unsettled_count
 
 
+def has_ended(recorder: AsyncRecorder) -> bool:
+    """Return whether the events that have come make a whole response."""
+    return recorder._writer.assembler.is_ended or recorder._writer.assembler.error is not None
+
+
+def is_over(recorder: AsyncRecorder) -> bool:
+    """Return whether nothing of a response can follow what has come."""
+    return recorder._writer.assembler.is_over
+
+
+def received_bytes(recorder: AsyncRecorder) -> int:
+    """Return how many bytes the events have that have come."""
+    return recorder._writer.received_bytes
+
+
 def keep_beginning(recorder: AsyncRecorder) -> None:
     """Let all that was stored with the beginning of a response stay, however that ends."""
     recorder._writer.undo = None

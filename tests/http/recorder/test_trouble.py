@@ -172,15 +172,26 @@ def test_a_request_that_is_too_large_when_decompressed_is_not_recorded(database:
 
 
 @pytest.mark.parametrize("headers", [JSON, EVENTS], ids=["whole", "stream"])
-def test_an_answer_that_is_too_large_when_decompressed_is_not_recorded(database: Database, headers: Any) -> None:
-    with recorder(database, max_waiting_bytes=1_000_000) as recorded:
+def test_an_answer_that_is_too_large_when_decompressed_passes_and_is_not_kept(database: Database, headers: Any) -> None:
+    with recorder(database, max_waiting_bytes=100_000_000, max_answer_bytes=1_000_000) as recorded:
         recorded.provider.says(Reply(200, {**headers, **DEFLATE}, [BOMB]), whole("messages", "Fine."))
         with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=MESSAGES) as answer:
             assert b"".join(answer.iter_raw()) == BOMB
-        recorded.wait_for(0, dropped=1)
+        recorded.wait_for(1)
+        [row] = recorded.conversations()[0].usage(by="status")
+        assert row.status == ("failed" if headers is JSON else "incomplete")
         post(recorded)
-        recorded.wait_for(1, dropped=1)
+        recorded.wait_for(2)
         recorded.wait_until_idle()
+
+
+def test_an_answer_that_cannot_wait_is_an_attempt(database: Database) -> None:
+    with recorder(database, max_waiting_bytes=1_000_000) as recorded:
+        recorded.provider.says(Reply(200, {**JSON, **DEFLATE}, [BOMB]))
+        assert httpx2.post(f"{recorded.url}/v1/messages", json=MESSAGES).is_success
+        recorded.wait_for(0, dropped=1)
+        [row] = recorded.conversations()[0].usage(by="status")
+        assert (row.status, row.attempts) == ("failed", 1)
 
 
 @pytest.mark.parametrize("encoding", ["deflate", "Deflate, identity"])

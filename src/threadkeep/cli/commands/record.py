@@ -27,6 +27,9 @@ def record(
         "127.0.0.1"
     ),
     port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any.")] = DEFAULT_PORT,
+    max_answer: Annotated[
+        int, Option("--max-answer", metavar="MIB", min=1, help="How much of an answer is stored; all of it passes.")
+    ] = 64,
 ) -> None:
     """Pass calls on to providers, and store them on the way.
 
@@ -44,7 +47,9 @@ def record(
 
     checked_keys(target, host)
     store = opened_store(target)
-    recorder = recorder_app(opened_store(target), upstreams, auth=authentication(target, store))
+    recorder = recorder_app(
+        opened_store(target), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * 1024 * 1024
+    )
     application = site({"": recorder}, store=store, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         for one in upstreams:

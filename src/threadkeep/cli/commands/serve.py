@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Option
 
@@ -30,6 +30,9 @@ Rate = Annotated[
 ]
 MaxRequests = Annotated[int, Option("--max-requests", metavar="N", min=1, help="Requests in flight at once.")]
 MaxBody = Annotated[int, Option("--max-body", metavar="MIB", min=1, help="Largest body of a request.")]
+MaxAnswer = Annotated[
+    int, Option("--max-answer", metavar="MIB", min=1, help="Longest answer of a provider that is read and stored.")
+]
 MaxSeconds = Annotated[
     int, Option("--max-seconds", metavar="N", min=1, help="How long a request may take, with its answer.")
 ]
@@ -56,6 +59,7 @@ def serve(
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
+    max_answer: MaxAnswer = 64,
     max_seconds: MaxSeconds = 1_800,
     log: Log = "warning",
 ) -> None:
@@ -73,11 +77,15 @@ def serve(
     has_keys = checked_keys(target, host)
     store = opened_store(target)
     auth = authentication(target, store, rate)
-    table, body = _upstreams(upstream or (), model or ()), max_body * MIB
-    openai = threadkeep.http.app(store, auth=auth, prefix="", masked=mask or (), upstreams=table, max_body_bytes=body)
-    rest = threadkeep.http.rest_app(store, auth=auth, prefix="", upstreams=table, max_body_bytes=body)
+    body = max_body * MIB
+    both: Any = {
+        "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
+        "max_answer_bytes": max_answer * MIB,
+    }  # fmt: skip
+    openai = threadkeep.http.app(store, masked=mask or (), **both)
+    rest = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
-    recorder = _recorder(upstream or (), opened_store(target), auth)
+    recorder = _recorder(upstream or (), opened_store(target), auth, max_answer * MIB)
     faces = {"/v1": openai, "/api": rest, **recorder, **pages}
     limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds)
     application = site(faces, store=store, limits=limits, metrics_token=metrics_token())
@@ -88,12 +96,12 @@ def serve(
         run(application, listening, store, log)
 
 
-def _recorder(upstreams: Iterable[str], store: AsyncStore, auth: Authenticate) -> dict[str, Starlette]:
+def _recorder(upstreams: Iterable[str], store: AsyncStore, auth: Authenticate, most: int) -> dict[str, Starlette]:
     """The recorder under its path, if there is a provider whose calls it can pass on."""
     from threadkeep.http import RecordedUpstream, recorder_app
 
     recorded = [RecordedUpstream.named(text) for text in upstreams]
-    return {"/record": recorder_app(store, recorded, auth=auth)} if recorded else {}
+    return {"/record": recorder_app(store, recorded, auth=auth, max_answer_bytes=most)} if recorded else {}
 
 
 def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[str, Starlette], str]:

@@ -2,7 +2,7 @@
 
 * Blocks are put together by their index; a text may come without a start.
 * The input of a call is JSON text in pieces, media are bytes in pieces; text with citations is one block of both.
-* Exceptions are events, too. The usage comes after the end of the message.
+* Exceptions are events, too. The usage comes after the end of the message, and last.
 
 Source: Amazon Bedrock's API reference, "ConverseStream"; recorded streams.
 """
@@ -56,6 +56,10 @@ class ConverseAssembler(StreamAssembler):
     def body(self) -> JsonObject:
         """The body that the service would have sent without streaming, as far as it has come."""
         return self.body_between(0, None)
+
+    def is_last(self, event: JsonObject) -> bool:
+        """Whether the usage has come, which follows the end of the message."""
+        return "metadata" in event and self.is_ended
 
     @property
     def element_count(self) -> int:

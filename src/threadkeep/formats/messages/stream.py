@@ -72,6 +72,10 @@ class EventAssembler(StreamAssembler):
         """The message as far as it has come; not to be changed."""
         return self.body_between(0, None) if self._message or self._blocks else {}
 
+    def is_last(self, event: JsonObject) -> bool:
+        """Whether the message is whole."""
+        return event.get("type") == "message_stop" and self.is_ended
+
     @property
     def element_count(self) -> int:
         """How many blocks have come."""

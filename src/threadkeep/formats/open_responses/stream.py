@@ -58,6 +58,7 @@ BEGINNINGS: Final = frozenset({"created", "queued", "in_progress"})
 # last word of the event that ends a stream -> status of a response that does not state one
 ENDINGS: Final = {word: word for word in ("completed", "incomplete", "failed", "cancelled")} | {"done": "completed"}
 PREFIX: Final = "response."  # of the types of events that are about the response
+LAST: Final = frozenset(f"response.{word}" for word in ENDINGS)
 _STREAMS: Final = ("stdout", "stderr")
 _PICTURE_KEYS: Final = ("background", "output_format", "quality", "size")
 _NO_ERROR_KEYS: Final = frozenset({"type", "sequence_number", "error"})
@@ -90,6 +91,10 @@ class ResponsesAssembler(StreamAssembler):
         if items and not (self.is_ended and body.get("output")):
             body["output"] = items
         return body
+
+    def is_last(self, event: JsonObject) -> bool:
+        """Whether an event brings the whole response."""
+        return str(event.get("type")) in LAST and self.is_ended and isinstance(event.get("response"), dict)
 
     @property
     def element_count(self) -> int:

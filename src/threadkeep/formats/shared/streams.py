@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.items import Item, changed_item
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, shallow
-from threadkeep.domain.objects import body_object, event_text
+from threadkeep.domain.objects import body_object, event_text, is_done
 from threadkeep.domain.other_formats import other_event
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
@@ -45,6 +45,7 @@ class StreamAssembler:
         self.has_output = False  # whether a part of the output has come
         self.problems: list[str] = []  # why events were not taken in as they came
         self.is_ended = False  # whether the provider said that the response is whole
+        self.is_over = False  # whether nothing can follow what has come
         self.error: Any = None  # the provider's error object, where an event stated one
         self._settled: list[Item] = []  # the items of the elements that are settled, for `partial`
         self._settled_count = 0  # of elements
@@ -57,6 +58,10 @@ class StreamAssembler:
     def add(self, event: JsonObject) -> None:
         """Take an event into the body."""
         raise NotImplementedError
+
+    def is_last(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format whose usage may follow
+        """Whether nothing of the response can follow an event."""
+        return False
 
     @property
     def element_count(self) -> int:
@@ -121,7 +126,8 @@ class StreamAssembler:
         Raises:
             CannotParse: it is not an event, one of another format, or nested too deeply.
         """
-        if (event := event_text(event)) == b"":
+        self.is_over = self.is_over or is_done(event)
+        if self.is_over or (event := event_text(event)) == b"":
             return
         body = event if isinstance(event, dict) else body_object(event)
         if not isinstance(body, dict):
@@ -129,12 +135,7 @@ class StreamAssembler:
             raise CannotParse(problem, hint="Feed the events one at a time.")
         if not _is_event_of(body, self._signs):
             self.refuse_other(body)
-            others = [name for name in format_names() if _is_event_of(body, get_format(name).signs)]
-            if others:  # otherwise the whole response would be passed over in silence
-                raise CannotParse(
-                    f"The event is not of the format {self.name} but of {' or '.join(others)}: {shortened(body)}",
-                    hint=f"Name the format {' or '.join(map(repr, others))}.",
-                )
+            _refuse_event(body, self.name)
         self.check(body)
         if NOT_KEPT in body:
             body = dict(body)
@@ -147,6 +148,7 @@ class StreamAssembler:
             raise CannotParse(f"The {self.name} event cannot be kept: {error}") from error
         self.has_events = True
         self.has_output = self.has_output or self.output_in(body)
+        self.is_over = self.is_last(body)
 
     @property
     def partial(self) -> Response:
@@ -245,6 +247,16 @@ def input_of(text: str) -> Any:
     except ValueError:  # InvalidItem, too
         return text
     return value
+
+
+def _refuse_event(event: JsonObject, name: str) -> None:
+    """Refuse an event of another format: the whole response would be passed over in silence."""
+    others = [other for other in format_names() if _is_event_of(event, get_format(other).signs)]
+    if others:
+        raise CannotParse(
+            f"The event is not of the format {name} but of {' or '.join(others)}: {shortened(event)}",
+            hint=f"Name the format {' or '.join(map(repr, others))}.",
+        )
 
 
 def _is_event_of(event: JsonObject, signs: Signs) -> bool:

@@ -14,7 +14,8 @@ from threadkeep.errors import InvalidOption
 from threadkeep.http.openai import conversations, creation, items, models, responses
 from threadkeep.http.openai.objects import INCLUDED
 from threadkeep.http.problems import HANDLERS
-from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_settings, endpoint
+from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
+from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_limit, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.limits import BoundedHeads
@@ -59,6 +60,7 @@ def app(
     max_items: int = MAX_ITEMS,
     masked: Collection[str] = (),
     upstreams: Mapping[str, Upstream] | None = None,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
 ) -> Starlette:
     """Return an ASGI application that serves the conversations of a store to OpenAI's clients.
 
@@ -75,18 +77,23 @@ def app(
             request asks for it.
         upstreams: who answers ``POST /responses``: from the name of a model, or a pattern such as ``claude-*``, to its
             upstream; the first pattern that fits applies. None: nobody.
+        max_answer_bytes: the longest answer of an upstream that is read, in bytes of its events; of a longer one, what
+            came until then is stored as incomplete.
 
     Raises:
         InvalidOption: an argument cannot be used.
     """
     check_settings(store, prefix)
+    check_limit("max_answer_bytes", max_answer_bytes)
     if unknown := set(masked) - INCLUDED.keys():
         known = ", ".join(INCLUDED)
         raise InvalidOption(f"cannot be {', '.join(sorted(unknown))}.", argument="masked", hint=f"Known are {known}.")
     routes = [
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
     ]
-    service = Service(store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}))
+    service = Service(
+        store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes
+    )
     handlers = {**HANDLERS, HTTPException: models.answer_unserved}
     made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix

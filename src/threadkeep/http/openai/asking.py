@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from threadkeep.domain.item_ids import derived_id, own_id, response_id
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import body_object as parsed
 from threadkeep.domain.objects import event_text
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
@@ -27,10 +26,11 @@ from threadkeep.http.openai.growing import GrowingEvents
 from threadkeep.http.openai.response_objects import DEFAULTS, ECHOED
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
+from threadkeep.http.provider_answers import AnswerTooLong, UpstreamError, until_end
 from threadkeep.http.requests import idempotency_key, required
 from threadkeep.http.rooms import SMALL
 from threadkeep.http.service import Call, Service
-from threadkeep.http.upstreams import Upstream, UpstreamError
+from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import (
     AsyncConversation,
     AsyncRecorder,
@@ -38,9 +38,12 @@ from threadkeep.store.aio import (
     begun_at,
     check_request,
     conversation_on,
+    has_ended,
+    is_over,
     keep_beginning,
     on_conversation,
     partial_items,
+    received_bytes,
     recorder_on,
     unsettled_count,
 )
@@ -56,6 +59,7 @@ STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
 _MAX_LOSSES: Final = 20  # that the header names …
 _MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
 _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
+_MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
 _BAD_GATEWAY: Final = 502
 _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -294,7 +298,10 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
         try:
             async with aclosing(stored.each(_asked(run, recorder))) as answer:
                 async for event in answer:
-                    for made in growing.take(event, output, unsettled_count(recorder)):
+                    taken: Iterable[JsonObject] = growing.take(event, output, unsettled_count(recorder))
+                    if stored.is_large:
+                        taken = await stored.in_thread(partial(list, taken))
+                    for made in taken:
                         keep_beginning(recorder)
                         yield made
         except UpstreamError as error:
@@ -338,14 +345,18 @@ async def _is_answer(run: Run, number: int, stored: StoredAnswer) -> bool:
 
 
 async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
-    """The upstream's events as objects; none for what was answered before, under the same key."""
+    """The upstream's events as objects or text; none for what was answered before, under the same key."""
     if recorder.replayed:
         return
     model = run.upstream.model or run.wanted.model
-    async for event in run.upstream.ask(run.rendered.payload, model):
-        text = event_text(event)
-        if text != b"":
-            yield parsed(text)
+    most = run.call.service.max_answer_bytes
+    asked = run.upstream.events(run.rendered.payload, model, most)
+    async with aclosing(until_end(asked, partial(has_ended, recorder), partial(is_over, recorder))) as answer:
+        async for event in answer:
+            if (text := event_text(event)) != b"":
+                yield text
+            if received_bytes(recorder) > most:
+                raise AnswerTooLong(most)
 
 
 def refused(error: UpstreamError) -> Problem:
@@ -354,7 +365,7 @@ def refused(error: UpstreamError) -> Problem:
     given = error.body.get("error") if isinstance(error.body, dict) else None
     said = given.get("message") if isinstance(given, dict) else None
     is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
-    message = f"{error.message} {redact(said)}" if is_told else error.message
+    message = f"{error.message} {redact(str(said)[:_MAX_SAID])}" if is_told else error.message
     again = error.retry_after or ""
     headers = {"retry-after": again[:_MAX_PATH]} if again.isascii() and again.isprintable() and again else {}
     return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)

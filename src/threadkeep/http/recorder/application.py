@@ -11,10 +11,11 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption
+from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.recorder.passing import LIMITS, TIMEOUT, Passing
 from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
-from threadkeep.http.service import check_settings
+from threadkeep.http.service import check_limit, check_settings
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate
@@ -26,6 +27,7 @@ def recorder_app(
     *,
     auth: Authenticate | None = None,
     max_waiting_bytes: int = MAX_WAITING_BYTES,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
     stop_seconds: float = STOP_SECONDS,
 ) -> Starlette:
     """Return an ASGI application that passes calls on to providers, and stores them on the way.
@@ -40,16 +42,21 @@ def recorder_app(
         auth: as for `app`. The request that it gets has the key in ``x-threadkeep-key``, or after ``/k/`` in the path,
             as its bearer token; what is for the provider is taken out.
         max_waiting_bytes: how much may wait to be stored. What exceeds it passes, is not recorded, and is counted.
+        max_answer_bytes: how much of an answer is stored: a stream as far as it came until then, as incomplete; of
+            others, that they were too long. The client gets all of it.
         stop_seconds: how long the end of the lifespan waits for what still waits.
 
     Raises:
         InvalidOption: an argument cannot be used.
     """
     check_settings(store)
+    check_limit("max_answer_bytes", max_answer_bytes)
     table = {upstream.name: upstream for upstream in upstreams}
     if not table:
         raise InvalidOption("must name a provider.", argument="upstreams")
-    recording = RecordingThread(store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds)
+    recording = RecordingThread(
+        store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds, max_answer_bytes=max_answer_bytes
+    )
     client = httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS)
 
     @asynccontextmanager

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import httpx2
 
+from threadkeep.http.provider_answers import is_event_stream
 from threadkeep.http.recorder.secrets import CallSecrets
 from threadkeep.http.recorder.targets import Headers, RecordedRoute
-from threadkeep.http.upstreams import is_event_stream
 from threadkeep.web.owners import Owner
 
 # how an exchange ended: the answer was whole; the client left, the upstream broke off, or the server stopped before
@@ -220,7 +220,10 @@ class Exchange:
     async def _decompressed(
         self, headers: httpx2.Headers, chunks: AsyncIterator[bytes], *, is_stream: bool = False
     ) -> AsyncIterator[bytes]:
-        """A body as its headers say it is encoded, in parts of limited size; of a stream, no part waits."""
+        """A body as its headers say it is encoded, in parts of limited size; of a stream, no part waits.
+
+        How long a stream may be is limited where it is read.
+        """
         given = headers.get_list("content-encoding", split_commas=True)
         encodings = [name for name in given if name.strip().lower() not in ("", "identity")]
         if len(encodings) > 1:
@@ -229,7 +232,7 @@ class Exchange:
         async for part in httpx2.Response(200, headers=encoding, stream=_Body(chunks)).aiter_bytes():
             if encodings:
                 size += len(part)
-                if size > self._max_bytes or not (is_stream or self._take(len(part))):
+                if not is_stream and (size > self._max_bytes or not self._take(len(part))):
                     raise Overflow
                 self.decompressed += 0 if is_stream else len(part)
             yield part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from threadkeep.domain.redaction import redact
 from threadkeep.http import requests
 from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.provider_answers import Slices
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange
 from threadkeep.http.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Target, passed_on
@@ -38,6 +40,7 @@ REST_SECONDS: Final = 1.0  # for what a provider that is not there did not take 
 _NOT_PASSED_ON: Final = frozenset({b"host"})
 # what keeps a browser from running anything that a provider answers as if it were of this site
 _TYPE_OPTIONS: Final = b"x-content-type-options"
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may not send in the value of a header
 _HARMLESS: Final = ((b"content-security-policy", b"sandbox"), (_TYPE_OPTIONS, b"nosniff"))
 
 
@@ -201,15 +204,18 @@ class _PassedCall:
 
     async def _pass_back(self, response: httpx2.Response) -> None:
         exchange = self._exchange
-        headers = [*passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS})), *_HARMLESS]
+        given = passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS}))
+        headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if exchange is not None:
-            exchange.note_answer(response.status_code, headers)
+            exchange.note_answer(response.status_code, given)
+        slices = Slices()
         async for chunk in response.aiter_raw():
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             if exchange is not None:
                 exchange.note_chunk(chunk)
+            await slices.step(len(chunk))
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _listen(self, running: anyio.CancelScope) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Hashable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -16,13 +18,23 @@ from threadkeep.domain.redaction import HIDDEN
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, ProviderError, ResponseInProgress
 from threadkeep.formats import FormatName
+from threadkeep.http.provider_answers import (
+    MAX_ANSWER_BYTES,
+    AnswerTooLong,
+    bounded_body,
+    error_body,
+    is_event_stream,
+    text_events,
+    until_end,
+)
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.http.recorder.sessions import Origin, find, forked, labelled, place_of
-from threadkeep.http.upstreams import is_event_stream, text_events
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, on_conversation
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, has_ended, is_over, on_conversation
 from threadkeep.store.history_sync.configuring import configure
 from threadkeep.store.history_sync.finding import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
+
+logger = logging.getLogger(__name__)
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
 _ERROR: Final = 400  # the first status that says that there is no answer
@@ -35,8 +47,10 @@ _KEPT_HEADERS: Final = frozenset(
 )
 
 
-async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) -> None:
+async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, most: int = MAX_ANSWER_BYTES) -> None:
     """Store a call as it passes; `locks` are those of all calls that are recorded here.
+
+    Of an answer, `most` bytes are stored: of a stream, what has come until then.
 
     Raises:
         Unreadable: a body is not what its route should have; what is readable was stored.
@@ -55,9 +69,9 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks) ->
     elif answer.status_code >= _ERROR:
         await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
     elif is_event_stream(answer.headers):
-        await _store_stream(conversation, exchange, answer)
+        await _store_stream(conversation, exchange, answer, most)
     else:
-        await _store_answer(conversation, exchange, answer)
+        await _store_answer(conversation, exchange, answer, most)
 
 
 def _json_object(text: bytes, what: str) -> JsonObject:
@@ -185,8 +199,17 @@ async def _new_conversation(
 # What is answered
 
 
-async def _store_answer(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
-    body = exchange.facts.secrets.hidden_bytes(await _body_of(answer))
+async def _store_answer(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
+) -> None:
+    try:
+        body = exchange.facts.secrets.hidden_bytes(await _body_of(answer, most))
+    except AnswerTooLong as error:
+        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        return
+    except Overflow:
+        await _note_failure(conversation, exchange, "The answer is too large to wait.", answer.status_code)
+        raise
     if not exchange.is_whole:
         await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
         return
@@ -211,9 +234,9 @@ async def _store_answer(conversation: AsyncConversation, exchange: Exchange, ans
         raise Unreadable("the answer is not what its format has") from error
 
 
-async def _body_of(answer: httpx2.Response) -> bytes:
+async def _body_of(answer: httpx2.Response, most: int) -> bytes:
     try:
-        return await answer.aread()
+        return await bounded_body(answer, most)
     except httpx2.DecodingError as error:
         raise Unreadable("the answer cannot be decompressed") from error
 
@@ -225,7 +248,9 @@ def _json(body: bytes) -> Any:
         return None
 
 
-async def _store_stream(conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response) -> None:
+async def _store_stream(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
+) -> None:
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete."""
     problem: Exception | None = None
     hidden = exchange.facts.secrets.hidden
@@ -233,7 +258,9 @@ async def _store_stream(conversation: AsyncConversation, exchange: Exchange, ans
     async with _recorder(conversation, exchange, answer) as recorder:
         stored = BackgroundFeed(recorder, has_written=lambda: exchange.keep(stored.waiting_bytes))
         try:
-            async with aclosing(text_events(answer)) as events:
+            received = text_events(answer, most)
+            ended, over = partial(has_ended, recorder), partial(is_over, recorder)
+            async with aclosing(until_end(received, ended, over)) as events:
                 async for event in events:
                     stored.feed(hidden(event))
                     exchange.keep(stored.waiting_bytes)
@@ -244,6 +271,8 @@ async def _store_stream(conversation: AsyncConversation, exchange: Exchange, ans
             problem.__cause__ = error
         except Overflow as error:
             problem = error
+        except AnswerTooLong as error:
+            logger.warning("An answer is stored as far as it came: %s", error.message)
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
     if problem is not None:
         raise problem
@@ -266,7 +295,10 @@ def _kept(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _error_of(answer: httpx2.Response) -> Any:
-    body = await _body_of(answer)
+    try:
+        body = await error_body(answer)
+    except httpx2.DecodingError as error:
+        raise Unreadable("the answer cannot be decompressed") from error
     value = _json(body)
     if isinstance(value, dict):
         return value

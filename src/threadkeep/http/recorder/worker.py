@@ -11,6 +11,7 @@ from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
 
+from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
@@ -37,11 +38,12 @@ class RecordingThread:
         *,
         max_bytes: int = MAX_WAITING_BYTES,
         max_exchanges: int = MAX_EXCHANGES,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
         self.counters = Counters("threadkeep_recorder_calls", "Calls that have passed.", "result", RESULTS)
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
-        self._stop_seconds, self._locks = stop_seconds, Locks()
+        self._stop_seconds, self._locks, self._max_answer_bytes = stop_seconds, Locks(), max_answer_bytes
         self._waiting, self._lock = Tally(), Lock()  # bytes, by the names of owners
         self._open: dict[Exchange, Future[None]] = {}
         self._logged: dict[str, float] = {}
@@ -124,7 +126,7 @@ class RecordingThread:
             if exchange.earlier:
                 await asyncio.wait([asyncio.wrap_future(done) for done in exchange.earlier])
                 exchange.earlier = []
-            await store_exchange(self._store, exchange, self._locks)
+            await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
         except Overflow:
             self._count(DROPPED, "a call is not recorded: it is too large, or too much of others waits")
         except Unreadable as error:

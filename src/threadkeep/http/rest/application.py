@@ -14,9 +14,10 @@ import threadkeep
 from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.openai.application import closing_at_end
 from threadkeep.http.problems import HANDLERS
+from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.rest.openapi import openapi_document
 from threadkeep.http.rest.operations import OPERATIONS
-from threadkeep.http.service import MAX_BODY_BYTES, Service, check_settings, endpoint
+from threadkeep.http.service import MAX_BODY_BYTES, Service, check_limit, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 from threadkeep.web.limits import BoundedHeads
@@ -31,6 +32,7 @@ def rest_app(
     prefix: str = "/api",
     max_body_bytes: int = MAX_BODY_BYTES,
     upstreams: Mapping[str, Upstream] | None = None,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
 ) -> Starlette:
     """Return an ASGI application with the REST API, for web and mobile applications.
 
@@ -43,12 +45,15 @@ def rest_app(
         prefix: the beginning of the paths.
         max_body_bytes: the largest body of a request, in bytes.
         upstreams: who answers: from the name of a model, or a pattern such as ``claude-*``, to its upstream.
+        max_answer_bytes: the longest answer of an upstream that is read, in bytes of its events; of a longer one, what
+            came until then is stored as incomplete.
 
     Raises:
         InvalidOption: an argument cannot be used.
     """
     check_settings(store, prefix)
-    service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}))
+    check_limit("max_answer_bytes", max_answer_bytes)
+    service = Service(store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes)
     document: dict[str, Any] = openapi_document(OPERATIONS, threadkeep.__version__)
 
     async def describe(request: Request) -> Response:

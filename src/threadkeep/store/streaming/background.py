@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.errors import PoolExhausted
+from threadkeep.domain.objects import body_object
+from threadkeep.errors import CannotParse, PoolExhausted
 from threadkeep.store.aio import AsyncRecorder, uninterrupted
 from threadkeep.store.connections import error_name
 from threadkeep.store.streaming.writer import LOG
 
+T = TypeVar("T")
+
+LARGE_BYTES: Final = 256 * 1024  # an event of that length is read in a thread: others would wait for it
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
 
 
@@ -30,6 +34,7 @@ class BackgroundFeed:
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
         self._ending: asyncio.Task[None] | None = None
+        self.is_large = False  # whether the event that was yielded last is a large one
 
     @property
     def waiting_bytes(self) -> int:
@@ -38,6 +43,8 @@ class BackgroundFeed:
 
     async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
+
+        Those that come as text are yielded as objects.
 
         One that is to be cancelled ends also while nobody takes the event that was yielded. The iterator of events is
         closed at the end. Errors as for `feed`.
@@ -57,12 +64,35 @@ class BackgroundFeed:
                         return
                     finally:
                         self._waiting = None
-                    self.feed(event)
-                    yield event
+                    if (event := await self._fed(event)) is not None:
+                        yield event
             finally:
                 self._next_check.cancel()
                 if self._ending is not None:
                     await self._ending
+
+    async def _fed(self, event: Any) -> Any:
+        """Feed an event, and return it as an object, in a thread for a large one; None for what follows the end."""
+        self.is_large = isinstance(event, str | bytes) and len(event) > LARGE_BYTES
+        event = await self.in_thread(lambda: self._taken(event)) if self.is_large else self._taken(event)
+        self._write_if_due()
+        return event
+
+    def _taken(self, event: Any) -> Any:
+        writer = self._recorder._writer
+        try:
+            event = body_object(event)
+        except CannotParse:
+            if not writer.assembler.is_ended:
+                raise
+            return None
+        writer.take(event)
+        return event
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do something with the recorder in a thread; it does not end meanwhile."""
+        async with self._recorder._lock:
+            return await uninterrupted(asyncio.to_thread(work))
 
     def _check_later(self, events: AsyncGenerator[Any]) -> None:
         self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check, events)
@@ -82,12 +112,15 @@ class BackgroundFeed:
 
     def feed(self, event: Any) -> None:
         """Take the next event. Errors as for `Recorder.feed`; those of the database come with a later event."""
-        writing, writer = self._writing, self._recorder._writer
-        if writing is not None and writing.done():
-            self._writing = None
+        self._recorder._writer.take(event)
+        self._write_if_due()
+
+    def _write_if_due(self) -> None:
+        """Begin to write a batch, if one is due and none is being written; raise what went wrong with the last one."""
+        if self._writing is not None and self._writing.done():
+            writing, self._writing = self._writing, None
             writing.result()
-            writing = None
-        if writer.take(event) and writing is None:
+        if self._writing is None and self._recorder._writer.is_due:
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(_noticed)
 

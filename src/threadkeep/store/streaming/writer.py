@@ -16,11 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.makers import asked_of
-from threadkeep.domain.objects import event_text, mismatch
+from threadkeep.domain.objects import event_text, is_done, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import InvalidOption, LeaseLost, NotFound, PoolExhausted
+from threadkeep.errors import CannotParse, InvalidOption, LeaseLost, NotFound, PoolExhausted
 from threadkeep.store.appending import write_items
 from threadkeep.store.connections import error_name
 from threadkeep.store.handle import Handle
@@ -146,10 +146,19 @@ class StreamWriter:
         self._get_number()
         if self.is_left:
             raise _used_before("The `with` statement of the recorder has ended.")
-        if self.response is not None or (event := event_text(event)) == b"":
+        if self.response is not None or self.assembler.is_over:
             return False
-        value, text = keepable_event(event)
-        self.assembler.feed(value)
+        self.assembler.is_over = is_done(event)
+        if (event := event_text(event)) == b"":
+            return False
+        try:
+            value, text = keepable_event(event)
+            self.assembler.feed(value)
+        except CannotParse as error:
+            if not self.assembler.is_ended:
+                raise
+            LOG.info("What follows the end of a streamed response is not read: %s", error.message)
+            return False
         if self._first_token_ms is None and self.assembler.has_output:
             self._first_token_ms = round((monotonic() - self._started_at) * 1000)
         self._events.append(text + b"\n")
@@ -190,6 +199,11 @@ class StreamWriter:
     def waiting_bytes(self) -> int:
         """How many bytes of events are not written yet."""
         return self._taken - self._written
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes of events have come."""
+        return self._taken
 
     @property
     def is_renewable(self) -> bool:
