@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.formats.factories import Json
-from threadkeep import LossError, Rendered, Session, Store
+from threadkeep import LossError, Rendered, Session, Store, Turns
 from threadkeep.domain.makers import Maker, maker_from
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats import FormatName
@@ -357,6 +357,92 @@ def test_followers_of_reasoning_that_is_gone_have_no_ids(how: str) -> None:
         for one in (made, store.get_conversation(made.id)):
             assert ids(one.render("open_responses")) == ["rs_2", "msg_1"]
             one.user("And?")
+
+
+def test_reasoning_that_the_provider_has_not_kept_is_left_out_where_it_is_only_an_id() -> None:
+    """OpenAI: "Items are not persisted when `store` is set to false"."""
+    body = encrypted("gpt-5.4")
+    del body["output"][0]["encrypted_content"]
+    for store, expected in ((None, ["rs_1", "msg_1"]), (True, ["rs_1", "msg_1"]), (False, [])):
+        session = Session(model="gpt-5.4", store=store, input="Name a river.")
+        session.add_response(body, "open_responses")
+        rendered = session.render("open_responses")
+        assert ids(rendered) == expected
+        assert [loss.code for loss in rendered.losses] == ["reasoning"] * (store is False)
+
+
+# What a provider keeps of a conversation, and what it has compacted
+
+
+def test_another_provider_is_sent_everything_that_one_keeps() -> None:
+    session = Session(model="gpt-5.4", previous_response_id="resp_0", input="Name a river.")
+    session.add_response(encrypted("gpt-5.4"), "open_responses", provider="openai")
+    session.user("And a hill?")
+    kept = session.request_payload("open_responses")
+    assert (kept["previous_response_id"], len(kept["input"])) == ("resp_1", 1)
+    rendered = session.render("open_responses", provider="azure")
+    assert "previous_response_id" not in rendered.payload
+    assert [item["role"] for item in rendered.payload["input"]] == ["user", "assistant", "user"]
+    assert [repair.path for repair in rendered.repairs if repair.code == "option"] == ["previous_response_id"]
+
+
+def test_what_one_provider_has_compacted_is_shown_in_full_to_another() -> None:
+    compaction = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAB"}
+    body = encrypted("gpt-5.4")
+    body["output"] = [compaction, body["output"][1]]
+    with Store("sqlite://") as store:
+        made = store.create_conversation(model="gpt-5.4", input="Name a river.")
+        made.assistant("Exe.")
+        made.user("Another one.")
+        made.add_response(body, "open_responses", provider="openai")
+        made.user("And a hill?")
+        views: list[Json] = [{}, {"window": Turns(3)}]
+        for view in views:
+            kinds = [item["type"] for item in made.request_payload("open_responses", **view)["input"]]
+            assert kinds == ["compaction", "message", "message"]
+            rendered = made.render("open_responses", provider="azure", **view)
+            assert [item["type"] for item in rendered.payload["input"]] == ["message"] * 5
+            assert [loss.code for loss in rendered.losses] == ["item"]
+
+
+# Requests that were imported
+
+
+def test_the_model_of_a_request_has_made_what_its_history_has_of_a_model() -> None:
+    content = [{"type": "thinking", "thinking": "Hm.", "signature": "c2lnbmVk"}, {"type": "text", "text": "Exe."}]
+    payload = {
+        "model": OPUS, "max_tokens": 100,
+        "messages": [
+            {"role": "user", "content": "Name a river."}, {"role": "assistant", "content": content},
+            {"role": "user", "content": "And a hill?"},
+        ],
+    }  # fmt: skip
+    with Store("sqlite://") as store:
+        made = store.import_request(payload, "messages")
+        assert made.request_payload("messages") == payload
+        made.update(model="glm-4.7")
+        assert not is_sealed_in(made.render("messages"))
+        bought = store.import_request(payload, "messages", provider="my-gateway")
+        assert bought.request_payload("messages") == payload
+        assert not is_sealed_in(bought.render("messages", provider="anthropic"))
+
+
+# Pydantic AI sends a signature to the provider that its part names
+
+
+@pytest.mark.parametrize(
+    ("format", "provider", "model", "name"),
+    [
+        ("open_responses", None, "gpt-5.4", "openai"), ("open_responses", "azure_openai", "gpt-5.4", "azure"),
+        ("open_responses", None, "grok-4", "xai"), ("messages", "vertex_ai", OPUS, "anthropic"),
+        ("messages", None, OPUS, "anthropic"), ("messages", "z.ai", "glm-4.7", "zai"),
+        ("converse", "aws.bedrock", BEDROCK_OPUS, "bedrock"),
+    ],
+)  # fmt: skip
+def test_parts_of_pydantic_ai_name_the_maker(format: FormatName, provider: str | None, model: str, name: str) -> None:
+    session = talk(Switch(format, provider, model, "pydantic_ai", None, {}, True))
+    (thought, *_) = session.request_payload("pydantic_ai")["message_history"][1]["parts"]
+    assert (thought["part_kind"], thought["provider_name"]) == ("thinking", name)
 
 
 # As text

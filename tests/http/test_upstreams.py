@@ -25,10 +25,12 @@ from tests.http.servers import running
 from tests.waiting import wait_until
 from tests.wires import SPOKEN
 from threadkeep import AsyncStore, InvalidOption, Store
-from threadkeep.formats import NAMES
+from threadkeep.formats import NAMES, FormatName
 from threadkeep.http import Owner, Upstream, app, http_upstream
 from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.upstreams import shown_url
+
+Json = dict[str, Any]
 
 PATHS = {
     "open_responses": "/v1/responses",
@@ -209,3 +211,73 @@ def test_urls_are_shown_without_what_is_secret() -> None:
         "https://a.example/v1?key=hunter2": "https://a.example/v1?key=***", "http://[::1]:80": "http://[::1]:80",
     }  # fmt: skip
     assert {url: shown_url(url) for url in shown} == shown
+
+
+# Conversations that switch providers between turns
+
+
+def answering(name: str, format: FormatName, asked: list[Json]) -> Upstream:
+    """A provider whose answers have reasoning that only it can read."""
+    reasoning = {"type": "reasoning", "id": f"rs_{name}", "summary": [], "encrypted_content": "sealed"}
+    text = {"type": "output_text", "text": "Yes.", "annotations": []}
+    message = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [text]}
+    start = {"id": f"resp_{name}", "object": "response", "status": "in_progress", "model": "m", "output": []}
+    ended = {**start, "status": "completed", "output": [reasoning, message]}
+    begun = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    events: dict[str, list[Json]] = {
+        "open_responses": [
+            {"type": "response.created", "sequence_number": 0, "response": start},
+            {"type": "response.completed", "sequence_number": 1, "response": ended},
+        ],
+        "messages": [
+            {"type": "message_start", "message": begun},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "Hm."}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "sealed"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Yes."}},
+            {"type": "content_block_stop", "index": 1},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
+        ],
+    }
+
+    async def ask(payload: Json, _model: str) -> AsyncGenerator[Any]:
+        asked.append(payload)
+        for event in events[format]:
+            yield event
+
+    return Upstream(name, format, ask)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("format", "first", "second", "is_sent"),
+    [
+        ("open_responses", "openai", "openai", True),
+        ("open_responses", "openai", "azure", False),
+        ("open_responses", "azure", "openai", False),
+        ("open_responses", "openai-eu", "openai-us", False),
+        ("open_responses", "openai", "xai", False),
+        ("messages", "anthropic", "anthropic", True),
+        ("messages", "zai", "anthropic", False),
+        ("messages", "anthropic", "minimax", False),
+    ],
+)
+def test_an_upstream_gets_what_it_has_sealed_itself(
+    format: FormatName, first: str, second: str, *, is_sent: bool, stream: bool
+) -> None:
+    asked: list[Json] = []
+    table = {f"a-{first}": answering(first, format, asked), f"b-{second}": answering(second, format, asked)}
+
+    async def talk() -> httpx2.Headers:
+        server = app(AsyncStore("sqlite://"), auth=lambda _request: Owner(user_id="u"), upstreams=table)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=server), base_url="http://x") as client:
+            begun = (await client.post("/v1/responses", json={"model": f"a-{first}", "input": "One?"})).json()
+            body = {"model": f"b-{second}", "input": "Two?", "previous_response_id": begun["id"], "stream": stream}
+            answer = await client.post("/v1/responses", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.headers
+
+    headers = asyncio.run(talk())
+    assert ("sealed" in json.dumps(asked[1])) is is_sent
+    assert ("reasoning" in headers.get("x-threadkeep-losses", "")) is not is_sent

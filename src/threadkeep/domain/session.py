@@ -25,7 +25,7 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import asked_of, maker_from
+from threadkeep.domain.makers import Maker, asked_of, maker_from
 from threadkeep.domain.objects import UNSET, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
@@ -176,6 +176,11 @@ class Session(OptionAttributes, ToolList):
         What only its maker can read, such as a signature, is sent to that maker alone.
         """
         return list(self._makers)
+
+    def attribute(self, maker: Maker) -> None:
+        """Say who gave the items of the model."""
+        text = maker.text
+        self._makers = [text if _is_of_model(item) else None for item in self._items]
 
     def new_turn(self) -> int:
         """Return an unused turn number."""
@@ -352,7 +357,7 @@ class Session(OptionAttributes, ToolList):
 
 
 def _is_of_model(item: Item) -> bool:
-    return item.role == "assistant" if isinstance(item, Message) else item.type != "function_call_output"
+    return item.role == "assistant" if isinstance(item, Message) else not item.type.endswith("_output")
 
 
 def _boundary(value: object, count: int) -> int:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from threadkeep.domain.items import Compaction, item_from, item_from_object
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import shown
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption
@@ -57,7 +58,7 @@ def _append(
         reservation = reserve_once(connection, ref, check, now, Counts(items=1), key, decode)
         entries = _read_before(connection, ref.on(reservation.branch), reservation)
         value = _undo_item(entries) if item is None else {**item, "upto": _last_covered(entries, upto)}
-        new = NewItems([item_from_object(value)], [encode_item(value)])
+        new = NewItems([item_from_object(value)], [encode_item(value, maker=_maker(handle, value))])
         return new.insert(connection, ref, reservation, key, now), new
 
     result, new = handle.transactions.write(write, is_repeatable=key is not None)
@@ -89,6 +90,13 @@ def _block_item(block: Mapping[str, Any]) -> JsonObject:
     if compaction is None:
         raise InvalidItem("is a block without content: the compaction failed.", argument="item")
     return compaction
+
+
+def _maker(handle: Handle, item: JsonObject) -> str | None:
+    """Who made a compaction that only its provider can read, where the conversation names that."""
+    asked = asked_of(handle.cache.conversation.settings)
+    is_opaque = item["type"] == "compaction" and "summary" not in item
+    return asked.text if is_opaque and asked.provider is not None else None
 
 
 def _read_before(connection: Connection, ref: BranchRef, reservation: Reservation) -> list[Entry]:

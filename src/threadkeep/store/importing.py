@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from threadkeep.domain.formats import OpenCall, get_format
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Item, given_of, item_from_object, with_given_of
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject
+from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import body_object, dumped, shown
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
@@ -104,6 +105,7 @@ def request_session(
     session = get_format(format).parse_request(provider_json(payload), model=model, stream=stream)
     if options:
         session.update(**options)
+        session.attribute(asked_of(session.settings).answering(None))
     return session
 
 

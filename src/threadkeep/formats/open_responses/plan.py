@@ -47,16 +47,26 @@ _TYPE, _POSITION, _TURN, _CALL_ID, _PAYLOAD, _REST = map(
 )
 
 
+# keys of reasoning that say more than its id, as they stand in payloads
+_CONTENTS: Final = (b'"encrypted_content":"', b'"reasoning_text"')
+
+
 class FastPath:
     """A look at the items of a conversation, or at those that follow others."""
 
     def __init__(
-        self, ids: Collection[bytes] = (), call_ids: Collection[str] = (), own_ids: Mapping[str, str] = NO_FORM
+        self,
+        ids: Collection[bytes] = (),
+        call_ids: Collection[str] = (),
+        own_ids: Mapping[str, str] = NO_FORM,
+        *,
+        keeps_nothing: bool = False,
     ) -> None:
         self.text = b""  # the items as JSON, with commas between them
         self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
         self._used_ids, self._used_call_ids, self._own_ids = ids, call_ids, own_ids
+        self._keeps_nothing = keeps_nothing
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
         self._sent = -1  # the last position that a recorded request has shown, of the items while calls waited
         self._unseen = 0  # the index of the first item that was not looked at for that
@@ -103,6 +113,8 @@ class FastPath:
             self.call_ids.add(call_id)
             return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
         if kind == "reasoning":  # what it led to follows it
+            if self._keeps_nothing and lacks_content(entries[index].payload):
+                return False
             return index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
         return kind not in _REFERENCES
 
@@ -180,11 +192,27 @@ def imported_plan(snapshot: Snapshot) -> InputPlan:
     if imported is None or imported.format != NAME:
         return InputPlan()
     alone = Pairing(alone=set(pairing.left_alone(snapshot, NAME, ALL_KINDS)))
-    return plan_of(pairing.upto(snapshot.entries, imported.count - 1), InputPlan(alone))
+    entries = pairing.upto(snapshot.entries, imported.count - 1)
+    return plan_of(entries, InputPlan(alone), keeps_nothing=keeps_nothing(snapshot))
+
+
+def keeps_nothing(snapshot: Snapshot) -> bool:
+    """Whether the provider is told to keep no answers: then it knows no reasoning by its id alone."""
+    return snapshot.settings.get("store") is False
+
+
+def lacks_content(payload: bytes | None) -> bool:
+    """Whether a reasoning item is nothing but an id and a summary."""
+    return payload is not None and not any(key in payload for key in _CONTENTS)
 
 
 def plan_of(
-    entries: Sequence[Entry], as_came: InputPlan, *, own_ids: Mapping[str, str] = NO_FORM, knows_more: bool = False
+    entries: Sequence[Entry],
+    as_came: InputPlan,
+    *,
+    own_ids: Mapping[str, str] = NO_FORM,
+    knows_more: bool = False,
+    keeps_nothing: bool = False,
 ) -> InputPlan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has other items, too.
 
@@ -195,7 +223,7 @@ def plan_of(
     _leave_out_orphans(plan, entries, knows_more=knows_more)
     _leave_out_unanswerable(plan)
     _leave_out_triggers(plan, entries)
-    _leave_out_reasoning(plan, entries)
+    _leave_out_reasoning(plan, entries, keeps_nothing=keeps_nothing)
     _use_ids_once(plan, entries, has_form=bool(own_ids))
     _use_call_ids_once(plan)
     _excuse(plan, as_came)
@@ -258,13 +286,18 @@ def _leave_out_triggers(plan: InputPlan, entries: Sequence[Entry]) -> None:
             plan.left_out[entry.position] = (TRIGGER, "A compaction trigger was left out: it is not the last item.")
 
 
-def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry]) -> None:
-    """The service refuses a reasoning item without the item of the same answer that it led to."""
+def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry], *, keeps_nothing: bool) -> None:
+    """The service refuses a reasoning item without the item of the same answer that it led to.
+
+    It also does so where it has not kept it, and the item does not hold it.
+    """
     turn, is_led_to = None, False
     for entry in reversed(entries):
         if entry.payload is None or entry.position in plan.left_out:
             continue
-        if entry.type != "reasoning":
+        if entry.type == "reasoning" and keeps_nothing and lacks_content(entry.payload):
+            plan.left_out[entry.position] = ("reasoning", "Reasoning was left out: it has no encrypted content.")
+        elif entry.type != "reasoning":
             turn, is_led_to = entry.turn, _is_led_to(entry)
         elif not is_led_to or turn != entry.turn:
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")

@@ -22,11 +22,11 @@ from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
 from threadkeep.formats.open_responses import fields
-from threadkeep.formats.open_responses.plan import imported_plan
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.open_responses.vendors import HostInput
 from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
+from threadkeep.formats.shared.makers import giver_of, reads_own
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -38,7 +38,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     """Render a session as the body of a Responses request."""
     rendering = begin(session, options, NAME, Context())
     snapshot, entries = rendering.snapshot, rendering.entries
-    state = None if options.server_state == "none" else snapshot.state or initial_state(snapshot.settings)
+    state = None if options.server_state == "none" else _known_state(rendering)
     dialect = dialect_of(RESPONSES, snapshot, options)
     head, has_prompt = _head(rendering, state, dialect)
     pieces, stable = _input(rendering, state, dialect)
@@ -51,13 +51,28 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     return rendering.finish(body, 0 if state is not None else stable)
 
 
+def _known_state(rendering: Rendering) -> ServerState | None:
+    """What the provider holds; nothing where another one has answered last: it is sent everything."""
+    snapshot = rendering.snapshot
+    state = snapshot.state or initial_state(snapshot.settings)
+    if state is None:
+        return None
+    last = next((entry for entry in reversed(snapshot.entries) if entry.position <= state.boundary), None)
+    if last is None or last.maker is None or reads_own(rendering.target, last, NAME):
+        return state
+    name = "conversation" if state.previous_response_id is None else "previous_response_id"
+    detail = f"{name} was left out, and everything is sent: {giver_of(last)} keeps it."
+    rendering.context.repair("option", name, detail)
+    return None
+
+
 def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
     snapshot, view = rendering.snapshot, rendering.view
     if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
         return joined_input(view.entries, rendering.context, memo, snapshot, dialect)
-    elements, stable = input_of(view.entries, state, rendering.context, imported_plan(snapshot), dialect)
+    elements, stable = input_of(view.entries, state, rendering.context, snapshot, dialect)
     if dialect.results != "parts":
         as_json, has_system = (
             rendering.options.tool_results == "json",

@@ -54,13 +54,14 @@ def joined_input(
     entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
-    own_ids, key = dialect.ids, _key(dialect)
+    own_ids, has_none = dialect.ids, plans.keeps_nothing(snapshot)
+    key = _key(dialect, keeps_nothing=has_none)
     # Taken out while it is used: another thread finds none and renders everything.
     prefix = RenderedPrefix() if memo is None else memo.pop(key, None) or RenderedPrefix()
     if prefix.count > len(entries):
         prefix = RenderedPrefix()
     new = entries[prefix.count :] if prefix.count else entries
-    path = FastPath(prefix.ids, prefix.call_ids, own_ids)
+    path = FastPath(prefix.ids, prefix.call_ids, own_ids, keeps_nothing=has_none)
     if path.takes(new):
         context.losses += prefix.losses
         context.repairs += prefix.repairs
@@ -68,11 +69,11 @@ def joined_input(
         _remember(prefix, len(entries), memo, key)
         return prefix.pieces, prefix.elements
     as_came, tail = plans.imported_plan(snapshot), context.apart()
-    plan = plan_of(new, as_came, own_ids=own_ids)
+    plan = plan_of(new, as_came, own_ids=own_ids, keeps_nothing=has_none)
     elements, stable = _rendered(new, plan, tail)
     if prefix.count and (_reaches_back(plan, prefix) or _cleans_names(tail)):  # names depend on all names before
         prefix, tail = RenderedPrefix(), context.apart()
-        plan = plan_of(entries, as_came, own_ids=own_ids)
+        plan = plan_of(entries, as_came, own_ids=own_ids, keeps_nothing=has_none)
         elements, stable = _rendered(entries, plan, tail)
     context.losses += [*prefix.losses, *tail.losses]
     context.repairs += [*prefix.repairs, *tail.repairs]
@@ -86,9 +87,10 @@ def joined_input(
     return prefix.pieces, stable
 
 
-def _key(dialect: Dialect) -> str:
+def _key(dialect: Dialect, *, keeps_nothing: bool) -> str:
     """Under which key the beginning for a vendor is remembered: what its own ids look like makes a difference."""
-    return f"{KEY} {sorted(dialect.ids.items())}" if dialect.ids else KEY
+    key = f"{KEY} {sorted(dialect.ids.items())}" if dialect.ids else KEY
+    return f"{key} anew" if keeps_nothing else key
 
 
 def _remember(prefix: RenderedPrefix, count: int, memo: dict[str, Any] | None, key: str) -> None:
@@ -123,10 +125,13 @@ def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
 
 
 def input_of(
-    entries: Sequence[Entry], state: ServerState | None, context: Context, as_came: InputPlan, dialect: Dialect
+    entries: Sequence[Entry], state: ServerState | None, context: Context, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
-    plan = plan_of(entries, as_came, own_ids=dialect.ids, knows_more=state is not None)
+    plan = plan_of(
+        entries, plans.imported_plan(snapshot), own_ids=dialect.ids, knows_more=state is not None,
+        keeps_nothing=plans.keeps_nothing(snapshot),
+    )  # fmt: skip
     if state is None:
         return _rendered(entries, plan, context)
     shown = _news(entries, state)

@@ -14,11 +14,13 @@ from base64 import b64decode
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.makers import Maker
 from threadkeep.domain.tool_names import qualified_name
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.parts import user_content
 from threadkeep.formats.shared.arguments import object_arguments, sent_arguments
+from threadkeep.formats.shared.makers import CLAUDE_PLATFORMS, provider_name, vendor_of
 from threadkeep.formats.shared.pairing import placeholder_of
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.reports import Context
@@ -66,17 +68,17 @@ def _name(call: JsonObject, context: Context) -> str:
     return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(qualified_name(call))
 
 
-def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
+def thoughts(item: JsonObject, context: Context, maker: Maker) -> list[JsonObject]:
     """Reasoning as thinking parts; what no provider could read is reported."""
     if "native" in item:
         report_foreign(item, NAME, context, "native")
     if (signer := signer_of(item)) is not None:
-        return _signed(item, signer, context)
+        return _signed(item, _named_signer(item, signer, maker), context)
     blocks = _blocks(item)
     text = "\n\n".join(text for block in blocks if isinstance(text := block.get("text", block.get("thinking")), str))
     encrypted = item.get("encrypted_content")
     if item.get("origin") == "open_responses" and encrypted:
-        return [_encrypted(item, text)]
+        return [_encrypted(item, text, maker)]
     if encrypted or not text:
         context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
     return [_thinking(text)] if text else []
@@ -87,9 +89,17 @@ def _blocks(item: JsonObject) -> list[JsonObject]:
     return [block for found in lists for block in found if isinstance(block, dict)]
 
 
-def _encrypted(item: JsonObject, text: str) -> JsonObject:
-    """Reasoning of OpenAI's."""
-    signed = {"signature": item["encrypted_content"], "provider_name": "openai"}
+def _named_signer(item: JsonObject, signer: str, maker: Maker) -> str:
+    """Who has signed thinking: whoever sells Claude is named after the client for it, and others after themselves."""
+    provider = None if maker.provider is None else provider_name(maker.provider)
+    is_claudes = provider is None or provider in CLAUDE_PLATFORMS or item.get("origin") == NAME
+    return signer if is_claudes else str(provider)
+
+
+def _encrypted(item: JsonObject, text: str, maker: Maker) -> JsonObject:
+    """Reasoning that OpenAI, or another one with its API, has encrypted."""
+    provider = vendor_of(maker.model, "open_responses") if maker.provider is None else provider_name(maker.provider)
+    signed = {"signature": item["encrypted_content"], "provider_name": provider}
     return _thinking(text) | signed | ({"id": item["id"]} if item.get("id") else {})
 
 
@@ -107,7 +117,7 @@ def _thought(block: JsonObject, signer: str) -> JsonObject | None:
     if block.get("type") == REDACTED:
         data = block.get("data")
         data = _decoded(data) if signer == BEDROCK else data
-        return _thinking("") | signed | {"id": REDACTED_IDS[signer], "signature": data} if data else None
+        return _thinking("") | signed | {"id": REDACTED_IDS.get(signer, REDACTED), "signature": data} if data else None
     text, signature = block.get("thinking"), block.get("signature")
     if not isinstance(text, str) or not (text or signature):
         return None

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.makers import maker_from
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.pydantic_ai import own
@@ -179,7 +180,7 @@ class Writer(TurnWriter):
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Thinking."""
-        if parts := thoughts(item, self._context):
+        if parts := thoughts(item, self._context, maker_from(entry.maker or "")):
             self._turn(RESPONSE, entry).parts += parts
 
     def block(self, item: JsonObject, entry: Entry) -> None:

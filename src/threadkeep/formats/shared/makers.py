@@ -57,7 +57,7 @@ _NAMES: Final = {
 }  # fmt: skip
 _PROVIDERS: Final = {alias: name for name, others in _NAMES.items() for alias in (name, *others)}
 # who reads Claude's signatures, whoever of them has signed
-_CLAUDE_PLATFORMS: Final = frozenset({"anthropic", "bedrock", "vertex", "azure"})
+CLAUDE_PLATFORMS: Final = frozenset({"anthropic", "bedrock", "vertex", "azure"})
 # family of models -> how their names look (the first match counts), and the vendor that serves them
 _FAMILIES: Final[Sequence[tuple[str, re.Pattern[str], str]]] = tuple(
     (family, re.compile(pattern), vendor)
@@ -152,7 +152,7 @@ class Target:
     @property
     def needs_signature(self) -> bool:
         """Whether thinking without a signature is refused."""
-        return self.family == "claude" and self.provider in _CLAUDE_PLATFORMS
+        return self.family == "claude" and self.provider in CLAUDE_PLATFORMS
 
 
 def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Target:
@@ -198,7 +198,7 @@ def can_read(target: Target, origin: str | None, maker: Maker) -> bool:
     provider = vendor_of(maker.model, origin) if maker.provider is None else provider_name(maker.provider)
     accounts = {maker.account, target.account} - {None}
     is_claudes = family == target.family == "claude" and origin != "chat_completion"
-    if is_claudes and {provider, target.provider} <= _CLAUDE_PLATFORMS:
+    if is_claudes and {provider, target.provider} <= CLAUDE_PLATFORMS:
         return _claude_reads(target.model, maker.model) and (len(accounts) < _BOTH or not _is_of_account(maker.model))
     return provider == target.provider and len(accounts) < _BOTH and _reads_model(target, maker)
 
@@ -292,7 +292,7 @@ def readable(
         entries = _with_texts(entries, foreign, takes | {None})
     if not foreign:
         return entries
-    left = _Leaving(format_name, target, context)
+    left = _Leaving(format_name, context)
     return [
         kept for entry in entries if (kept := left.from_(entry) if _signed_by(entry) in foreign else entry) is not None
     ]
@@ -355,24 +355,27 @@ _NOTHING_ELSE: Final = frozenset({"file_id", "container_id", "encrypted_index"})
 _ASIDE: Final = frozenset({"origin", "spelling", "arguments", "output", "tools"})
 
 
+def giver_of(entry: Entry) -> str:
+    """Who made an item, for reports."""
+    maker = maker_from(entry.maker or "")
+    giver = maker.provider or vendor_of(maker.model, entry.origin) or "another provider"
+    return f"{giver} ({maker.model})" if maker.model else giver
+
+
 @dataclass(slots=True)
 class _Leaving:
     """Leaves out of items what only their maker can read."""
 
     format_name: str
-    target: Target
     context: Context
 
     def from_(self, entry: Entry) -> Entry | None:
         """The entry without that; None where nothing is left."""
-        context, maker = self.context, maker_from(entry.maker or "")
-        before, context.position = context.position, entry.position
-        try:
-            giver = maker.provider or vendor_of(maker.model, entry.origin) or "another provider"
-            name = f"{giver} ({maker.model})" if maker.model else giver
-            return self._from(entry, name)
-        finally:
-            context.position = before
+        context, before = self.context, self.context.position
+        context.position = entry.position
+        kept = self._from(entry, giver_of(entry))
+        context.position = before
+        return kept
 
     def _from(self, entry: Entry, giver: str) -> Entry | None:
         context = self.context

@@ -10,6 +10,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import body_object
 from threadkeep.domain.other_formats import other_body, other_message
 from threadkeep.domain.rendering import ImportInfo
@@ -188,5 +189,6 @@ def session_of(
     session.update(**{**settings, "extra": extra or None})
     for number, items in enumerate(turns):
         session.add_items([_typed(item) for item in items], turn=number)
+    session.attribute(asked_of(session.settings).answering(None))  # as far as a request tells
     session.imported = ImportInfo(format_name, len(session.items), spelling or {})
     return session
