@@ -549,7 +549,7 @@ def test_accounts_have_caches_of_their_own(store: Any) -> None:
     assert "cachedContent" not in conversation.request_payload("gemini", cache="auto")
     rendered = conversation.render("gemini", cache="auto", account="project-a")
     assert rendered.payload["cachedContent"] == "cachedContents/1"
-    assert "account" not in rendered.view
+    assert rendered.view["account"] == "project-a"
 
 
 def test_tenants_have_caches_of_their_own(store: Any, stores: Any, face: str, tenant: str) -> None:

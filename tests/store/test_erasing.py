@@ -122,7 +122,7 @@ WITHOUT_TEXT = {
     "changes": {"kind"},
     "context_caches": {"model"},
     "conversations": {"lineage", "status"},
-    "items": {"type", "role", "status", "origin", "model"},
+    "items": {"type", "role", "status", "origin", "model", "maker"},
     "responses": {"format", "model", "status"},
     "search_documents": {"type", "role", "words", "scope"},  # the words of the text beside them
     "tool_definitions": {"type"},
