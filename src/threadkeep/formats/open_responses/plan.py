@@ -112,11 +112,14 @@ class FastPath:
             self._open[ALL_KINDS.calls[kind], call_id] = position
             self.call_ids.add(call_id)
             return is_new and 0 < len(call_id) <= LONGEST_CALL_ID
-        if kind == "reasoning":  # what it led to follows it
-            if self._keeps_nothing and lacks_content(entries[index].payload):
-                return False
-            return index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
+        if kind == "reasoning":
+            return self._leads_on(entries, index)
         return kind not in _REFERENCES
+
+    def _leads_on(self, entries: Sequence[Entry], index: int) -> bool:
+        """Whether what reasoning led to follows it, and the provider knows it."""
+        is_known = not (self._keeps_nothing and lacks_content(entries[index].payload))
+        return is_known and index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
 
     def _sent_before(self, entries: Sequence[Entry], end: int) -> int:
         for index in range(self._unseen, end):
