@@ -137,6 +137,13 @@ def test_a_last_message_of_the_assistant_is_continued_by_mistrals_own_api() -> N
     assert found.payload["messages"][-1] == {"role": "assistant", "content": "b", "prefix": True}
 
 
+def test_calls_of_claude_have_no_empty_text_next_to_them() -> None:
+    said = answer(assistant(" "), call(), origin="open_responses")
+    found = chat(user("a"), said, output(), dialect="compatible", model="anthropic/claude-opus-4.6")
+    assert found.payload["messages"][1]["content"] is None
+    assert codes(found) == ([], ["blank_text"])
+
+
 @pytest.mark.parametrize("dialect", ["mistral", "moonshot"])
 def test_an_assistant_message_without_text_and_calls_is_left_out(dialect: str) -> None:
     found = chat(user("a"), answer(assistant(""), origin="messages"), user("b"), dialect=dialect, model="any")

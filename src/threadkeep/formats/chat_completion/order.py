@@ -106,9 +106,10 @@ def _with_text(one: Placed, rules: ProviderRules, context: Context) -> Placed | 
     if not kept and not any(one.message.get(key) for key in _INSTEAD):
         _report_empty(one.message, context)
         return None
-    if kept == content or not content:
+    if kept == content:
         return one
-    context.repair("blank_text", "content", "A blank text was left out.")
+    if content:  # beside calls, an empty one says the same as none, which Bedrock takes behind this format
+        context.repair("blank_text", "content", "A blank text was left out.")
     return one._replace(message={**one.message, "content": kept})
 
 

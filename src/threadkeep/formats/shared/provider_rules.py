@@ -339,7 +339,7 @@ TABLE: Final = (
         "Claude behind Chat Completions",
         _CHAT,
         {"blank": "some text", "pictures": 100, **_CLAUDE_SIDES},
-        "Anthropic docs: Vision; opencode issue 31259",
+        "Anthropic docs: Vision; opencode issue 31259; vercel/ai 14888",
         models=is_claude,
     ),
 )
