@@ -63,16 +63,23 @@ def test_nothing_of_an_answer_is_lost() -> None:
         assert {text for text in strings(body) if text not in kept} <= SPOKEN_FOR, name
 
 
+def input_of(usage: dict[str, Any]) -> int:
+    cached = (usage.get("cache_read_input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0)
+    return int(usage["input_tokens"] + cached)
+
+
 def test_usage_adds_up() -> None:
+    """The totals of the API, and the iterations that these do not include: compactions and other models."""
     for name, one in recorded(NAME).items():
         body = body_of(one)
         usage = WIRE.parse_response(body).usage
         assert usage is not None
         found, raw = usage.normalized, body["usage"]
-        cached = (raw.get("cache_read_input_tokens") or 0) + (raw.get("cache_creation_input_tokens") or 0)
-        assert found.input_tokens == raw["input_tokens"] + cached, name
-        assert found.total_tokens == raw["input_tokens"] + cached + raw["output_tokens"], name
-        assert (found.reasoning_tokens or 0) <= raw["output_tokens"], name
+        billed = [raw, *(entry for entry in raw.get("iterations") or () if entry["type"] != "message")]
+        output = sum(entry["output_tokens"] for entry in billed)
+        assert (found.input_tokens, found.output_tokens) == (sum(map(input_of, billed)), output), name
+        assert found.total_tokens == sum(map(input_of, billed)) + output, name
+        assert (found.reasoning_tokens or 0) <= output, name
 
 
 def level(thing: Any) -> Any:
