@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.response import Response
 from threadkeep.domain.usage import NormalizedUsage, figure
 from threadkeep.formats.shared.usage import (
     BEYOND_TOTAL,
@@ -24,6 +22,10 @@ from threadkeep.formats.shared.usage import (
     iterations_of,
     messages_figures,
 )
+
+if TYPE_CHECKING:
+    from threadkeep.domain.items import Item
+    from threadkeep.domain.response import Response
 
 # Keys of `terms`, which the ledger keeps: what a price depends on and the usage object does not say
 SERVICE_TIER: Final = "service_tier"
@@ -298,7 +300,7 @@ def _google_tools(response: Response, data: Mapping[str, Any]) -> JsonObject:
     return {UNITS_USED: {"web_searches": 1 if is_by_answer else len(queries)}}
 
 
-_TOOL_USE: Final[dict[str, Callable[[Response, Mapping[str, Any]], JsonObject]]] = {
+_TOOL_USE: Final[dict[str, Callable[[Any, Mapping[str, Any]], JsonObject]]] = {
     "open_responses": _openai_tools,
     "gemini": _google_tools,
 }

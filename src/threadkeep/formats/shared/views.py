@@ -32,6 +32,7 @@ KEEPS: Final = "keeps"
 KEEPS_USERS: Final = "keeps_users"
 NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 
+_SEALS: Final = frozenset({"signature", "encrypted_content"})  # keys of a block that stands alone
 KINDS: Final = frozenset({"compaction", UNDONE})  # item types about compactions
 _position: Final = attrgetter("position")
 _type: Final = itemgetter(Entry._fields.index("type"))
@@ -254,10 +255,23 @@ class Reader:
         for compaction in reversed(standing(marks).values()):
             if self.takes(compaction):
                 if compaction.entry.position >= self.imported:
-                    return compaction
+                    return compaction if _is_sealed(compaction) else None
             elif compaction.summary is not None:
                 return compaction
         return None
+
+
+def _is_sealed(compaction: Compaction) -> bool:
+    """Whether it is sent in place of what it covers, and not behind it.
+
+    Anthropic's API leaves out itself what stands before an unsigned block of its context management: its clients send
+    the whole history. A signed block stands first.
+    """
+    if compaction.summary is None:
+        return True
+    native = compaction.entry.item().get("native")
+    keys = native.get(compaction.origin) if isinstance(native, dict) else None
+    return isinstance(keys, dict) and not _SEALS.isdisjoint(keys)
 
 
 def standing(marks: Sequence[Entry]) -> dict[int, Compaction]:
