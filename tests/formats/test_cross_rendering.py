@@ -53,7 +53,14 @@ def said(item: Item) -> list[str]:
         parts = output if isinstance(output, list) else []
         texts = [part["text"] for part in parts if isinstance(part, dict) and part.get("text")]
         return [output] if isinstance(output, str) else texts
+    if is_summary(item):
+        return [str(thing["summary"])]
     return [thing["name"]] if thing["type"] == "function_call" else []
+
+
+def is_summary(item: Item) -> bool:
+    """Whether an item is the readable summary of what is before it, which a provider made."""
+    return item.type == "compaction" and bool(item.to_object().get("summary"))
 
 
 def is_said_by_somebody(item: Item) -> bool:
@@ -68,7 +75,8 @@ def unsaid(session: Session, target: str, payload: Json, reported: set[int | Non
     known = {*everything, *(text for one in everything for text in inner_texts(one))}
     whole = "\n".join(known)
     missing = []
-    for position, item in enumerate(session.items):
+    first = max((position for position, item in enumerate(session.items) if is_summary(item)), default=0)
+    for position, item in enumerate(session.items[first:], first):  # a summary stands for what is before it
         for text in said(item):
             is_there = not text.strip() or text in known or text in whole or same_json(text, payload)
             if not is_there and position not in reported:
