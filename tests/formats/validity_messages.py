@@ -65,6 +65,8 @@ def all_blocks(payload: Json) -> Iterator[Json]:
 
 def the_user_begins(payload: Json) -> Iterator[str]:
     first = next((message for message in payload["messages"] if message["role"] != "system"), None)
+    if first is not None and blocks(first["content"])[:1] and blocks(first["content"])[0]["type"] == "compaction":
+        return  # which stands for the messages before it
     if first is None or first["role"] != "user":
         yield "messages.first-user"
 
