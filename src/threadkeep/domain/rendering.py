@@ -91,6 +91,8 @@ class ViewOptions(TypedDict, total=False):
             Completions or the Responses API takes text alone; by default, images and files go into a user message.
         media_url: a template such as "https://files.example/{hash}": media of 8 KiB or more are sent as such URLs of
             your own storage, where the format takes a URL; they are not read then.
+        now: when the request is sent, in seconds since 1970, which decides whether a provider still has the audio of an
+            answer. The time of rendering by default; recorded with the request where it matters.
     """
 
     strict: bool
@@ -108,6 +110,7 @@ class ViewOptions(TypedDict, total=False):
     account: str
     tool_results: Literal["json"] | None
     media_url: str | None
+    now: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,7 @@ class RenderOptions:
     account: str = ""
     tool_results: Literal["json"] | None = None
     media_url: str | None = None
+    now: int | None = None
     context_cache: ContextCache | None = None
 
     def __post_init__(self) -> None:
@@ -200,6 +204,7 @@ _TYPES: Final[dict[str, tuple[Any, str]]] = {
     "provider": (str | None, "the name of a provider"),
     "account": (str, "text"),
     "media_url": (str | None, "a URL with {hash}"),
+    "now": (int | None, "a whole number of seconds since 1970"),
     "context_cache": (ContextCache | None, "a ContextCache"),
 }
 AS_IT_IS: Final = RenderOptions()

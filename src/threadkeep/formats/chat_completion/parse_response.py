@@ -2,6 +2,7 @@
 
 * The first choice counts; further choices are provider data.
 * Reasoning of any spelling is an item before the message, and keeps its keys.
+* What is said in audio alone is a text, too: its transcript.
 * A refusal hides no content. Unknown content blocks and calls of other kinds are blocks of this format.
 * What the body, the choice and the message say beyond that is kept: provider data, or keys of the message.
 * Servers put the tokens that they read from or wrote to a cache in places of their own.
@@ -18,6 +19,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.chat_completion import spelling as spellings
 from threadkeep.formats.chat_completion.calls import read_call
 from threadkeep.formats.chat_completion.fields import INCOMPLETE, MESSAGE_KEYS, NAME, REASONING_KEYS, STATUSES
 from threadkeep.formats.chat_completion.spelling import is_blank_value, reasoning_of
@@ -101,6 +103,8 @@ def _items_of(choice: JsonObject) -> list[JsonObject]:
         return []
     items = reasoning_of(message)
     parts = _parts(message)
+    if heard := spellings.transcript_of(message.get("audio")):
+        parts.append({"type": "output_text", "text": heard, "spelling": spellings.TRANSCRIPT})
     first = next((part for part in parts if part["type"] == "output_text"), None)
     if first is not None:
         notes = {

@@ -45,6 +45,7 @@ EMPTY_LIST: Final = "empty list"
 # of parts
 BARE: Final = "bare"  # a text that is a string in the list
 KEY: Final = "key"  # a refusal in a key next to the content
+TRANSCRIPT: Final = "transcript"  # a text that stands for the audio next to the content
 PART: Final = "part"  # a refusal in it
 FILE: Final = "file"  # a sound that is a file part
 DOCUMENT: Final = "document_url"
@@ -131,6 +132,23 @@ def message_keys(keys: JsonObject, *, is_whole: bool = False) -> JsonObject:
     if isinstance(audio, dict) and "id" in audio and not is_whole:
         sent["audio"] = {"id": audio["id"]}
     return sent
+
+
+def transcript_of(audio: Any) -> str | None:
+    """What is said in the audio of an answer, where the answer tells."""
+    text = audio.get("transcript") if isinstance(audio, dict) else None
+    return text if isinstance(text, str) and text else None
+
+
+def without_transcript(parts: Sequence[JsonObject]) -> list[JsonObject]:
+    """Parts without the text that stands for the audio next to them."""
+    return [part for part in parts if part.get("spelling") != TRANSCRIPT]
+
+
+def without_audio(item: JsonObject) -> JsonObject:
+    """An item without the audio that it came with."""
+    keys = {key: value for key, value in native_keys(item, NAME).items() if key != "audio"}
+    return {**item, "native": {**item["native"], NAME: keys}}
 
 
 def with_native(item: JsonObject, message: JsonObject, entry: Entry, context: Context) -> JsonObject:

@@ -13,7 +13,9 @@ Source: OpenAI's API reference, "Chat Completions", messages.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -32,6 +34,7 @@ from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
+_NO_AUDIO: Final = "The audio has expired, and has no transcript."
 _CALLERS: Final = frozenset({"namespace", "caller"})
 
 
@@ -49,6 +52,7 @@ class Writer(TurnWriter):
         # outputs before that have places of their own, as the imported request had them
         self._in_place = rendering.imported if spelling.get("order") == spellings.KEPT else 0
         self._pending |= {position for position in pairing.alone if position > pairing.sent}
+        self._rendering = rendering
         self._open: JsonObject | None = None
         self._turn: int | None = None
         self._spelling: JsonObject = {}  # of the open message
@@ -170,12 +174,40 @@ class Writer(TurnWriter):
         if is_own:
             parts, own = spellings.own_keys(parts)
             keys.update(own)
+            if isinstance(audio := native_keys(item, NAME).get("audio"), dict):
+                item, parts = self._with_audio(item, parts, audio, entry)
         mappers = OWN_PARTS if is_own else PARTS["assistant"]
         if content := wire_parts(parts, mappers, self._context, "content", self._carried):
             keys["content"] = content
         elif len(keys) == 1 and not native_keys(item, NAME):
             return
         self._say(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
+
+    def _with_audio(
+        self, item: JsonObject, parts: Sequence[JsonObject], audio: JsonObject, entry: Entry
+    ) -> tuple[JsonObject, Sequence[JsonObject]]:
+        """An answer and its parts with the audio that the service still has, else with the transcript alone."""
+        if "audio" in spellings.item_spelling(item, entry):  # a request that had it whole
+            return item, spellings.without_transcript(parts)
+        if self._is_there(audio):
+            if self._unsettled is None and "expires_at" in audio:
+                self._unsettled = len(self.messages) - (self._open is not None)
+            return item, spellings.without_transcript(parts)
+        if spellings.transcript_of(audio):
+            detail = "The audio has expired; its transcript was sent."
+            self._context.repair("audio", "native.chat_completion.audio", detail)
+        else:
+            self._context.loss("media", "native.chat_completion.audio", _NO_AUDIO)
+        return spellings.without_audio(item), parts
+
+    def _is_there(self, audio: JsonObject) -> bool:
+        """Whether the service still has the audio of an answer, when the request is sent."""
+        expires_at, rendering = audio.get("expires_at"), self._rendering
+        if isinstance(expires_at, bool) or not isinstance(expires_at, int | float):
+            return True
+        if rendering.options.now is None:  # recorded with the request, which is rendered the same later on
+            rendering.options = replace(rendering.options, now=int(time.time()))
+        return rendering.options.now is None or rendering.options.now < expires_at
 
     def reasoning(self, item: JsonObject, entry: Entry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
@@ -196,9 +228,19 @@ class Writer(TurnWriter):
         elif entry.call_id is not None or "call" in spelling:
             self._add_call(dict(payload), item, entry)
         elif "role" in payload:
-            self._say(spellings.message_keys(payload, is_whole="audio" in spelling), entry, is_text=False)
+            self._keys(payload, entry, is_whole="audio" in spelling)
         else:
             self._say({"content": [payload]}, entry)
+
+    def _keys(self, payload: JsonObject, entry: Entry, *, is_whole: bool) -> None:
+        """Keys of an assistant message that has no content."""
+        audio = payload.get("audio")
+        if isinstance(audio, dict) and not is_whole and not self._is_there(audio):
+            self._context.loss("media", "payload.audio", _NO_AUDIO)
+            payload = {key: value for key, value in payload.items() if key != "audio"}
+            if payload.keys() == {"role"}:
+                return
+        self._say(spellings.message_keys(payload, is_whole=is_whole), entry, is_text=False)
 
     # Calls
 

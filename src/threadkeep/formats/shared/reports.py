@@ -51,6 +51,7 @@ LOSSES: Final = {
 
 # code -> what was done
 REPAIRS: Final = {
+    "audio": "the audio of an answer, which the provider no longer has, was sent as its transcript",
     "blank_text": "an empty text, or a message consisting only of whitespace, was omitted, or replaced with a filler",
     "call_id": "a call id that the format does not accept was replaced with a hash, or stated under the key it reads",
     "compaction_trigger": "a compaction trigger that is not the last item was omitted",
