@@ -290,3 +290,12 @@ def test_odd_events_are_withstood() -> None:
         assert fed(event).response.output == []
     with pytest.raises(CannotParse):
         WIRE.assembler().feed("[]")
+
+
+def test_citations_go_back_without_the_key_that_requests_refuse() -> None:
+    """The answer is "Extra inputs are not permitted", even where it is null, see langchain-ai/langchain#32592."""
+    place = {"type": "char_location", "cited_text": "odd", "document_index": 0, "start_char_index": 0}
+    cited = {"type": "text", "text": "Odd.", "citations": [{**place, "file_id": None}, {**place, "file_id": "file_1"}]}
+    response = WIRE.parse_response({**body(), "content": [cited]})
+    assert [part["file_id"] for part in response.output[0].to_object()["content"][0]["annotations"]] == [None, "file_1"]
+    assert echoed(response)[0]["content"] == [{**cited, "citations": [place, place]}]

@@ -17,7 +17,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.keys import ANNOTATIONS, DETAILS, NAME, PART_KEYS
 from threadkeep.formats.shared.media import in_base64, is_broken, note, url_of
-from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
+from threadkeep.formats.shared.parts import PRIVATE, native_keys, own_block, own_keys, report_private
 from threadkeep.formats.shared.reports import Context
 
 Mapper = Callable[[JsonObject, str, Context, str], JsonObject | None]
@@ -38,8 +38,8 @@ def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list
         part_path = f"{path}[{index}]"
         mapper = PARTS.get(part["type"])
         sent = own_keys(part) if mapper is None else mapper(part, role, context, part_path)
-        if "native" in part:
-            report_foreign(part, NAME, context, part_path)
+        if not PRIVATE.isdisjoint(part):
+            report_private(part, NAME, context, part_path)
             sent = None if sent is None else sent | native_keys(part, NAME)
         if sent is not None:
             wire.append(sent)

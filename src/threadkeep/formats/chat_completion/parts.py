@@ -36,8 +36,8 @@ def wire_parts(
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
-        if "native" in part:
-            shared.report_foreign(part, NAME, context, part_path)
+        if not shared.PRIVATE.isdisjoint(part):
+            shared.report_private(part, NAME, context, part_path)
             sent = merged(sent, shared.native_keys(part, NAME))
         if isinstance(sent, dict):
             sent = sent | {key: part[key] for key in carried if part.get(key) is not None}

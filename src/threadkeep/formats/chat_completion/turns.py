@@ -35,7 +35,7 @@ from threadkeep.formats.shared.parts import native_keys, own_block, report_forei
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 _NO_AUDIO: Final = "The audio has expired, and has no transcript."
-_CALLERS: Final = frozenset({"namespace", "caller"})
+_CALLERS: Final = frozenset({"namespace", "caller", "async"})
 
 
 class Writer(TurnWriter):

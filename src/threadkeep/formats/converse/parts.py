@@ -52,10 +52,8 @@ def blocks_of(
     blocks = []
     for index, part in enumerate(parts):
         where = f"{path}[{index}]"
-        if "native" in part:
-            shared.report_foreign(part, NAME, context, where)
-        if shared.BREAKPOINT in part:  # only some of its models have caches, and the others refuse a cache point
-            shared.report_breakpoint(part, context, where)
+        if not shared.PRIVATE.isdisjoint(part):
+            shared.report_private(part, NAME, context, where)
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, where)
         if sent is not None:
             blocks.append(sent)
@@ -145,7 +143,7 @@ def _medium(part: JsonObject, url: str, kind: Kind, context: WriteContext, path:
     if block["format"] is None and "format" not in own:
         return _noted(part, context, path, "media", "Its format is unknown, or Converse does not take it")
     if kind is media.DOCUMENT:
-        block["name"] = _name(part, url, own, context)
+        block["name"] = _name(part, url, own, context, path)
     block["source"] = own.get("source") or source_block(url)
     if block["source"] is None:
         code = "media" if base64_media_type(url) is None else "data_url"
@@ -166,14 +164,17 @@ def _format(part: JsonObject, url: str, kind: Kind, context: WriteContext, path:
     return media_format
 
 
-def _name(part: JsonObject, url: str, own: JsonObject, context: WriteContext) -> Any:
+def _name(part: JsonObject, url: str, own: JsonObject, context: WriteContext, path: str) -> Any:
     name = own.get("name") or document_name(part, url)
     if not isinstance(name, str):
         return name
     if context.is_as_came:
         context.documents.keep(name)
         return name
-    return context.documents.unique(name)
+    sent, given = context.documents.unique(name), part.get("filename")
+    if isinstance(given, str) and given and sent not in (given, given.rpartition(".")[0]) and "name" not in own:
+        context.repair("name", f"{path}.filename", f"{given!r} was sent as {sent!r}: names are letters, digits, -()[].")
+    return sent
 
 
 def _noted(part: JsonObject, context: WriteContext, path: str, code: str, why: str) -> JsonObject:

@@ -152,6 +152,7 @@ def text(value: JsonObject, context: Context) -> JsonObject:
     nested = form.get("json_schema")
     schema = (nested if isinstance(nested, dict) else form).get("schema") if kind == "json_schema" else None
     keys: JsonObject = {MIME_TYPE: "application/json"}
+    fields.no_description(form, context)
     return keys if schema is None else keys | {SCHEMA if is_schema(schema) else JSON_SCHEMA: schema}
 
 

@@ -19,15 +19,7 @@ from threadkeep.formats.gemini import spelling
 from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.media import in_base64, is_base64, note, source_of, url_of
-from threadkeep.formats.shared.parts import (
-    BREAKPOINT,
-    MEDIA,
-    TEXTS,
-    Mapper,
-    native_keys,
-    report_breakpoint,
-    report_foreign,
-)
+from threadkeep.formats.shared.parts import MEDIA, PRIVATE, TEXTS, Mapper, native_keys, report_private
 from threadkeep.formats.shared.reports import Context
 
 # ending of a name -> media type
@@ -60,11 +52,9 @@ def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Contex
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
-        if "native" in part:
-            report_foreign(part, NAME, context, part_path)
+        if not PRIVATE.isdisjoint(part):
+            report_private(part, NAME, context, part_path)
             sent = None if sent is None else spelling.overlaid(sent, native_keys(part, NAME))
-        if BREAKPOINT in part:
-            report_breakpoint(part, context, part_path)
         if sent is not None:
             wire.append(sent)
     return wire

@@ -102,6 +102,7 @@ def text(value: Any, context: Context) -> Any:
     schema = value_at(form, "schema") if nested is None else nested
     if schema is None:
         raise CannotRender("text.format asks for JSON by a schema, but has none.", hint="Set text.format.schema.")
+    fields.no_description(form, context)
     return {"type": "json_schema", "schema": schema}
 
 

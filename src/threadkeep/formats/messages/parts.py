@@ -81,12 +81,21 @@ def own_parts(parts: Sequence[JsonObject], role: str, context: Context, path: st
     for index, part in enumerate(parts):
         own = OWN_PARTS.get(part["type"])
         if own is not None:
-            wire.append(own(part) | native_keys(part, NAME))
+            wire.append(_as_input(own(part) | native_keys(part, NAME)))
         elif part["type"] != "provider_item":
             wire += wire_parts([part], role, context, path)
         elif (block := shared.own_block(part, NAME, context, f"{path}[{index}]")) is not None:
             wire.append(block)
     return wire
+
+
+def _as_input(block: JsonObject) -> JsonObject:
+    """A block whose citations lack the key that only answers have: it is refused (langchain-ai/langchain#32592)."""
+    citations = block.get("citations")
+    if not isinstance(citations, list) or not any(isinstance(one, dict) and "file_id" in one for one in citations):
+        return block
+    kept = [{k: v for k, v in one.items() if k != "file_id"} if isinstance(one, dict) else one for one in citations]
+    return {**block, "citations": kept}
 
 
 def _own_text(part: JsonObject) -> JsonObject:
@@ -152,8 +161,8 @@ def _with_keys(sent: Any, part: JsonObject, role: str, context: Context, path: s
 
     Results of tools have no such mark inside.
     """
-    if "native" in part:
-        shared.report_foreign(part, NAME, context, path)
+    if not shared.PRIVATE.isdisjoint(part):
+        shared.report_private(part, NAME, context, path)
         sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
     if part.get(shared.BREAKPOINT) is None or not isinstance(sent, dict):
         return sent

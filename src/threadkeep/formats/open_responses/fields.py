@@ -12,7 +12,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.shared import fields
 from threadkeep.formats.shared.fields import Field, How, Row, SpecialField
-from threadkeep.formats.shared.parts import native_keys, own_block, own_keys
+from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
 
 TOOL_KEYS: Final = frozenset(
@@ -71,6 +71,9 @@ def text(value: Any, context: Context) -> Any:
             nested = form.get("json_schema")
             flat = {key: inner for key, inner in form.items() if key != "json_schema"}
             flat |= nested if isinstance(nested, dict) else {}
+            if flat.get("schema") is None:
+                flat["schema"] = {}
+                context.repair("schema", "text.format.schema", "An empty schema was sent: the service needs one.")
             return {**value, "format": fields.with_valid_name(flat, context)}
     return value
 
@@ -138,6 +141,7 @@ def _tool(tool: JsonObject, context: Context, path: str) -> Any:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, NAME, context, path)
+    report_foreign(tool, NAME, context, path)
     if kind != "function":
         return own_keys(tool) | native_keys(tool, NAME)
     kept = {key: value for key, value in tool.items() if key in TOOL_KEYS and value is not None}

@@ -18,14 +18,13 @@ from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.own import URL_KINDS
 from threadkeep.formats.shared.media import is_broken, note, source_of, url_of
 from threadkeep.formats.shared.parts import (
-    BREAKPOINT,
     MEDIA,
     NOT_SENT,
+    PRIVATE,
     TEXTS,
     Mapper,
     own_block,
-    report_breakpoint,
-    report_foreign,
+    report_private,
     unknown_part,
 )
 from threadkeep.formats.shared.reports import Context
@@ -46,10 +45,8 @@ def _sent(parts: Sequence[JsonObject], mappers: dict[str, Mapper], context: Cont
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         value = mappers.get(part["type"], unknown_part)(part, context, part_path)
-        if "native" in part:
-            report_foreign(part, NAME, context, part_path)
-        if BREAKPOINT in part:
-            report_breakpoint(part, context, part_path)
+        if not PRIVATE.isdisjoint(part):
+            report_private(part, NAME, context, part_path)
         if value is not None:
             sent.append(value)
     return sent

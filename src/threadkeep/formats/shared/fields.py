@@ -244,6 +244,13 @@ def with_some_name(schema: JsonObject, context: Context) -> JsonObject:
     return {**schema, "name": "response"}
 
 
+def no_description(form: Any, context: Context) -> None:
+    """Report the description of a JSON schema, where the format takes the schema alone."""
+    if any(value_at(form, path) is not None for path in ("description", "json_schema.description")):
+        detail = "The description of the schema was left out: the format takes the schema alone."
+        context.loss("option", "text.format.description", detail)
+
+
 def service_tier(value: Any, context: Context) -> Any:
     """The service tier, unless it is one of another API than OpenAI's."""
     if isinstance(value, str) and value in TIERS_ELSEWHERE:

@@ -35,6 +35,26 @@ def with_native_keys(thing: JsonObject, keys: JsonObject, name: str) -> JsonObje
     return {**thing, "native": {name: keys}} if keys else thing
 
 
+# keys of parts that few formats have -> these formats, the loss in all others, and what is lost
+_RARE: Final[dict[str, tuple[frozenset[str], str, str]]] = {
+    "thought_signature": (frozenset({"gemini"}), "signature", "The signature of a thought was left out"),
+    BREAKPOINT: (
+        frozenset({"open_responses", "chat_completion", "messages"}),
+        "cache_mark",
+        "A cache mark was left out",
+    ),
+}
+PRIVATE: Final = frozenset({"native", *_RARE})  # keys of parts that are looked at by `report_private`
+
+
+def report_private(part: JsonObject, name: str, context: Context, path: str) -> None:
+    """Report keys of a part that this format does not have: native ones, and those that only a few formats have."""
+    report_foreign(part, name, context, path)
+    for key, (formats, code, what) in _RARE.items():
+        if part.get(key) is not None and name not in formats:
+            context.loss(code, f"{path}.{key}", f"{what}: {name} has none.")
+
+
 def report_foreign(thing: JsonObject, name: str, context: Context, path: str) -> None:
     """Report keys that came from the wire of other formats; one that holds null says that the wire had no such key."""
     native = thing.get("native")

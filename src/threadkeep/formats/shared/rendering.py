@@ -113,6 +113,7 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
         rendering.imported, rendering.spelling = imported.count, imported.spelling
     elif imported is not None:
         _report_native_keys(settings, imported.format, context)
+        _report_system_keys(imported.spelling or {}, imported.format, context)
     return rendering
 
 
@@ -154,6 +155,16 @@ def _report_native_keys(settings: JsonObject, origin: str, context: Context) -> 
     keys = (settings.get("extra") or {}).get(origin)
     for key in keys if isinstance(keys, dict) else ():
         context.loss("native", f"extra.{origin}.{key}", f"{key} was left out: only {origin} has it.")
+
+
+def _report_system_keys(spelling: JsonObject, origin: str, context: Context) -> None:
+    """Report what the blocks of an imported system text say beyond their text."""
+    blocks = spelling.get("system")
+    for block in blocks if isinstance(blocks, list) else ():
+        keys = block.get("keys") if isinstance(block, dict) else None
+        if isinstance(keys, dict) and keys:
+            names = ", ".join(keys)
+            context.loss("native", "instructions", f"Keys that only {origin} has were left out: {names}.")
 
 
 def no_model() -> CannotRender:

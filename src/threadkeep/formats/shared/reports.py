@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # code -> what is missing from the payload
 LOSSES: Final = {
     "annotations": "annotations of a text were omitted",
-    "cache_mark": "a cache mark beyond the format's limits was omitted, or its lifetime shortened",
+    "cache_mark": "a cache mark was omitted, or its lifetime shortened: the format has none, or no more of them",
     "caller": "which program called a tool was omitted",
     "citations": "citations were enabled or disabled as the format requires",
     "data_url": "a data URL is invalid, or of a type that the format does not support",
@@ -80,7 +80,7 @@ REPAIRS: Final = {
     "range": "a value was changed to the nearest one that the format accepts",
     "reasoning_follower": "reasoning without the item it led to was omitted",
     "role": "a message whose role the provider does not take there became a user message",
-    "schema": "a tool's schema was sent as an object schema",
+    "schema": "a schema was sent as an object schema, or an empty one where there was none",
     "thought_signature": "a call without the thought signature that the model requires was given a placeholder",
     "tool_choice": "a choice of a tool that is not offered was omitted",
     "tool_history": "calls in the history were declared as tools, or sent as text, because the format requires tools",
@@ -131,10 +131,12 @@ class Context:
         return sent
 
     def caller(self, item: JsonObject) -> None:
-        """Report that a call, or its output, does not say which program called the tool."""
+        """Report what only the Responses API says of a call or its output: which program called, and asynchronously."""
         caller = item.get("caller")
         if isinstance(caller, dict) and caller.get("type") != "direct":
             self.loss("caller", "caller", f"The format cannot say that the caller is a {caller.get('type')}.")
+        if item.get("async") is True:
+            self.loss("option", "async", "The format has no asynchronous calls: its output is waited for.")
 
     def offered_name(self, choice: JsonObject) -> str | None:
         """The function that a tool choice (flat or nested) names; None, and a repair, when no such tool is offered."""
