@@ -22,7 +22,7 @@ PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs site screenshots bench bench-peers build clean
+.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs sdk-news site screenshots bench bench-peers build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -112,12 +112,16 @@ format: $(READY) ## Format the code and repair what ruff can repair
 	$(BIN)/ruff format
 
 docs: $(READY) ## Write the pages of docs/ that are generated from the code
+	$(BIN)/python -W ignore -m tests.formats.sdk_totals
 	$(BIN)/python docs/.site/compatibility_page.py > .venv/compatibility.md
 	mv .venv/compatibility.md docs/compatibility.md
 	$(BIN)/python docs/.site/option_page.py > .venv/options.md
 	mv .venv/options.md docs/options.md
 	$(BIN)/python docs/.site/provider_page.py > .venv/providers.md
 	mv .venv/providers.md docs/providers.md
+
+sdk-news: $(READY) ## Print what the newest releases of the vendors' SDKs changed in their types; ARGS=--accept records the pinned ones
+	@$(BIN)/python -W ignore -m tests.formats.sdk_news $(ARGS)
 
 screenshots: $(READY) ## Take the pictures of the viewer in docs/assets (needs Chromium)
 	PYTHONPATH=. $(BIN)/python docs/.site/screenshots.py

@@ -5,9 +5,11 @@ Options come from the field tables. For items and parts, one of each is rendered
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -43,6 +45,26 @@ _NOTE: Final = b"not included"  # in the note that replaces a part
 _LESS: Final = frozenset(
     {"annotations", "caller", "native", "option", "status", "title"}
 )  # losses of details; the rest is sent
+
+_TOTALS: Final = Path(__file__).parents[2] / "tests" / "formats" / "sdk_totals.json"
+_VALUES: Final = """## Values of the SDKs' types
+
+The tests make values of every item, message, block, part, option and tool from the types of the vendors' SDKs (openai,
+anthropic, google-genai, pydantic-ai) and the service model of botocore: the least of each, one more for each key and
+each alternative, and full ones. Each value is stored, sent back to its own format, streamed if it can be part of an
+answer, and sent in every other format. Requests fit the types of the SDK that sends them, without a key that these do
+not have. `lost silently` counts values of which a text, number or word is neither in the request nor reported.
+
+"""
+_COLUMNS: Final = {
+    "values": "Values",
+    "equal": "Back: equal",
+    "mended": "Back: reported",
+    "sent": "Elsewhere: sent",
+    "reported": "Elsewhere: reported",
+    "refused": "Refused",
+    "silent": "Lost silently",
+}
 
 # description -> a part
 PARTS: Final[dict[str, JsonObject]] = {
@@ -126,6 +148,7 @@ def page() -> str:
             *(_parts(place) for place in PLACES),
             "## Tools\n",
             _table("Tool", {what: [_tool(tool, name) for name in NAMES] for what, tool in TOOLS.items()}),
+            _VALUES + _totals(),
             "## Losses\n\nWhat is missing from a request, by `code` of the loss.\n",
             _list("Code", "What is missing", LOSSES.items()),
             "## Repairs\n\nWhat was repaired so that the provider accepts the request, by `code` of the repair.\n",
@@ -133,6 +156,16 @@ def page() -> str:
             "",
         ]
     )
+
+
+def _totals() -> str:
+    """Return the figures of each format, as the last run that wrote the page counted them."""
+    recorded = json.loads(_TOTALS.read_text()).values()
+    rows = []
+    for name in NAMES:
+        figures = [one for one in recorded if one["format"] == name]
+        rows.append([f"`{name}`", *(f"{sum(one[key] for one in figures):,}" for key in _COLUMNS)])
+    return _lines(["Format", *_COLUMNS.values()], rows)
 
 
 def _options(name: FormatName) -> str:

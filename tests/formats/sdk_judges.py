@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final
 
 from tests.formats.sdk_samples import Element, Placed, placed
-from tests.formats.sdk_schema import ROOTS, schema
 from tests.formats.sdk_values import Path, Sample
 from threadkeep.domain.rendering import Rendered
 from threadkeep.errors import CannotParse, CannotRender
@@ -33,10 +31,14 @@ SOURCES: Final = frozenset({"file_id", "file_url", "file_data", "image_url"})
 OF_KEYS: Final = {"annotations": "annotations"}
 
 
-@cache
-def words() -> frozenset[str]:
-    """The words of the SDKs' types, which are no texts."""
-    return ORDINARY | {word for root in ROOTS for word in _words(schema(root))}
+_KNOWN: Final[dict[int, frozenset[str]]] = {}  # identity of a schema -> its words; schemas are kept
+
+
+def words(root: Json) -> frozenset[str]:
+    """The words of the types of a root, which are no texts."""
+    if id(root) not in _KNOWN:
+        _KNOWN[id(root)] = ORDINARY | set(_words(root))
+    return _KNOWN[id(root)]
 
 
 def _words(kind: Any) -> Iterator[str]:
@@ -63,11 +65,11 @@ def leaves(thing: Any, path: Path = ()) -> Iterator[Leaf]:
         yield path, thing
 
 
-def is_traced(value: Any) -> bool:
+def is_traced(value: Any, known: frozenset[str]) -> bool:
     """Whether a value is found by itself: no word of an API, and nothing that stands anywhere."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
-    return str(value) not in words() and len(str(value)) > 3
+    return str(value) not in known and len(str(value)) > 3
 
 
 def is_in(value: Any, text: str) -> bool:
@@ -141,17 +143,16 @@ class Tracer:
     """Follows the leaves of an element's samples into the requests of all formats; the first sample is the least."""
 
     element: Element
-    targets: tuple[FormatName, ...] = NAMES
     _bases: dict[str, _Base] = field(default_factory=dict)
 
-    def outcomes(self, sample: Sample) -> Iterator[Outcome]:
-        """What became of a sample in each format."""
+    def outcomes(self, sample: Sample, targets: Sequence[FormatName] = NAMES) -> Iterator[Outcome]:
+        """What became of a sample in these formats."""
         try:
             place = placed(self.element, sample.value)
         except CannotParse:
-            yield from (Outcome("refused", target) for target in self.targets)
+            yield from (Outcome("refused", target) for target in targets)
             return
-        for target in self.targets:
+        for target in targets:
             try:
                 rendered = get_format(target).render(place.session)
             except CannotRender:
@@ -161,29 +162,28 @@ class Tracer:
 
     def _outcome(self, sample: Sample, place: Placed, target: str, rendered: Rendered) -> Outcome:
         reports = Counter((one.code, one.position, one.path, one.detail) for one in _reports(rendered))
-        text = said(rendered.payload)
+        text, known = said(rendered.payload), words(self.element.root)
         found = list(leaves(sample.value))
         base = self._bases.get(target)
         new = [leaf for leaf in found if base is None or json.dumps(leaf) not in base.leaves]
-        lost = [leaf for leaf in new if is_traced(leaf[1]) and not is_in(leaf[1], text)]
+        lost = [leaf for leaf in new if is_traced(leaf[1], known) and not is_in(leaf[1], text)]
         lost = [leaf for leaf in lost if not _is_other_source(leaf, found, text)]
         if base is None:
             here = [report for report in reports if place.has(report[1])]
-            traced = [leaf for leaf in found if is_traced(leaf[1])]
+            traced = [leaf for leaf in found if is_traced(leaf[1], known)]
             is_left_out = len(lost) == len(traced) and any(report[0] in LEFT_OUT for report in here)
-            known = {json.dumps(leaf) for leaf in found}
-            self._bases[target] = _Base(rendered.payload, reports, known, is_left_out)
+            self._bases[target] = _Base(rendered.payload, reports, {json.dumps(leaf) for leaf in found}, is_left_out)
             verdict = "sent" if not lost else "reported" if here else "silent"
             return Outcome(verdict, target, lost, rendered)
         new_reports = reports - base.reports
         lost = [leaf for leaf in lost or new if not any(_covers(report, leaf) for report in base.reports)]
         if base.is_left_out or new_reports or (new and not lost):
             return Outcome("reported", target, [], rendered)
-        lost = [leaf for leaf in lost if is_traced(leaf[1]) and not is_in(leaf[1], text)]
+        lost = [leaf for leaf in lost if is_traced(leaf[1], known) and not is_in(leaf[1], text)]
         lost = [leaf for leaf in lost if not _is_other_source(leaf, found, text)]
         if lost:
             return Outcome("silent", target, lost, rendered)
-        is_same = rendered.payload == base.payload and not any(is_traced(leaf[1]) for leaf in new)
+        is_same = rendered.payload == base.payload and not any(is_traced(leaf[1], known) for leaf in new)
         return Outcome("silent" if is_same and new else "sent", target, new, rendered)
 
 
@@ -197,6 +197,9 @@ def _is_other_source(leaf: Leaf, found: list[Leaf], text: str) -> bool:
 
 def _covers(report: Report, leaf: Leaf) -> bool:
     """Whether a report is about the key that a leaf stands under."""
+    names = report[3].rpartition(": ")[2].rstrip(".").split(", ")
+    if report[0] == "native" and not set(leaf[0]).isdisjoint(names):
+        return True
     key = report[2].rpartition(".")[2]
     return (report[0] in OF_KEYS and OF_KEYS[report[0]] in leaf[0]) or (key != "" and "[" not in key and key in leaf[0])
 

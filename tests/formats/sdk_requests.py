@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any, Final
-
-from google.auth.credentials import AnonymousCredentials
-from google.genai import Client, _common, models, types
 
 from tests.formats.sdk_samples import ASKED, MODELS, Element, said
 from tests.formats.sdk_schema import choices, resolved, schema
@@ -76,16 +75,25 @@ def _no_turns(value: Json) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 @cache
+def _google(name: str) -> Any:
+    """A module of google-genai, which takes long to import."""
+    return import_module(f"google.genai{name}")
+
+
+@cache
 def _clients() -> list[tuple[Any, Any]]:
-    vertex = Client(vertexai=True, project="p", location="l", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+    client, models = _google("").Client, _google(".models")
+    anonymous = import_module("google.auth.credentials").AnonymousCredentials()
+    vertex = client(vertexai=True, project="p", location="l", credentials=anonymous)
     return [
-        (Client(api_key="none"), models._GenerateContentParameters_to_mldev),
+        (client(api_key="none"), models._GenerateContentParameters_to_mldev),
         (vertex, models._GenerateContentParameters_to_vertex),
     ]
 
 
 def gemini_body(config: Json) -> Json | None:
     """The body that google-genai sends for a config, to the first of its two services that takes it."""
+    types, common = _google(".types"), _google("._common")
     contents = [types.Content(role="user", parts=[types.Part(text=ASKED)])]
     for client, convert in _clients():
         try:
@@ -93,10 +101,10 @@ def gemini_body(config: Json) -> Json | None:
                 warnings.simplefilter("ignore")
                 given = types.GenerateContentConfig.model_validate(config)
                 arguments = types._GenerateContentParameters(model="m", contents=contents, config=given)
-                body = _common.convert_to_dict(convert(client._api_client, arguments))
+                body = common.convert_to_dict(convert(client._api_client, arguments))
         except ValueError:
             continue
         sent = {key: value for key, value in body.items() if key not in ("_url", "_query", "config")}
-        found: Json = _common.encode_unserializable_types(sent)
-        return found
+        found: Json = json.loads(json.dumps(common.encode_unserializable_types(sent)))
+        return {key: value for key, value in found.items() if (key, value) != ("generationConfig", {})}
     return None

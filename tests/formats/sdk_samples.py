@@ -240,7 +240,10 @@ def _with_server_tool(value: Json) -> list[Json]:
     """A call of a server tool and its result, one of which is the value."""
     if "toolUse" in value:
         kind = {"type": f"{value['toolUse']['name']}_result"}
-        return [value, {"toolResult": {"toolUseId": value["toolUse"]["toolUseId"], "content": [], **kind}}]
+        return [
+            value,
+            {"toolResult": {"toolUseId": value["toolUse"]["toolUseId"], "content": [{"text": "done"}], **kind}},
+        ]
     call = {"toolUseId": value["toolResult"]["toolUseId"], "name": "lookup", "input": {}, "type": "server_tool_use"}
     return [{"toolUse": call}, value]
 

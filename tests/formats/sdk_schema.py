@@ -162,10 +162,16 @@ def known(package: str) -> dict[str, list[str]]:
     """Each type of a package, and one line for each of its fields and its words."""
     found: dict[str, set[str]] = {}
     for root in ROOTS:
-        if root.partition(".")[0] == package:
-            for name, definition in schema(root)["$defs"].items():
-                found.setdefault(name.rpartition("__")[2], set()).update(_lines(definition))
-            found.setdefault(root, set()).update(_lines(schema(root)))
+        if root.partition(".")[0] != package:
+            continue
+        try:
+            made = schema(root)
+        except (ImportError, AttributeError) as error:  # another release may not have it
+            found[root] = {f"not there: {error}"}
+            continue
+        for name, definition in made["$defs"].items():
+            found.setdefault(name.rpartition("__")[2], set()).update(_lines(definition))
+        found.setdefault(root, set()).update(_lines(made))
     return {name: sorted(found[name]) for name in sorted(found)}
 
 

@@ -210,7 +210,7 @@ def has_events(body: Json, format_name: str) -> bool:
     return all(
         not NOT_STREAMED & block.keys()
         and ("image" not in block or _is_streamed_image(block["image"]))
-        and block.get("citationsContent", {"content": True}).get("content")
+        and {"content", "citations"} <= block.get("citationsContent", {"content": [], "citations": []}).keys()
         for block in body["output"]["message"]["content"]
     )
 

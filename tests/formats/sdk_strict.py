@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import GenericAlias
 from typing import Any, Final
@@ -83,7 +83,11 @@ def _nearest(error: ValidationError) -> list[str]:
         place = one["loc"][1:]
         branch = place[0] if place and isinstance(place[0], str) else None
         found.setdefault(branch, []).append(f"{'.'.join(map(str, place))}: {one['msg']}")
-    return min(found.values(), key=lambda lines: (any(".type: " in line for line in lines), len(lines)))[:_ERRORS]
+    nearest = min(
+        found,
+        key=lambda branch: (any(line.startswith(f"{branch}.type: ") for line in found[branch]), len(found[branch])),
+    )
+    return found[nearest][:_ERRORS]
 
 
 @cache
@@ -109,7 +113,13 @@ def unfit(payload: Json, format_name: str) -> Iterator[str]:
         whole = completed(turn) if format_name == "open_responses" else turn
         yield from (f"{key}.{error}" for error in refused(whole, root))
     if format_name in REQUESTS:
-        yield from refused(_options(payload, format_name), REQUESTS[format_name])
+        yield from _refused_options(json.dumps(_options(payload, format_name)), format_name)
+
+
+@lru_cache(maxsize=1000)
+def _refused_options(options: str, format_name: str) -> list[str]:
+    """The same for everything but the turns, which is mostly the same."""
+    return refused(json.loads(options), REQUESTS[format_name])
 
 
 def _options(payload: Json, format_name: str) -> Json:

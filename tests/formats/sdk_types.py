@@ -28,6 +28,10 @@ TOLERATED: dict[str, Json] = {
     "web_search_call": {"id": "ws_0", "action": {"type": "search", "query": "q"}},
     "function": {"strict": None, "parameters": {}},
     "input_image": {"detail": "auto"},
+    # null where there is nothing, which the service says in answers
+    "image_generation_call": {"result": None},
+    "code_interpreter_call": {"code": None, "outputs": None},
+    "double_click": {"keys": None},
 }
 
 
@@ -55,6 +59,8 @@ def completed(thing: Any) -> Any:
         and isinstance(parts, list)
         and all(part.get("type") in ("output_text", "refusal") for part in parts)
     )
+    if found.get("type") == "image_generation_call" and isinstance(found.get("error"), dict):
+        found["error"] = {"code": None, "param": None, **found["error"]}
     return (
         TOLERATED.get(str(found.get("type")), {})
         | ({"id": "msg_0", "status": "completed"} if is_answer else {})

@@ -62,6 +62,7 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "GenerateContentResponse": ("candidates",),
     "FunctionDeclaration": ("name",),
     "ChatCompletionAssistantMessageParam": ("content",),
+    "ChatCompletionMessage": ("content",),
 }
 # type -> its keys of which a value has one
 ONE_OF: Final[dict[str, frozenset[str]]] = {
@@ -73,6 +74,7 @@ ONE_OF: Final[dict[str, frozenset[str]]] = {
     ),
     "FunctionResponsePart": frozenset({"inlineData", "fileData"}),
     "FunctionCall": frozenset({"args", "partialArgs"}),
+    "ChatCompletionMessage": frozenset({"content", "refusal"}),
 }  # fmt: skip
 FORMATS: Final = {"date-time": "2026-01-01T00:00:00Z", "duration": "PT1S"}  # format of a text -> one of them
 USUAL: Final = frozenset({"user", "completed"})  # words that come first
@@ -123,7 +125,10 @@ class Maker:
         return [key for key in properties if key in wanted]
 
     def _simple(self, kind: Json, path: Path) -> Any:
-        key, text = next((one for one in reversed(path) if not one.isdigit()), ""), "_".join(path) or "text"
+        key, text = (
+            next((one for one in reversed(path) if not one.isdigit()), ""),
+            "_".join(path if len(path) > 1 else (*path, "value")),
+        )
         made = self.texts.get(key) or TEXTS.get(key)
         number = zlib.crc32(text.encode())
         match kind.get("type"):
