@@ -127,12 +127,12 @@ class StreamAssembler:
             CannotParse: it is not an event, one of another format, or nested too deeply.
         """
         self.is_over = self.is_over or is_done(event)
-        if self.is_over or (event := event_text(event)) == b"":
+        if self.is_over:
+            self.check_late(event)
             return
-        body = event if isinstance(event, dict) else body_object(event)
-        if not isinstance(body, dict):
-            problem = f"A {self.name} event is {shortened(body)}, not a JSON object."
-            raise CannotParse(problem, hint="Feed the events one at a time.")
+        if (event := event_text(event)) == b"":
+            return
+        body = self._object_in(event)
         if not _is_event_of(body, self._signs):
             self.refuse_other(body)
             _refuse_event(body, self.name)
@@ -149,6 +149,25 @@ class StreamAssembler:
         self.has_events = True
         self.has_output = self.has_output or self.output_in(body)
         self.is_over = self.is_last(body)
+
+    def _object_in(self, event: Any) -> JsonObject:
+        body = event if isinstance(event, dict) else body_object(event)
+        if not isinstance(body, dict):
+            problem = f"A {self.name} event is {shortened(body)}, not a JSON object."
+            raise CannotParse(problem, hint="Feed the events one at a time.")
+        return body
+
+    def check_late(self, event: Any) -> None:
+        """Refuse an event of another response after the end; whatever else a connection brings then is ignored."""
+        try:
+            text = event_text(event)
+            body = {} if text == b"" else self._object_in(text)
+        except FormatError:
+            if isinstance(event, str | bytes | bytearray):
+                return
+            raise
+        if _is_event_of(body, self._signs):
+            self.check(body)
 
     @property
     def partial(self) -> Response:

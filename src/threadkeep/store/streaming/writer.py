@@ -146,7 +146,10 @@ class StreamWriter:
         self._get_number()
         if self.is_left:
             raise _used_before("The `with` statement of the recorder has ended.")
-        if self.response is not None or self.assembler.is_over:
+        if self.response is not None:
+            return False
+        if self.assembler.is_over:
+            self.assembler.check_late(event)
             return False
         self.assembler.is_over = is_done(event)
         if (event := event_text(event)) == b"":
