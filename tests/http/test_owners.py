@@ -29,7 +29,10 @@ def routes(served: Any) -> list[tuple[str, str]]:
     """Method and path of every route that names something."""
     found = [route for route in served.application(prefix="").routes if isinstance(route, Route)]
     return [
-        (method, route.path) for route in found for method in (route.methods or set()) - {"HEAD"} if "{" in route.path
+        (method, route.path)
+        for route in found
+        for method in (route.methods or set()) - {"HEAD"}
+        if "{" in route.path and "{model" not in route.path
     ]
 
 

@@ -73,7 +73,8 @@ def shared(conversation: Any) -> Any:
 @pytest.mark.parametrize("format", NAMES)
 def test_requests_carry_urls_where_the_format_takes_them(elsewhere: Any, shared: Any, format: str) -> None:
     found = elsewhere.get_conversation(shared.id)
-    rendered = found.render(format, media_url=URL, strict=True)
+    rendered = found.render(format, media_url=URL)
+    assert {loss.code for loss in rendered.losses} <= ({"title"} if format == "gemini" else set())
     assert tuple(parts(rendered, format)[:2]) == SENT[format]
     plain = found.render(format)
     assert parts(rendered, format)[2:] == parts(plain, format)[2:], "small media stay inline"

@@ -196,7 +196,6 @@ def test_what_came_from_a_wire_stays_as_it_came(conversation: Any, elsewhere: An
     [
         ({"type": "tool_result", "tool_use_id": "c", "content": "sunny"}, "messages"),
         ({"type": "tool_use", "id": "c", "name": "weather", "input": {}}, "messages"),
-        ({"type": "image", "data": DATA, "mimeType": "image/png"}, "messages"),
         ({"type": "document", "source": {"type": "base64", "data": object()}}, "messages"),
         ({"type": "image_url", "image_url": {"uri": PICTURE}}, "chat_completion"),
         ({"functionResponse": {"name": "weather", "response": {}}}, "gemini"),
