@@ -17,8 +17,6 @@ from tests.wires import SPOKEN
 from threadkeep.errors import CannotParse
 from threadkeep.formats import NAMES, FormatName, get_format
 
-pytestmark = pytest.mark.sampled
-
 Json = dict[str, Any]
 
 STATUSES = {"completed", "incomplete", "failed", "in_progress", "cancelled", None}

@@ -36,7 +36,7 @@ IS_WHOLE = MATRIX != "quick"
 KNOWN = Path(__file__).with_name("sdk_known_types.json")
 # values that the type of their SDK refuses by a validator, which its schema does not tell of
 ODD = {
-    "pydantic_ai.message": re.compile(r"speaker|CompactionPart|citations|SpeechPart"),
+    "pydantic_ai.message": re.compile(r"speaker|CompactionPart|citations|SpeechPart|\.cost$"),
     "ag_ui.event": re.compile(r"StateDelta|ActivityDelta"),
     "google.config": re.compile(r"\.tools$"),
 }
