@@ -276,7 +276,7 @@ CANONICAL: dict[str, tuple[Json, Json]] = {
         {"role": "assistant", "content": "Hi"},
         {
             "role": "assistant",
-            "content": [{"type": "output_text", "text": "Hi", "annotations": []}],
+            "content": [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}],
             "status": "completed",
             "type": "message",
         },

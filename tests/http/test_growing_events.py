@@ -12,7 +12,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.http.openai.growing import EVENT_PAYS, GrowingEvents
-from threadkeep.http.openai.response_objects import DEFAULTS
+from threadkeep.http.openai.response_objects import with_settings
 
 # thoughts of other providers are sent as the JSON text of the part that holds them, which is no growing text
 THOUGHTS = {("messages", "thinking"), ("gemini", "thought"), ("converse", "reasoning"), ("converse", "redacted")}
@@ -25,7 +25,7 @@ class Answer:
 
     def __init__(self, name: str) -> None:
         self.assembler = get_format(name).assembler()
-        self.growing = GrowingEvents(name, DEFAULTS | {"output": []})
+        self.growing = GrowingEvents(name, with_settings({}, {"status": "in_progress", "output": []}))
         self.looks = 0
 
     def output(self, first: int) -> list[Event]:

@@ -673,7 +673,7 @@ def test_an_answer_in_the_background_is_cancelled_from_another_process(two: Any)
     one, other, slow = two
     path = f"/conversations/{post(one, '/conversations', model='m')['id']}/messages"
     turn = post(one, path, 202, content="When?", background=True)
-    assert turn["response"]["status"] == "in_progress"
+    assert turn["response"]["status"] == "queued"
     response = turn["response"]["id"]
     assert other.post(f"/responses/{response}/cancel").status_code == 200
     slow.allowed = len(WORDS) * 20 - 1

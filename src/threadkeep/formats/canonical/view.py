@@ -212,7 +212,7 @@ def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
 
 
 def _texts_of(role: str) -> JsonObject:
-    return {"annotations": []} if text_type(role) == "output_text" else {}
+    return {"annotations": [], "logprobs": []} if text_type(role) == "output_text" else {}
 
 
 def _known(part: JsonObject) -> JsonObject:
@@ -229,8 +229,7 @@ def _output_text(part: JsonObject) -> JsonObject:
     text = _text(part)
     annotations = text.get("annotations")
     text["annotations"] = sent_annotations(annotations if isinstance(annotations, list) else [], Context(), "")
-    if isinstance(logprobs := text.pop("logprobs", None), list):
-        text["logprobs"] = [_logprob(one) for one in logprobs if isinstance(one, dict)]
+    text["logprobs"] = [_logprob(one) for one in _listed(text.get("logprobs")) if isinstance(one, dict)]
     return text
 
 

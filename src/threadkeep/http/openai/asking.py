@@ -23,7 +23,7 @@ from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared.streams import BROKEN_OFF
 from threadkeep.http.openai.growing import GrowingEvents
-from threadkeep.http.openai.response_objects import DEFAULTS, ECHOED
+from threadkeep.http.openai.response_objects import ECHOED, with_settings
 from threadkeep.http.openai.responses import find, stored_object
 from threadkeep.http.problems import Problem
 from threadkeep.http.provider_answers import AnswerTooLong, UpstreamError, until_end
@@ -62,6 +62,7 @@ _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses o
 _MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
 _BAD_GATEWAY: Final = 502
 _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
+_KEPT: Final = ("id", "created_at", "model")  # what the end of an answer has as its beginning
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -227,19 +228,20 @@ class Run:
             "object": "response",
             "created_at": int(begun_at(recorder).timestamp()),
             "model": self.wanted.model,
-            "status": "in_progress",
+            "completed_at": None,
+            "status": "queued" if self.wanted.is_background else "in_progress",
             "output": [],
             "usage": None,
             "error": None,
             "incomplete_details": None,
             "conversation": {"id": self.conversation.id},
         }
-        return DEFAULTS | self.wanted.echoed | found
+        return with_settings(self.wanted.echoed, found)
 
     async def ending(self, beginning: JsonObject) -> JsonObject:
         """The response as it was stored."""
         found = await stored_object(self.call, await find(self.call, beginning["id"]))
-        return found | self.wanted.echoed | {key: beginning[key] for key in ("id", "created_at", "model")}
+        return with_settings({}, found | self.wanted.echoed | {key: beginning[key] for key in _KEPT})
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
         """The items from an index on, as far as they have come, with the ids that they will have."""

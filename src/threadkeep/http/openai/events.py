@@ -106,7 +106,7 @@ def text_begun(text: Text, item: Mapping[str, Any]) -> Iterator[JsonObject]:
     part = dict(item[text.holder][text.place])
     if text.kind != _EMPTY:
         part[_PARTS[text.kind][0]] = ""
-        part |= {"annotations": []} if "annotations" in part else {}
+        part |= {key: [] for key in ("annotations", "logprobs") if key in part}
     yield {"type": f"response.{_part_name(text)}.added", **_index(text), "part": part}
 
 

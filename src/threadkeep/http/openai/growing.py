@@ -156,8 +156,11 @@ class GrowingEvents:
     def begin(self) -> Iterator[JsonObject]:
         """Yield the events before any output, unless that was done."""
         if not self.has_begun:
-            for kind in ("response.created", "response.in_progress"):
+            is_queued = self._beginning["status"] == "queued"
+            running = {**self._beginning, "status": "in_progress"}
+            for kind in ("response.created", "response.queued") if is_queued else ("response.created",):
                 yield self._numbered({"type": kind, "response": self._beginning})
+            yield self._numbered({"type": "response.in_progress", "response": running})
 
     def take(
         self, event: Any, output: Callable[[int], Sequence[JsonObject]], unsettled: int = 0
@@ -273,7 +276,8 @@ class GrowingEvents:
 
 def events_of(response: JsonObject) -> Iterator[JsonObject]:
     """Yield the events that a stream of a stored response has, each text as one; no end for one in progress."""
-    beginning = {**response, "status": "in_progress", "output": [], "usage": None}
+    status = "queued" if response.get("background") else "in_progress"
+    beginning = {**response, "status": status, "output": [], "usage": None, "completed_at": None}
     growing = GrowingEvents("open_responses", beginning)
     yield from growing.begin()
     if response["status"] not in ("in_progress", "queued"):

@@ -22,6 +22,7 @@ from threadkeep.http.upstreams import Upstream, upstream_for
 
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
+_NOT_SERVED: Final = frozenset({"/responses/compact", "/responses/input_tokens"})  # no ids of responses
 _PATTERN: Final = re.compile(r"[*?\[]")
 
 # how a path begins behind the prefix -> what to do instead
@@ -70,9 +71,10 @@ async def answer_unserved(request: Request, error: Exception) -> Response:
         instead = next(
             (text for start, text in _INSTEAD.items() if path == start or path.startswith(start + "/")), None
         )
-        detail = (
-            "This server does not have this path" if error.status_code == _NOT_FOUND else _wrong_method(request, error)
-        )
+        if path in _NOT_SERVED:
+            error = HTTPException(_NOT_FOUND)
+        is_missing = error.status_code == _NOT_FOUND
+        detail = "This server does not have this path" if is_missing else _wrong_method(request, error)
         detail = detail if instead is None else f"{detail}. {instead}"
         error = HTTPException(error.status_code, detail, error.headers)
     return await answer_problem(request, error)

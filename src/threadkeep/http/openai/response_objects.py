@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import isfinite
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
@@ -21,20 +23,29 @@ from threadkeep.store.response_lookup import request_options
 _OWN: Final = "open_responses"
 _STATUSES: Final = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
 _REASONS: Final = frozenset({"max_output_tokens", "max_messages", "content_filter", "steered"})
-# what stands for keys that clients require
-_REQUIRED: Final[JsonObject] = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+# what stands for keys that clients require: Open Responses has more of them than OpenAI
+_REQUIRED: Final[JsonObject] = {
+    "frequency_penalty": 0.0, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
+    "parallel_tool_calls": True, "presence_penalty": 0.0, "prompt_cache_key": None, "reasoning": None,
+    "safety_identifier": None, "service_tier": "default", "temperature": 1.0, "text": {}, "tool_choice": "auto",
+    "tools": [], "top_logprobs": 0, "top_p": 1.0, "truncation": "disabled", "user": None,
+}  # fmt: skip
+# … in objects among these
+_TEXT: Final[JsonObject] = {"format": {"type": "text"}}
+_SCHEMA: Final[JsonObject] = {"description": None, "strict": False}
+_REASONING: Final[JsonObject] = {"effort": None, "summary": None}
+_FUNCTION: Final[JsonObject] = {"description": None, "parameters": None, "strict": None}
 # what a request says of itself, with what stands for it: no provider is asked with it
 BESIDES: Final[JsonObject] = {"background": False, "previous_response_id": None}
-# what stands for all that answers have of a request
-DEFAULTS: Final = _REQUIRED | BESIDES
 # keys of requests that the answer repeats
 ECHOED: Final = (
-    "background", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "parallel_tool_calls",
-    "previous_response_id", "reasoning", "service_tier", "temperature", "text", "tool_choice", "tools", "top_p",
+    "background", "frequency_penalty", "instructions", "max_output_tokens", "max_tool_calls", "metadata",
+    "parallel_tool_calls", "presence_penalty", "previous_response_id", "prompt_cache_key", "reasoning",
+    "safety_identifier", "service_tier", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p",
     "truncation", "user",
 )  # fmt: skip
 # what the application may have set, and a user of it need not see; other tools may have keys of services in them
-_HOSTS: Final = frozenset({"instructions", "user"})
+_HOSTS: Final = frozenset({"instructions", "prompt_cache_key", "safety_identifier", "user"})
 SHOWN_TOOLS: Final = frozenset({"function", "custom"})
 _CODE: Final = "server_error"  # of errors that other providers gave
 
@@ -59,8 +70,34 @@ def _shown(settings: Mapping[str, Any]) -> JsonObject:
     return found
 
 
+def with_settings(settings: Mapping[str, Any], response: Mapping[str, Any]) -> JsonObject:
+    """Return a response that repeats the settings of its request, with the default of each that it does not have."""
+    whole = {**_REQUIRED, **BESIDES, **settings, "store": True, **response}
+    whole["text"] = _completed(whole["text"], _TEXT)
+    if _kind_of(text := whole["text"].get("format")) == "json_schema":
+        whole["text"]["format"] = {**_SCHEMA, **{key: value for key, value in text.items() if value is not None}}
+    if whole["reasoning"] is not None:
+        whole["reasoning"] = _completed(whole["reasoning"], _REASONING)
+    if isinstance(whole["tools"], list):
+        whole["tools"] = [{**_FUNCTION, **one} if _kind_of(one) == "function" else one for one in whole["tools"]]
+    return whole
+
+
+def _completed(value: Any, required: JsonObject) -> JsonObject:
+    given = value if isinstance(value, Mapping) else {}
+    return required | {key: one for key, one in given.items() if one is not None}
+
+
+def _kind_of(value: Any) -> Any:
+    return value.get("type") if isinstance(value, Mapping) else None
+
+
 def response_object(
-    stored: StoredResponse, body: bytes | None, output: Sequence[JsonObject], asked: Mapping[str, Any] | None = None
+    stored: StoredResponse,
+    body: bytes | None,
+    output: Sequence[JsonObject],
+    asked: Mapping[str, Any] | None = None,
+    ended: datetime | None = None,
 ) -> JsonObject:
     """Return a response with its output and all keys that clients require.
 
@@ -68,24 +105,29 @@ def response_object(
         stored: where the response is stored.
         body: its raw body; None if there is none (any more).
         output: its items, as clients validate them.
+        ended: when these were stored; None if there are none.
         asked: the settings of its request; None to tell none, nor what the provider repeats of them.
     """
     raw, parsed = _parsed(stored, body)
-    found: JsonObject = {**DEFAULTS, **(asked or {})}
+    found: JsonObject = {**(asked or {})}
     if stored.format == _OWN and asked is not None:
         found |= {key: value for key, value in _shown(raw).items() if value or _may_be_empty(key, value)}
-    return found | {
+    status = stored.status if stored.status in _STATUSES else "completed"
+    completed_at = _moment(raw, "completed_at", ended or stored.created_at) if status == "completed" else None
+    response: JsonObject = {
         "id": stored.id,
         "object": "response",
-        "created_at": raw["created_at"] if _is_number(raw.get("created_at")) else int(stored.created_at.timestamp()),
+        "created_at": _moment(raw, "created_at", stored.created_at),
+        "completed_at": completed_at,
         "model": stored.model or found.get("model") or "",
-        "status": stored.status if stored.status in _STATUSES else "completed",
+        "status": status,
         "output": list(output),
         "usage": usage_object(parsed.usage) if parsed is not None else None,
         "error": _error(stored, raw),
         "incomplete_details": _incomplete_details(stored, parsed),
         "conversation": {"id": stored.conversation_id},
     }
+    return with_settings(found, response)
 
 
 def _may_be_empty(key: str, value: Any) -> bool:
@@ -106,8 +148,12 @@ def _parsed(stored: StoredResponse, body: bytes | None) -> tuple[JsonObject, Res
         return {}, None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _moment(raw: Mapping[str, Any], key: str, stored: datetime) -> int:
+    """A time in whole seconds: as the provider gave it, or else as it was stored."""
+    given = raw.get(key)
+    if isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given):
+        return int(given)
+    return int(stored.timestamp())
 
 
 def usage_object(usage: Usage | None) -> JsonObject | None:

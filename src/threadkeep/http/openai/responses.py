@@ -122,7 +122,8 @@ async def stored_object(call: Call, found: Found) -> JsonObject:
     items = await found.conversation.output_items(number)
     output = [item_object(item, masked(call)) for item in items]
     asked = await on_conversation(found.conversation, asked_for, number) if call.may_read else None
-    return {**response_object(found.stored, body, output, asked), "id": found.id}
+    ended = items[-1].created_at if items else None
+    return {**response_object(found.stored, body, output, asked, ended), "id": found.id}
 
 
 async def replay(call: Call, found: Found, after: int) -> AsyncGenerator[JsonObject]:

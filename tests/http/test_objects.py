@@ -1,0 +1,79 @@
+"""The keys of response objects: all that Open Responses requires, whatever was asked and whoever answered."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.http.scripts import FORMATS, Scripted
+from threadkeep.domain.jsontext import loads
+
+# the keys that its schema requires of a response
+REQUIRED: Final = {
+    "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id",
+    "instructions", "output", "error", "tools", "tool_choice", "truncation", "parallel_tool_calls", "text", "top_p",
+    "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning", "user", "usage",
+    "max_output_tokens", "max_tool_calls", "store", "background", "service_tier", "metadata", "safety_identifier",
+    "prompt_cache_key",
+}  # fmt: skip
+NULLABLE: Final = {
+    "completed_at", "incomplete_details", "previous_response_id", "instructions", "error", "reasoning", "user", "usage",
+    "max_output_tokens", "max_tool_calls", "safety_identifier", "prompt_cache_key",
+}  # fmt: skip
+
+
+@pytest.fixture(params=FORMATS)
+def scripted(request: Any) -> Scripted:
+    return Scripted(request.param)
+
+
+def sent(served: Any, scripted: Scripted, **body: Any) -> Any:
+    http = served.http(upstreams={"*": scripted.upstream})
+    scripted.will_say("Hello.")
+    return http.post("/responses", json={"model": "any", "input": "Hi", **body})
+
+
+def events_in(text: str) -> list[dict[str, Any]]:
+    return [loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+
+
+def lacking(response: dict[str, Any]) -> set[str]:
+    return {key for key in REQUIRED if key not in response or (response[key] is None and key not in NULLABLE)}
+
+
+def test_a_response_has_every_key_that_is_required(served: Any, scripted: Scripted) -> None:
+    plain = sent(served, scripted).json()
+    streamed = events_in(sent(served, scripted, stream=True).text)
+    begun = sent(served, scripted, background=True).json()
+    read = served.http().get(f"/responses/{plain['id']}").json()
+    responses = [plain, begun, read, *(event["response"] for event in streamed if "response" in event)]
+    assert [lacking(response) for response in responses] == [set()] * 6
+    assert {**read, "model": plain["model"]} == plain  # asked for, and answered
+
+
+def test_a_response_was_completed_when_it_was_stored(served: Any, scripted: Scripted) -> None:
+    first, *_, last = events_in(sent(served, scripted, stream=True).text)
+    assert first["response"]["completed_at"] is None
+    assert last["response"]["completed_at"] >= first["response"]["created_at"]
+
+
+def test_what_was_asked_is_repeated_with_the_keys_that_are_required(served: Any, scripted: Scripted) -> None:
+    look = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    asked = {"tools": [look], "text": {"verbosity": "low"}, "temperature": 0.5, "prompt_cache_key": "trains"}
+    asked |= {"safety_identifier": "ann", "top_logprobs": 2, "reasoning": {"effort": "low"}}
+    found = sent(served, scripted, **asked).json()
+    assert found["tools"] == [{**look, "description": None, "strict": None}]
+    assert found["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+    assert found["reasoning"] == {"effort": "low", "summary": None}
+    assert [found[key] for key in ("temperature", "top_logprobs")] == [0.5, 2]
+    assert [found[key] for key in ("prompt_cache_key", "safety_identifier")] == ["trains", "ann"]
+    read = served.http().get(f"/responses/{found['id']}").json()
+    assert [read[key] for key in ("prompt_cache_key", "safety_identifier")] == [None, None]  # of the application
+
+
+def test_an_answer_in_the_background_is_queued_first(served: Any, scripted: Scripted) -> None:
+    events = events_in(sent(served, scripted, background=True, stream=True).text)
+    assert [event["type"] for event in events[:3]] == ["response.created", "response.queued", "response.in_progress"]
+    assert [event["response"]["status"] for event in events[:3]] == ["queued", "queued", "in_progress"]
+    assert events[-1]["response"]["status"] == "completed"
