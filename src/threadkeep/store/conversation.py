@@ -290,7 +290,7 @@ class Conversation(ConversationAttributes):
         """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
 
         Its `cancel_requested` becomes true with its next batch of events, or when it renews its lease; then the
-        response ends as `cancelled`. Returns whether there was a response in progress.
+        response ends as `cancelled`. Returns whether one was in progress and had a recorder.
 
         Raises:
             NotFound: there is no response with that number.

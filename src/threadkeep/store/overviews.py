@@ -32,6 +32,7 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import ItemWindow, read_window
 from threadkeep.store.lineage import ConversationState, get_lineage, lineage_from
 from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.positions import INCOMPLETE
 from threadkeep.store.refs import BranchRef, ConversationRef
 from threadkeep.store.response_lookup import stored_response
 from threadkeep.store.store import Store
@@ -377,9 +378,10 @@ def _call(row: Any) -> Call:
 
 def _facts(row: Any) -> ResponseFacts:
     values = {name: getattr(row, f"response_{name}") for name in statements.RESPONSE}
-    is_open = values.pop("open_branch") is not None
+    is_open, is_lost = values.pop("open_branch") is not None, values.pop("is_lost")
+    values["status"] = INCOMPLETE if is_lost else values["status"]
     texts = {name: _json(values[name], "responses") for name in ("error", "incomplete_details")}
-    return ResponseFacts(**values | texts, is_open=is_open)
+    return ResponseFacts(**values | texts, is_open=is_open and not is_lost)
 
 
 def _json(text: str | None, table: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, RowMapping
 
@@ -19,9 +19,14 @@ from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import ItemWindow, item_window, read_window
 from threadkeep.store.item_rows import short_hash
 from threadkeep.store.lineage import find_row, get_lineage, get_row
+from threadkeep.store.positions import INCOMPLETE
 from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
+from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import MAX_NUMBER, cursor_position, page_size, whole_number
+
+T = TypeVar("T")
+Check: TypeAlias = Callable[[ConversationRef, RowMapping], None]
 
 
 class ResponsePlace(NamedTuple):
@@ -38,7 +43,40 @@ class ResponsePlace(NamedTuple):
 
 def find_response(transactions: Transactions, scope: Scope, wanted: object) -> StoredResponse:
     """The response with an id, from any conversation that the scope sees; see `Store.get_response`."""
-    return transactions.read_any(lambda connection: stored_response(*locate_response(connection, scope, wanted)))
+
+    def read(connection: Connection, check: Check) -> StoredResponse:
+        row, public_id = locate_response(connection, scope, wanted)
+        check(ConversationRef(scope, row["conversation_id"], public_id), row)
+        return stored_response(row, public_id)
+
+    return _read_ended(transactions, read)
+
+
+def _read_ended(transactions: Transactions, read: Callable[[Connection, Check], T]) -> T:
+    """What `read` returns, which checks each row: a response whose recorder is gone is ended by whoever reads it.
+
+    One that cannot be ended is read as it is, and shown as incomplete.
+    """
+    ended: set[int] = set()  # all are of one conversation
+    look = transactions.read_any
+
+    def check(ref: ConversationRef, row: RowMapping) -> None:
+        if row["is_lost"] and row["number"] not in ended:
+            raise lost_response(ref, row)
+
+    while True:
+        try:
+            return look(lambda connection: read(connection, check))
+        except StreamBlocksWrite as lost:
+            transactions.end_lost(lost)
+            ended.add(lost.number)
+            look = transactions.read  # what a replica does not have yet
+
+
+def lost_response(ref: ConversationRef, row: RowMapping) -> StreamBlocksWrite:
+    """What ends a transaction that finds a response whose recorder is gone, so that it is ended first."""
+    place = BranchRef(ref.scope, ref.key, ref.public_id, row["branch"])
+    return StreamBlocksWrite(place, row["number"], INCOMPLETE)
 
 
 def locate_response(connection: Connection, scope: Scope, wanted: object) -> tuple[RowMapping, str]:
@@ -92,15 +130,16 @@ def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping]
     """What `use` makes of the row of a response of a conversation, given by number or id."""
     ref, number = handle.ref, None if isinstance(wanted, str) else whole_number("response", wanted)
 
-    def read(connection: Connection) -> Any:
+    def read(connection: Connection, check: Check) -> Any:
         get_row(connection, ref)
         found = _named(connection, ref, str(wanted)) if number is None else _numbered(connection, ref, number)
         if found is None:
             problem = f"{ref.public_id} has no response {shown(wanted)}."
             raise NotFound(problem, hint="responses() lists the responses it has.")
+        check(ref, found)
         return use(connection, found)
 
-    return handle.transactions.read_any(read)
+    return _read_ended(handle.transactions, read)
 
 
 def _named(connection: Connection, ref: ConversationRef, wanted: str) -> RowMapping | None:
@@ -120,6 +159,8 @@ def _numbered(connection: Connection, ref: ConversationRef, number: int) -> RowM
 def stored_response(row: RowMapping, public_id: str) -> StoredResponse:
     """The response of a row."""
     fields = {name: row[name] for name in STORED} | {name: _parsed(row, name) for name in ("view", "error")}
+    if row["is_lost"]:
+        fields["status"] = INCOMPLETE
     if fields["view"] is not None:
         fields["view"].pop(ASKED, None)
     return StoredResponse(**fields, id=response_id(public_id, row["number"]), conversation_id=public_id)
@@ -143,12 +184,14 @@ def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[
     ref, start, size = handle.ref, cursor_position(after), page_size(limit)
     last = -1 if start is None else whole_number("after", start)
 
-    def read(connection: Connection) -> list[StoredResponse]:
+    def read(connection: Connection, check: Check) -> list[StoredResponse]:
         get_row(connection, ref)
-        rows = connection.execute(response_page(), ref.parameters(after=last, limit=size + 1)).mappings()
+        rows = connection.execute(response_page(), ref.parameters(after=last, limit=size + 1)).mappings().all()
+        for row in rows:
+            check(ref, row)
         return [stored_response(row, ref.public_id) for row in rows]
 
-    return Page.of(handle.transactions.read_any(read), size, lambda response: str(response.number))
+    return Page.of(_read_ended(handle.transactions, read), size, lambda response: str(response.number))
 
 
 def list_input(

@@ -13,7 +13,7 @@ from threadkeep.store.changes.rows import record_change
 from threadkeep.store.history import BROKEN_OFF_TEXT
 from threadkeep.store.lineage import find_row
 from threadkeep.store.refs import ConversationRef, Scope, conversation_not_found
-from threadkeep.store.response_lookup import locate_response
+from threadkeep.store.response_lookup import locate_response, lost_response
 from threadkeep.store.states import lock_conversation
 from threadkeep.store.transactions import Transactions
 
@@ -28,7 +28,10 @@ def delete_response(transactions: Transactions, scope: Scope, wanted: object) ->
             raise conversation_not_found(public_id)
         ref = ConversationRef(scope, row.id, public_id)
         lock_conversation(connection, ref)
-        number = locate_response(connection, scope, wanted)[0]["number"]  # again: another process may have been faster
+        found, _ = locate_response(connection, scope, wanted)  # again: another process may have been faster
+        number = found["number"]
+        if found["is_lost"]:
+            raise lost_response(ref, found)
         _check_ended(connection, ref, number)
         bodies, table = response_bodies.c, responses.c
         connection.execute(delete(response_bodies).where(*ref.rows_of(bodies), bodies.number == number))

@@ -8,6 +8,7 @@ where SQLAlchemy's drivers switch to the event loop instead of blocking it, or i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from copy import copy
@@ -21,8 +22,8 @@ from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db import sessions
 from threadkeep.db.replication import parse_position, read_position
-from threadkeep.errors import InvalidOption
-from threadkeep.store.connections import Connections, give_up, hide_parameters, run_blocking, sleep
+from threadkeep.errors import InvalidOption, ThreadkeepError
+from threadkeep.store.connections import Connections, error_name, give_up, hide_parameters, run_blocking, sleep
 from threadkeep.store.engines import is_sqlite_file, isolation_levels, keeps_connections
 from threadkeep.store.forking import Inheritable
 from threadkeep.store.replicas import ReplicaReads
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from threadkeep.store.changes.notify import Notifier
 
+LOG: Final = logging.getLogger("threadkeep.streams")
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 AtOnce = Callable[[Connection], T | None]
@@ -148,6 +150,13 @@ class EngineTransactions(Inheritable):
                     self.notifier.notify()
                 return result
 
+    def end_lost(self, lost: StreamBlocksWrite) -> None:
+        """End a response whose recorder is gone; where nothing can be written, it stays as it is."""
+        try:
+            self.write(partial(self._end_stream, lost), is_repeatable=True)
+        except (DBAPIError, ThreadkeepError) as error:
+            LOG.warning("A response whose recorder is gone could not be ended: %s", error_name(error))
+
     def close(self) -> None:
         """Close the connections that were opened."""
         self._closed.set()
@@ -255,6 +264,9 @@ class HostTransactions:
                 hide_parameters(error)
                 raise
 
+    def end_lost(self, lost: StreamBlocksWrite) -> None:
+        """Nothing: what only reads writes nothing in the caller's transaction."""
+
     def close(self) -> None:
         """The caller's connection is the caller's."""
 
@@ -312,6 +324,10 @@ class ThreadTransactions:
         """Run work whole or not at all."""
         del at_once  # SQLite has no such statement
         return run_blocking(self._inner.write, work, is_repeatable=is_repeatable)
+
+    def end_lost(self, lost: StreamBlocksWrite) -> None:
+        """End a response whose recorder is gone, if that can be."""
+        run_blocking(self._inner.end_lost, lost)
 
     def close(self) -> None:
         """The connections are those of the store on SQLite."""

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Select, func, select
 
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.queries.responses import STORED
+from threadkeep.db.queries.responses import LISTED
+from threadkeep.db.queries.streams import is_lost
 from threadkeep.db.tables import conversations, item_feedback, item_labels, responses, usage_records
 
 FAILED: Final = "failed"
@@ -23,7 +24,7 @@ CALL: Final = (
 # The columns of a response
 RESPONSE: Final = (
     "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
-    "from_position", "to_position", "error", "incomplete_details", "created_at", "open_branch",
+    "from_position", "to_position", "error", "incomplete_details", "created_at", "open_branch", "is_lost",
 )  # fmt: skip
 
 
@@ -135,7 +136,8 @@ def calls_of(tenant: int, key: int, window: CallWindow, limit: int) -> Select[An
         calls.tenant_id == table.tenant_id, calls.conversation_id == table.conversation_id,
         calls.response == table.number,
     )  # fmt: skip
-    columns = [table[name].label(f"response_{name}") for name in RESPONSE]
+    columns = [table[name].label(f"response_{name}") for name in RESPONSE if name != "is_lost"]
+    columns.append(is_lost().label("response_is_lost"))
     called = [calls[name].label(f"call_{name}") for name in CALL]
     answered = (
         select(*columns, *called)
@@ -157,13 +159,13 @@ def responses_upto(tenant: int, key: int, number: int, limit: int) -> Select[Any
     """A response of a conversation, and those before it, the newest first."""
     table = responses.c
     where = [table.tenant_id == tenant, table.conversation_id == key, table.number <= number]
-    return select(*(table[name] for name in STORED)).where(*where).order_by(table.number.desc()).limit(limit)
+    return select(*LISTED).where(*where).order_by(table.number.desc()).limit(limit)
 
 
 def open_response(tenant: int, key: int, branch: int) -> Select[Any]:
-    """The number of the response in progress on a branch."""
+    """The number of the response in progress on a branch, unless its recorder is gone."""
     table = responses.c
-    where = [table.tenant_id == tenant, table.conversation_id == key, table.open_branch == branch]
+    where = [table.tenant_id == tenant, table.conversation_id == key, table.open_branch == branch, ~is_lost()]
     return select(table.number).where(*where).limit(1)
 
 

@@ -8,15 +8,17 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, bindparam, select
 
 from threadkeep.db.queries.conversations import of_conversation, of_tenant, visible
+from threadkeep.db.queries.streams import is_lost
 from threadkeep.db.tables import conversations, responses
 
-# The columns of a StoredResponse, and what it was rendered with
+# The columns of a StoredResponse; what it was rendered with comes with them, and whether its recorder is gone
 STORED: Final = (
     "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
     "from_position", "to_position", "view", "created_at", "error",
 )  # fmt: skip
 _EXISTS: Final = responses.c.deleted_at.is_(None)
-_COLUMNS: Final = tuple(responses.c[name] for name in (*STORED, "config_hash", "tool_set_hash"))
+LISTED: Final = (*(responses.c[name] for name in STORED), is_lost().label("is_lost"))
+_COLUMNS: Final = (*LISTED, *(responses.c[name] for name in ("conversation_id", "config_hash", "tool_set_hash")))
 
 
 @cache
@@ -46,6 +48,5 @@ def newest_with_id(*, scoped: bool) -> Select[Any]:
 def response_page() -> Select[Any]:
     """A page of the responses of a conversation, oldest first."""
     table = responses.c
-    found = select(*(table[name] for name in STORED))
-    found = found.where(*of_conversation(responses), _EXISTS, table.number > bindparam("after"))
+    found = select(*LISTED).where(*of_conversation(responses), _EXISTS, table.number > bindparam("after"))
     return found.order_by(table.number).limit(bindparam("limit"))

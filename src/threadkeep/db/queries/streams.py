@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Select, Update, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Delete, Select, Update, and_, bindparam, delete, func, insert, select, update
 
 from threadkeep.db.dialects import from_now, seconds
 from threadkeep.db.driver import Statement
@@ -13,6 +13,11 @@ from threadkeep.db.queries.conversations import of_conversation
 from threadkeep.db.tables import responses, stream_parts
 
 NEW: Final = "new_"  # before the names of parameters that are values of a new row
+
+
+def is_lost() -> ColumnElement[bool]:
+    """Whether a response is in progress by its row, and its lease is over: nobody records it any more."""
+    return and_(responses.c.open_branch.is_not(None), responses.c.lease_until <= from_now())
 
 
 @cache
@@ -88,11 +93,18 @@ def lease_renewal(*, cancelled: bool) -> Statement:
 
 @cache
 def cancel_request(*, numbered: bool) -> Statement:
-    """Asks a response in progress to stop: the one of that `number`, or the one on that `branch`."""
+    """Asks a response to stop that is being recorded: the one of that `number`, or the one on that `branch`."""
     table = responses.c
     which = {"number": "number"} if numbered else {"open_branch": "branch"}
-    asked = update(responses).where(*of_conversation(responses, **which), table.open_branch.is_not(None))
+    recorded = [table.open_branch.is_not(None), table.lease_until > from_now()]
+    asked = update(responses).where(*of_conversation(responses, **which), *recorded)
     return Statement(asked.values(cancel_requested_at=func.coalesce(table.cancel_requested_at, from_now())))
+
+
+@cache
+def lost_streams_of() -> Select[Any]:
+    """The responses in progress of a conversation whose lease is over."""
+    return select(responses.c.number, responses.c.branch).where(*of_conversation(responses), is_lost())
 
 
 @cache
