@@ -39,11 +39,11 @@ class Maker(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """The maker as one word, which `maker_from` reads; None where nothing is known."""
+        """The maker as one word, which `maker_from` reads, with a slash in it; None where nothing is known."""
         for parts in (self, self[:3], (self.provider, None, self.account), (self.provider,), ()):
             text = "/".join(quote(part or "", safe="", errors="replace") for part in parts).rstrip("/")
             if len(text) <= _LONGEST:
-                return text or None
+                return text if "/" in text else f"{text}/" if text else None
         return None
 
 
@@ -64,7 +64,12 @@ def asked_of(
 ) -> Maker:
     """Return of whom an answer is asked: as the application says, else as the request or the session options do."""
     given = view or {}
-    dialects = (options.get("dialect") for options in (given, settings))
-    named = (name for name in dialects if name is not None and name != COMPATIBLE)
-    provider = provider or given.get("provider") or settings.get("provider") or next(named, None)
+    provider = (
+        provider or given.get("provider") or settings.get("provider") or _vendor_in(given) or _vendor_in(settings)
+    )
     return Maker(provider, None, account or given.get("account") or None, settings.get("model"))
+
+
+def _vendor_in(options: Mapping[str, Any]) -> str | None:
+    dialect = options.get("dialect")
+    return None if dialect == COMPATIBLE else dialect

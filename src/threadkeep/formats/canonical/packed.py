@@ -7,6 +7,7 @@ call id, 2 for no payload and 1 for a rest. NULL is ``\``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final, overload
@@ -18,6 +19,7 @@ ESCAPED, NO_PAYLOAD, REST = 4, 2, 1  # bits of the code
 _CODEC_AT: Final = 3  # the first bit of the codec
 _WIDTH: Final = 9
 _NULL: Final = "\\"
+_SLASH: Final = "/"
 _PLAIN: Final = "0 "
 _MESSAGE: Final = "0 message "
 
@@ -28,10 +30,11 @@ Glance = tuple[int, str, int, str]
 class PackedEntries(Sequence[Entry]):
     """Plain items: a request of Open Responses looks at none of the messages among them."""
 
-    __slots__ = ("_entries", "_joined", "_last", "_lines", "_others", "texts")
+    __slots__ = ("_entries", "_joined", "_last", "_lines", "_others", "_packed", "texts")
 
-    def __init__(self, lines: Sequence[str], texts: Sequence[bytes], joined: bytes | None = None) -> None:
+    def __init__(self, packed: str, lines: Sequence[str], texts: Sequence[bytes], joined: bytes | None = None) -> None:
         self.texts = texts  # the payloads; if they came joined, each with what follows it
+        self._packed = packed
         self._joined = joined
         self._lines = lines
         self._entries: list[Entry] | None = None
@@ -57,9 +60,11 @@ class PackedEntries(Sequence[Entry]):
         return None if seen == _NULL else int(seen)
 
     def makers(self) -> list[tuple[str | None, str | None]]:
-        """`origin` and `maker` of each item."""
-        pairs = (line.split(" ", 5)[3:5] for line in self._lines)
-        return [(None if one == _NULL else one, None if other == _NULL else other) for one, other in pairs]
+        """`origin` and `maker` of the items that have a maker, which is a word with a slash."""
+        if _SLASH not in self._packed:
+            return []
+        pairs = (line.split(" ", 5)[3:5] for line in self._lines if _SLASH in line)
+        return [(None if one == _NULL else one, other) for one, other in pairs if other != _NULL]
 
     def is_unbroken(self) -> bool:
         """Whether each item stands right behind the one before it."""
@@ -69,9 +74,9 @@ class PackedEntries(Sequence[Entry]):
         """The payloads with commas between them."""
         return b",".join(self.texts) if self._joined is None else self._joined.replace(BREAK, b",")
 
-    def has_text(self, text: bytes) -> bool:
-        """Whether a payload has that text in it."""
-        return text in self._joined if self._joined is not None else any(text in one for one in self.texts)
+    def has_text(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether a payload has such a text in it."""
+        return any(map(pattern.search, self.texts if self._joined is None else (self._joined,)))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -116,7 +121,7 @@ def entries_of_rows(
         return None
     if _are_plain(text, packed):
         plain = [payload for payload in payloads if payload is not None]
-        return PackedEntries(packed, plain) if len(plain) == len(packed) else None
+        return PackedEntries(text, packed, plain) if len(plain) == len(packed) else None
     if any(_code(line) & ESCAPED for line in packed):
         return None
     return list(map(_entry, packed, payloads, rests))
@@ -129,7 +134,7 @@ def entries_of_joined(count: int, packed: str, payload: bytes | None, rest: byte
         return None
     if payload is not None and _are_plain(packed, lines):
         texts = BytesIO(payload).readlines()  # finds line breaks much faster than `split`
-        return PackedEntries(lines, texts, payload) if len(texts) == count else None
+        return PackedEntries(packed, lines, texts, payload) if len(texts) == count else None
     codes = list(map(_code, lines))
     if any(code & ESCAPED for code in codes):
         return None

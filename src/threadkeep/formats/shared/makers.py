@@ -136,8 +136,7 @@ def plain_model(model: str) -> str:
     return re.sub(r"(?<=\d)-0$", "", name)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Who gets a request."""
 
     provider: str | None
@@ -174,6 +173,7 @@ def _last_asked(snapshot: Snapshot, format_name: str) -> Maker:
     return maker_from(maker or "" if origin == format_name else "")
 
 
+@lru_cache(maxsize=1024)
 def vendor_of(model: str | None, format_name: str | None) -> str | None:
     """Who serves a model in a format, where that is not said."""
     if format_name == "converse":
@@ -248,12 +248,12 @@ def _makers_in(snapshot: Snapshot) -> _Makers:
     """The makers of a conversation's items; what was looked at once is remembered."""
     entries, memo = snapshot.entries, snapshot.memo
     known: _Makers = _Makers() if memo is None else memo.get(_MEMO) or _Makers()
-    if known.looked_at > len(entries):
+    count = len(entries)
+    if known.looked_at > count:
         known = _Makers()
-    if known.looked_at < len(entries) or memo is None:
+    if known.looked_at < count or memo is None:
         signed = _signed(entries[known.looked_at :] if known.looked_at else entries)
-        newest = next((one for one in reversed(signed) if one[1] is not None), known.newest)
-        known = _Makers(len(entries), known.all | {one for one in set(signed) if one[1] is not None}, newest)
+        known = _Makers(count, known.all.union(signed), signed[-1] if signed else known.newest)
         if memo is not None:
             memo[_MEMO] = known
     return known
@@ -263,7 +263,9 @@ _signed_by: Final[Callable[[Entry], _Signed]] = itemgetter(_ORIGIN, _MAKER)
 
 
 def _signed(entries: Sequence[Entry]) -> list[_Signed]:
-    return entries.makers() if isinstance(entries, PackedEntries) else list(map(_signed_by, entries))
+    if isinstance(entries, PackedEntries):
+        return entries.makers()
+    return [signed for signed in map(_signed_by, entries) if signed[1] is not None]
 
 
 # What is left out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from threadkeep.formats.shared.provider_rules import ProviderRules
 
 OMITTED: Final = "[An earlier image was omitted]"
 _FOUND: Final = "pictures"  # the place in a snapshot's memo
-_KINDS: Final = (b'"input_image"', b'"input_file"')  # how items with pictures or documents look
+_HAS_MEDIA: Final = re.compile(rb'"input_(?:image|file)"')  # how items with pictures or documents look
+_PAYLOAD, _REST = Entry._fields.index("payload"), Entry._fields.index("rest")
 _KEYS: Final = ("content", "output")  # where items hold parts
 _HEAD: Final = 400_000  # how much of base64 is read: a JPEG may have a preview and a profile before its size
 _JPEG_SIZES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of the frames that state it
@@ -56,24 +58,33 @@ class Media:
 def media_of(snapshot: Snapshot) -> Media:
     """The pictures and documents of all items; what was looked at once is remembered."""
     entries, memo = snapshot.entries, snapshot.memo
-    known: tuple[int, Media] = (memo or {}).get(_FOUND, (0, Media()))
-    count, media = known
-    if count > len(entries):
+    known: tuple[int, Media] = (memo and memo.get(_FOUND)) or (0, Media())
+    (count, media), size = known, len(entries)
+    if count > size:
         count, media = 0, Media()
-    if count < len(entries):
+    if count < size:
         media = Media([*media.pictures], [*media.documents])
-        if count or not isinstance(entries, PackedEntries) or any(map(entries.has_text, _KINDS)):
-            for entry in entries[count:] if count else entries:
-                _add(media, entry)
+        for entry in _with_media(entries[count:] if count else entries):
+            _add(media, entry)
         if memo is not None:
-            memo[_FOUND] = (len(entries), media)
+            memo[_FOUND] = (size, media)
     return media
 
 
+def _with_media(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries that may hold pictures or documents."""
+    if isinstance(entries, PackedEntries) and not entries.has_text(_HAS_MEDIA):
+        return []
+    has_media, columns = _HAS_MEDIA.search, list(zip(*entries, strict=True))
+    texts = zip(columns[_PAYLOAD], columns[_REST], strict=True) if columns else ()
+    return [
+        entries[index]
+        for index, (payload, rest) in enumerate(texts)
+        if (payload and has_media(payload)) or (rest and has_media(rest))
+    ]
+
+
 def _add(media: Media, entry: Entry) -> None:
-    payload, rest = entry.payload or b"", entry.rest or b""
-    if not any(kind in payload or kind in rest for kind in _KINDS):
-        return
     for part in _parts_of(entry.item()):
         kind = _kind_of(part)
         if kind is not None:

@@ -59,7 +59,7 @@ class Rendering:
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
         head = self.view.head
-        reports = list(filter(self._is_shown, self.reports))
+        reports = list(filter(self._is_shown, self.reports)) if self.reports else ()
         self.context.losses += [report for report in reports if isinstance(report, Loss)]
         rendered = (PlainRendered if self._is_plain() else Rendered)(
             losses=self.context.losses,
