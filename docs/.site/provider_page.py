@@ -12,6 +12,7 @@ from typing import Any, Final
 from threadkeep.domain.options import DIALECTS
 from threadkeep.formats import NAMES
 from threadkeep.formats.shared.provider_rules import FILLER, MEGABYTE, NO_OUTPUT, TABLE, RuleRow
+from threadkeep.formats.shared.setting_rules import SETTINGS, SettingRow
 
 _INTRODUCTION: Final = f"""# How providers differ
 
@@ -26,6 +27,12 @@ only be sent as it is, is the loss `refused`. With `strict=True`, losses raise `
 add a turn. An imported request goes back as it came.
 
 The filler of a turn that a provider requires is `{FILLER}`; an output without content is `{NO_OUTPUT}`.
+"""
+_SETTINGS: Final = """## Settings
+
+A setting that a provider refuses is left out, which is a loss, or becomes the nearest value that it takes, which is a
+repair. What `extra` says under the name of the format, and tools, are sent as they are, and reported as `refused`. The
+settings of an imported request go back as they came, and are not judged.
 """
 _TITLES: Final = {
     "messages": "Messages",
@@ -86,7 +93,23 @@ def page() -> str:
     """Return the page in Markdown."""
     always = _lines(["Format", "Rule"], ([f"`{name}`", rule] for name, rule in _ALWAYS.items()))
     tables = [_table(name) for name in NAMES if _rows(name)]
-    return "\n".join([_INTRODUCTION, *tables, f"## All requests of a format\n\n{always}"])
+    settings = f"{_SETTINGS}\n" + "\n".join(_settings(name) for name in NAMES if name in _TITLES)
+    return "\n".join([_INTRODUCTION, *tables, f"## All requests of a format\n\n{always}", settings])
+
+
+def _settings(name: str) -> str:
+    """The settings of a format, those of one limit in one line."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for row in [row for row in SETTINGS if name in row.formats]:
+        says = row.limit.says + (" (sent nevertheless)" if row.is_kept else "")
+        lines.setdefault((_who_sets(row), _dialects(row), says, row.source), []).append(f"`{row.path}`")
+    rows = ([who, dialect, ", ".join(paths), says, source] for (who, dialect, says, source), paths in lines.items())
+    return f"### {_TITLES[name]}\n\n{_lines(['Who', 'Dialect', 'Setting', 'Takes', 'Sources'], rows)}"
+
+
+def _who_sets(row: SettingRow) -> str:
+    named = row.providers is not None and not row.who.lower().startswith(row.providers)
+    return f"{row.who} (provider `{row.providers[0]}`)" if named and row.providers else row.who
 
 
 def _rows(name: str) -> list[RuleRow]:
@@ -102,7 +125,7 @@ def _who(row: RuleRow) -> str:
     return row.who if row.providers is None else f"{row.who} (provider `{row.providers[0]}`)"
 
 
-def _dialects(row: RuleRow) -> str:
+def _dialects(row: RuleRow | SettingRow) -> str:
     if row.dialects is None:
         return "any"
     if len(row.dialects) == len(DIALECTS):  # one of them, or none at all, is not among them

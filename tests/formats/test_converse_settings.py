@@ -65,7 +65,7 @@ def test_the_schema_of_a_function_is_an_object_s() -> None:
 def test_names_are_cleaned_in_tools_calls_and_choice() -> None:
     tools = [{"type": "function", "name": "my.tool"}]
     choice = {"type": "function", "function": {"name": "my.tool"}}
-    rendered = render(user("go"), call("a", "my.tool"), output("a"), tools=tools, tool_choice=choice)
+    rendered = render(user("go"), call("a", "my.tool"), output("a"), model=CLAUDE, tools=tools, tool_choice=choice)
     assert rendered.payload["toolConfig"]["tools"][0]["toolSpec"]["name"] == "my_tool"
     assert rendered.payload["toolConfig"]["toolChoice"] == {"tool": {"name": "my_tool"}}
     assert rendered.payload["messages"][1]["content"][0]["toolUse"]["name"] == "my_tool"
@@ -89,7 +89,7 @@ def test_tools_of_other_formats_are_left_out() -> None:
     ],
 )
 def test_a_choice_is_one_of_the_service(choice: Any, sent: Any, reports: Any) -> None:
-    rendered = render(user("hi"), tool_choice=choice)
+    rendered = render(user("hi"), model=CLAUDE, tool_choice=choice)
     assert rendered.payload["toolConfig"].get("toolChoice") == sent
     assert codes(rendered) == reports
 

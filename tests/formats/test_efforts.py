@@ -50,9 +50,9 @@ def test_an_effort_is_sent_or_reported(name: Any, model: str) -> None:
     for dialect, effort in product((None, *DIALECTS), WORDS):
         found = render(name, user("Hi"), model=model, dialect=dialect, reasoning={"effort": effort})
         reports = [*found.losses, *found.repairs]
-        assert [report.path for report in reports] in ([], [PATH])
+        assert {report.path for report in reports} <= {PATH}
         assert reports or says(found.payload, effort, dialect), (dialect, effort, found.payload)
-        assert all(repr(effort) in report.detail for report in reports)
+        assert not reports or any(repr(effort) in report.detail for report in reports)
 
 
 @pytest.mark.parametrize(("name", "model"), TARGETS)

@@ -49,7 +49,12 @@ def head(**settings: Any) -> tuple[dict[str, Any], list[str], list[str]]:
         ({"reasoning": {"budget_tokens": 500}, "max_output_tokens": 900}, {"max_tokens": 900}, ["option"], []),
         ({"reasoning": {"budget_tokens": 0}}, {"thinking": {"type": "disabled"}, "max_tokens": 4096}, [], []),
         ({"reasoning": {"budget_tokens": -1}}, {"max_tokens": 4096}, ["option"], []),
-        ({"reasoning": {"effort": "minimal"}}, {"output_config": {"effort": "low"}, "max_tokens": 4096}, [], ["range"]),
+        (
+            {"model": "claude-opus-5", "reasoning": {"effort": "minimal"}},
+            {"output_config": {"effort": "low"}, "max_tokens": 4096},
+            [],
+            ["range"],
+        ),
         ({"reasoning": {"effort": "none"}}, {"max_tokens": 4096}, ["option"], []),
         ({"reasoning": {"type": "sometimes"}}, {"max_tokens": 4096}, ["option"], []),
         ({"reasoning": {"type": "between_tools"}}, {"thinking": {"type": "between_tools"}, "max_tokens": 4096}, [], []),
@@ -83,7 +88,7 @@ def test_token_limit_and_thinking_agree(
 
 
 def test_adaptive_thinking_lets_a_tool_be_forced() -> None:
-    found, losses, _ = head(reasoning={"type": "adaptive"}, tools=[TOOL], tool_choice="required")
+    found, losses, _ = head(model="claude-opus-5", reasoning={"type": "adaptive"}, tools=[TOOL], tool_choice="required")
     assert found["tool_choice"] == {"type": "any"}
     assert losses == []
 
@@ -111,18 +116,19 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
 
 # Models
 
-NEWER = ["no prefill", "many pictures", "claude 4"]
+NEWER = ["no prefill", "many pictures", "effort", "adaptive", "thinks", "claude 4"]
+OLDER = ["one sampler", "thinks", "claude 4"]
 
 
 @pytest.mark.parametrize(
     ("model", "rules"),
     [
         ("claude-3-5-haiku-20241022", []),
-        ("claude-sonnet-4-20250514", ["claude 4"]),
+        ("claude-sonnet-4-20250514", ["thinks", "claude 4"]),
         ("claude-2.1", []),
         ("kimi-k3", []),
-        ("claude-sonnet-4-5@20250929", ["one sampler", "claude 4"]),
-        ("us.anthropic.claude-opus-4-1-20250805-v1:0", ["one sampler", "claude 4"]),
+        ("claude-sonnet-4-5@20250929", OLDER),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", OLDER),
         ("anthropic/claude-opus-4.7", ["no sampling", "one sampler", "no budget", *NEWER]),
         ("claude-sonnet-4-6", ["one sampler", *NEWER]),
         ("claude-opus-4-8", ["no sampling", "one sampler", "no budget", "inner system", *NEWER]),

@@ -39,7 +39,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     settings = snapshot.settings
     has_dialect = options.dialect is not None or "dialect" in settings
     dialect = dialect_of(CHAT, snapshot, options) if has_dialect else STANDARD
-    body = _body(rendering, dialect)
+    body = rendering.fitted(_body(rendering, dialect))
     if body.get("model") is None:
         raise no_model()
     messages = _instructions(rendering, dialect)

@@ -53,6 +53,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         messages = _without_tools(messages, rendering)
     elif (config := _tool_config(writer, rendering)) is not None:
         body["toolConfig"] = config
+    body = rendering.fitted(body)
     said = _instructions(settings, context, is_new=is_new) + writer.system
     if system := said or _native(settings).get("system"):
         body["system"] = system

@@ -125,7 +125,7 @@ def _head(body: JsonObject, system: list[Any], rendering: Rendering) -> JsonObje
             del body[key]
             detail = f"{key} was left out: the service takes none with a cached content."
             rendering.context.loss("option", key, detail)
-    return body
+    return rendering.fitted(body)
 
 
 def _content(content: Content, oddity: Any) -> Any:

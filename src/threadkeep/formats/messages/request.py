@@ -44,7 +44,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     """Render a session as the body of a Messages request."""
     rendering = begin(session, options, NAME, Context(rule=NAMES))
     snapshot, context, entries = rendering.snapshot, rendering.context, rendering.entries
-    body = head(snapshot.settings, snapshot.tools, rendering.spelling or {}, context)
+    body = rendering.fitted(head(snapshot.settings, snapshot.tools, rendering.spelling or {}, context))
     if body.get("model") is None:
         raise no_model()
     is_as_it_came = bool(entries) and entries[-1].position == rendering.imported - 1

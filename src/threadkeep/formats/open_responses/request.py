@@ -24,7 +24,7 @@ from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initia
 from threadkeep.formats.open_responses import fields
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.open_responses.vendors import HostInput
-from threadkeep.formats.shared.dialects import RESPONSES, STANDARD, Dialect, dialect_of
+from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
 from threadkeep.formats.shared.makers import giver_of, reads_own
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -86,10 +86,10 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
 def _head(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[bytes, bool]:
     """The request without its input, as JSON, and whether it has a prompt; kept where it is exact."""
     snapshot, context = rendering.snapshot, rendering.context
-    key = NAME if dialect is STANDARD else f"{NAME} {sorted(dialect.lacks)}"
+    key = f"{NAME} {rendering.target.provider} {sorted(dialect.lacks)}"
     head: tuple[bytes, bool] | None = snapshot.shared.get(key) if state is None else None
     if head is None:
-        body = _body(snapshot, state, dialect, context)
+        body = rendering.fitted(_body(snapshot, state, dialect, context))
         head = dumps(body), "prompt" in body
         if state is None and not context.losses and not context.repairs:
             snapshot.shared[key] = head

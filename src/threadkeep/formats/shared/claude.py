@@ -129,6 +129,9 @@ RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "inner system": {"opus": (4, 8)},
     "no prefill": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 6)), **_ALWAYS},
     "many pictures": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), **_ALWAYS},  # a context of more than 200,000 tokens
+    "effort": {"opus": (4, 5), "sonnet": (4, 6), "haiku": (5, 0), **_ALWAYS},
+    "adaptive": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), "haiku": (5, 0), **_ALWAYS},
+    "thinks": {"opus": (4, 0), "sonnet": (3, 7), "haiku": (4, 5), **_ALWAYS},
     "claude 4": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 0)), **_ALWAYS},
 }
 
@@ -147,3 +150,13 @@ def follows(model: Any, rule: str) -> bool:
     if major is None:
         major, _, minor = (name["before"] or "0").replace("-", ".").partition(".")
     return (int(major), int(minor or 0)) >= since
+
+
+def lacks(model: Any, rule: str) -> bool:
+    """Whether a model is one of Claude's, as far as the table knows, and is older than a rule of it.
+
+    >>> lacks("claude-haiku-4-5", "adaptive"), lacks("claude-opus-5", "adaptive"), lacks("glm-4.7", "adaptive")
+    (True, False, False)
+    """
+    name = _NAME.search(model) if isinstance(model, str) else None
+    return name is not None and name["family"].lower() in RULES[rule] and not follows(model, rule)

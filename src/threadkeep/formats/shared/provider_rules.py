@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from threadkeep.domain.options import DIALECTS
 from threadkeep.formats.shared.claude import follows, is_claude
@@ -68,13 +68,14 @@ class RuleRow(NamedTuple):
     providers: tuple[str, ...] | None = None  # None: all, and requests of which it is not known
 
 
-def _named(pattern: str) -> Callable[[str], bool]:
+def named(pattern: str) -> Callable[[str], bool]:
     """Whether a model is named so, whatever vendor stands before the name."""
     compiled = re.compile(pattern, re.IGNORECASE)
     return lambda model: compiled.match(model.rpartition("/")[2]) is not None
 
 
-def _contains(pattern: str) -> Callable[[str], bool]:
+def contains(pattern: str) -> Callable[[str], bool]:
+    """Whether the name of a model has something in it."""
     compiled = re.compile(pattern, re.IGNORECASE)
     return lambda model: compiled.search(model) is not None
 
@@ -142,7 +143,7 @@ TABLE: Final = (
         ("converse",),
         {"last_turn": "filled"},
         "beeai-framework issue 753; semantic-kernel issue 10281",
-        models=_contains(
+        models=contains(
             r"(?:^|[./])(?:ai21|cohere|deepseek|google|meta|minimax|mistral|moonshot|nvidia|openai|qwen|writer|zai)\."
         ),
     ),
@@ -170,14 +171,14 @@ TABLE: Final = (
         ("converse",),
         {"pictures": 1},
         "aws-samples generative-ai-use-cases 1040",
-        models=_contains(r"llama3-2"),
+        models=contains(r"llama3-2"),
     ),
     RuleRow(
         "Llama 4 on Amazon Bedrock",
         ("converse",),
         {"pictures": 8},
         "aws-samples generative-ai-use-cases 1040",
-        models=_contains(r"llama4"),
+        models=contains(r"llama4"),
     ),
     # Google
     RuleRow(
@@ -193,7 +194,7 @@ TABLE: Final = (
         ("gemini",),
         {"pictures": 14},
         "Google docs: Image understanding",
-        models=_contains(r"gemini-3.*-image"),
+        models=contains(r"gemini-3.*-image"),
     ),
     # OpenAI, and requests without a dialect
     RuleRow(
@@ -250,7 +251,7 @@ TABLE: Final = (
         _CHAT,
         {"system": "leading"},
         "MiniMax-M2 issue 51; oh-my-pi 958",
-        models=_named("minimax"),
+        models=named("minimax"),
     ),
     RuleRow(
         "Compatible servers (vLLM, llama.cpp, Ollama, Fireworks …)",
@@ -264,28 +265,28 @@ TABLE: Final = (
         _CHAT,
         {"takes_developer": False, "system": "leading"},
         "vLLM issue 41114; Qwen3.8 issue 244; chat template of Qwen 3.5",
-        models=_named(r"qwen-?(?:3[.p-][5-9](?!\d)|[4-9])"),
+        models=named(r"qwen-?(?:3[.p-][5-9](?!\d)|[4-9])"),
     ),
     RuleRow(
         "DeepSeek R1 and deepseek-reasoner",
         _CHAT,
         {"alternates": True},
         "DeepSeek-R1 issue 21; open-webui issue 9266",
-        models=_named(r"deepseek-(?:reasoner|r1)"),
+        models=named(r"deepseek-(?:reasoner|r1)"),
     ),
     RuleRow(
         "Gemma",
         _CHAT,
         {"takes_developer": False, "system": "leading", "starts_with_user": True, "alternates": True},
         "chat template of Gemma; anon-kode issue 60; suitenumerique conversations 197",
-        models=_named("gemma"),
+        models=named("gemma"),
     ),
     RuleRow(
         "Gemma 1 and 2",
         _CHAT,
         {"system": "as user"},
         "chat template of Gemma 2: System role not supported",
-        models=_named(r"gemma-?(?:2(?!\d)|[27]b)"),
+        models=named(r"gemma-?(?:2(?!\d)|[27]b)"),
     ),
     RuleRow(
         "Perplexity",
@@ -298,7 +299,7 @@ TABLE: Final = (
             "alternates": True,
         },
         "Perplexity api-discussion 265; livekit 1529; LibreChat issue 3048",
-        models=_named(r"sonar|r1-1776"),
+        models=named(r"sonar|r1-1776"),
     ),
     RuleRow(
         "Mistral's models, on any server",
@@ -312,7 +313,7 @@ TABLE: Final = (
             "alternates": True,
         },
         "validator of mistral-common 1.13; zed issue 37021; hermes-agent 20154; vLLM issue 6862; OpenHands issue 8685",
-        models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
+        models=named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
     ),
     RuleRow(
         "Mistral's models on other servers than Mistral's",
@@ -320,7 +321,7 @@ TABLE: Final = (
         {"last_turn": "filled"},
         "Mistral API error: Expected last role User or Tool; smolagents issue 757",
         dialects=(None, *(name for name in DIALECTS if name != "mistral")),
-        models=_named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
+        models=named(r"(?:open-)?(?:mistral|mixtral|ministral|codestral|devstral|magistral|pixtral)"),
     ),
     RuleRow(
         "Mistral",
@@ -345,15 +346,33 @@ TABLE: Final = (
 )
 
 
+class Applied(Protocol):
+    """To whom a row of a table applies."""
+
+    @property
+    def formats(self) -> tuple[str, ...]: ...  # noqa: D102 - see the rows
+    @property
+    def dialects(self) -> tuple[str | None, ...] | None: ...  # noqa: D102
+    @property
+    def models(self) -> Callable[[str], bool] | None: ...  # noqa: D102
+    @property
+    def providers(self) -> tuple[str, ...] | None: ...  # noqa: D102
+
+
+def applies(row: Applied, format_name: str, dialect: str | None, model: str | None, provider: str | None) -> bool:
+    """Whether a row of a table is about requests of a format, dialect, model and provider."""
+    if format_name not in row.formats or (row.dialects is not None and dialect not in row.dialects):
+        return False
+    if row.providers is not None and provider not in row.providers:
+        return False
+    return row.models is None or (model is not None and row.models(model))
+
+
 @lru_cache(maxsize=256)
 def rules_for(format_name: str, dialect: str | None, model: str | None, provider: str | None = None) -> ProviderRules:
     """What a request may hold, by its format, dialect, model and provider."""
     keys: dict[str, Any] = {}
     for row in TABLE:
-        if format_name not in row.formats or (row.dialects is not None and dialect not in row.dialects):
-            continue
-        if row.providers is not None and provider not in row.providers:
-            continue
-        if row.models is None or (model is not None and row.models(model)):
+        if applies(row, format_name, dialect, model, provider):
             keys |= row.rules
     return replace(ANYTHING, **keys)

@@ -24,6 +24,7 @@ from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_outp
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
+from threadkeep.formats.shared.setting_rules import SettingRow, fitted, settings_for
 from threadkeep.formats.shared.tools import placed_tools
 from threadkeep.formats.shared.views import View, view_of
 
@@ -45,6 +46,7 @@ class Rendering:
     context: Context  # what mappers need, and where they report
     rules: ProviderRules  # what may stand where
     target: Target  # who gets it
+    setting_rules: Sequence[SettingRow] = ()  # which settings it takes
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
     reports: Sequence[Report] = ()  # of what the conversation has and no request can
@@ -55,6 +57,13 @@ class Rendering:
     def entries(self) -> Sequence[Entry]:
         """The entries that the request shows."""
         return self.view.entries
+
+    def fitted(self, body: JsonObject) -> JsonObject:
+        """A request with the settings that the provider takes; an imported one goes back as it came."""
+        if not self.setting_rules or self.spelling is not None:
+            return body
+        native = (self.snapshot.settings.get("extra") or {}).get(self.format_name)
+        return fitted(body, self.setting_rules, self.context, native if isinstance(native, dict) else ())
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
@@ -99,14 +108,15 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
         reports = found + reports
     context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in placed_tools(snapshot.tools)]
     target = target_of(snapshot, options, format_name)
-    rules = rules_for(format_name, options.dialect or settings.get("dialect"), target.model, target.provider)
+    to = (format_name, options.dialect or settings.get("dialect"), target.model, target.provider)
+    rules = rules_for(*to)
     view = view_of(snapshot, options, format_name, rules)
     _report_pictures(snapshot, view, rules, options, context)
     has_texts = options.reasoning == "text"
     entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
-    rendering = Rendering(format_name, snapshot, options, view, context, rules, target)
+    rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to))
     rendering.reports, rendering.has_plain_options, rendering.has_plain_texts = reports, sent.is_plain, has_plain_texts
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:

@@ -1,0 +1,429 @@
+"""Which settings a provider takes: one table by wire format, dialect, model and provider, each row with its source.
+
+All rows that apply are applied, in order. A setting that is refused is left out (a loss), or becomes the nearest value
+that is taken (a repair). What `extra` says under the name of the format is sent as it is, and reported as `refused`; so
+is what cannot be left out: tools. An imported request goes back as it came, and is not judged.
+
+The page "How providers differ" of the documentation is made of the same rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared.claude import is_claude, lacks
+from threadkeep.formats.shared.fields import value_at, with_value
+from threadkeep.formats.shared.provider_rules import applies, contains, named
+from threadkeep.formats.shared.reports import Context
+
+_NOTHING: Final = object()  # a setting is left out
+_AS_IT_IS: Final = object()  # a setting is refused, and sent nevertheless
+Outcome = tuple[Any, str]  # what is sent, and why
+
+
+class Limit(NamedTuple):
+    """What a provider takes of a setting; `judge` returns None where it takes the value."""
+
+    says: str  # for readers
+    judge: Callable[[Any], Outcome | None]
+
+
+class SettingRow(NamedTuple):
+    """A row of the table: who takes what of a setting, and where that is stated."""
+
+    who: str  # for readers
+    formats: tuple[str, ...]
+    path: str  # dots lead into objects
+    limit: Limit
+    source: str
+    when: Callable[[JsonObject], bool] | None = None  # whether it counts in a request
+    dialects: tuple[str | None, ...] | None = None  # None: all, and requests without one
+    models: Callable[[str], bool] | None = None  # None: all
+    providers: tuple[str, ...] | None = None  # None: all, and requests of which it is not known
+    option: str | None = None  # the option that it comes from, for reports
+    is_kept: bool = False  # whether it is sent nevertheless
+
+
+# Limits
+
+
+def between(least: float, most: float, *others: float) -> Limit:
+    """A number; another one becomes the nearest. `others` are taken, too."""
+
+    def judge(value: Any) -> Outcome | None:
+        if not isinstance(value, int | float) or isinstance(value, bool) or value in others:
+            return None
+        nearest = min(max(value, least), most)
+        return None if nearest == value else (nearest, f"{value} was sent as {nearest}, the nearest that is taken")
+
+    if math.isinf(most):
+        return Limit(f"{least} and more", judge)
+    return Limit(
+        f"{least} to {most}{''.join(f', or {other}' for other in others)}" if most > least else f"{least}", judge
+    )
+
+
+def only(*values: Any, says: str) -> Limit:
+    """One of some values, and no others: they are left out."""
+    return Limit(says, lambda value: None if value in values else (_NOTHING, says))
+
+
+def absent(says: str) -> Limit:
+    """No value at all."""
+    return only(says=says)
+
+
+def instead(values: dict[str, str], says: str) -> Limit:
+    """Words in place of others."""
+    return Limit(says, lambda value: (values[value], says) if isinstance(value, str) and value in values else None)
+
+
+def longest(count: int) -> Limit:
+    """A text of so many characters; a longer one is left out."""
+    says = f"at most {count} characters"
+    return Limit(says, lambda value: (_NOTHING, says) if isinstance(value, str) and len(value) > count else None)
+
+
+def first(count: int) -> Limit:
+    """A list of so many values; the first are sent."""
+    says = f"at most {count}"
+    return Limit(says, lambda value: (value[:count], says) if isinstance(value, list) and len(value) > count else None)
+
+
+def at_most(count: int) -> Limit:
+    """A list of so many values, of which none can be left out."""
+    says = f"at most {count}"
+    return Limit(says, lambda value: (_AS_IT_IS, says) if isinstance(value, list) and len(value) > count else None)
+
+
+def without(word: str, says: str) -> Limit:
+    """A list without a word."""
+    return Limit(
+        says,
+        lambda value: (
+            ([one for one in value if one != word] or _NOTHING, says)
+            if isinstance(value, list) and word in value
+            else None
+        ),
+    )
+
+
+def _without_blanks(value: Any) -> Outcome | None:
+    kept = [text for text in value if not isinstance(text, str) or text.strip()] if isinstance(value, list) else value
+    return None if kept == value else (kept or _NOTHING, "texts of white space are refused")
+
+
+_NO_BLANKS: Final = Limit("no texts of white space", _without_blanks)
+_NOT_BOTH: Final = Limit(
+    "functions, or tools of the service", lambda _: (_AS_IT_IS, "functions and tools of the service exclude each other")
+)
+
+# Conditions
+
+
+def _has(path: str) -> Callable[[JsonObject], bool]:
+    return lambda body: bool(value_at(body, path))
+
+
+def _reasons(body: JsonObject) -> bool:
+    """Whether a request asks for an effort."""
+    effort = body.get("reasoning_effort") or value_at(body, "reasoning.effort")
+    return effort not in (None, "none")
+
+
+def _has_declarations(body: JsonObject) -> bool:
+    """Whether a request to Gemini declares functions."""
+    tools = body.get("tools")
+    return isinstance(tools, list) and any(isinstance(tool, dict) and "functionDeclarations" in tool for tool in tools)
+
+
+def _has_other_tools(body: JsonObject) -> bool:
+    """Whether a request to Gemini has functions and tools of the service."""
+    return _has_declarations(body) and len({key for tool in body["tools"] for key in tool}) > 1
+
+
+def _has_schema(body: JsonObject) -> bool:
+    return value_at(body, "response_format.type") == "json_schema"
+
+
+def _names_no_tools(body: JsonObject) -> bool:
+    """Whether a request of the Responses API offers no tools; those of a stored prompt are not known."""
+    return not body.get("tools") and "prompt" not in body and not body.get("previous_response_id")
+
+
+# Models
+
+_O_SERIES: Final = r"o\d(?!\d)"
+_reasoning: Final = named(rf"{_O_SERIES}|gpt-5(?![.\d])(?!-chat)")
+_reasoning_if_asked: Final = named(r"gpt-5\.\d")
+_not_reasoning: Final = named(r"gpt-(?:3\.5|4)")
+_RESPONSES, _CHAT, _BOTH = ("open_responses",), ("chat_completion",), ("chat_completion", "open_responses")
+_MESSAGES, _CONVERSE, _GEMINI = ("messages",), ("converse",), ("gemini",)
+_STANDARD: Final = (None, "openai")
+_OPENAI: Final = ("openai", "azure")
+_THINKERS: Final = "OpenAI's o series and GPT-5"
+_OWN: Final = "the model's own"
+_EFFORT: Final = "reasoning.effort"
+_REASONING_SOURCE: Final = "langchaingo 1355; qwen-code issue 921; OpenAI docs: Using GPT-5, parameter compatibility"
+_SAMPLING: Final = ("temperature", "top_p")
+_PENALTIES: Final = ("presence_penalty", "frequency_penalty")
+_XAI_SOURCE: Final = "xAI docs: Reasoning; litellm issue 12635; smolagents 1766; lobehub 13332"
+_CHOICE_SOURCE: Final = "strands harness-sdk 1241; agent-squad 134; Bedrock API reference: ToolChoice"
+_GROQ_SOURCE: Final = "Groq docs: OpenAI compatibility"
+_before_gemini_3: Final = contains(r"gemini-(?:1|2)")
+
+
+def _openai(
+    formats: tuple[str, ...], path: str, limit: Limit, source: str, who: str = "OpenAI", **keys: Any
+) -> SettingRow:
+    return SettingRow(who, formats, path, limit, source, dialects=_STANDARD, providers=_OPENAI, **keys)
+
+
+def _rows(paths: Collection[str], row: Callable[[str], SettingRow]) -> tuple[SettingRow, ...]:
+    return tuple(map(row, paths))
+
+
+SETTINGS: Final = (
+    # OpenAI
+    _openai(_BOTH, "temperature", between(0, 2), "OpenAI API reference: temperature; recorded error"),
+    _openai(_BOTH, "top_p", between(0, 1), "OpenAI API reference: top_p"),
+    _openai(_BOTH, "top_logprobs", between(0, 20), "OpenAI API reference: top_logprobs"),
+    _openai(_CHAT, "n", between(1, 128), "OpenAI API reference: n"),
+    *_rows(_PENALTIES, lambda path: _openai(_CHAT, path, between(-2, 2), f"OpenAI API reference: {path}")),
+    _openai(_BOTH, "safety_identifier", longest(64), "OpenAI API reference: safety_identifier"),
+    _openai(_BOTH, "prompt_cache_key", longest(64), "llxprt-code issue 2135; hermes-agent 62063; llmgateway 3110"),
+    _openai(_BOTH, "tools", at_most(128), "zed issue 42393; claude-code-router 686; opencode 4909"),
+    _openai(_CHAT, "stop", first(4), "OpenAI API reference: stop"),
+    _openai(
+        _CHAT,
+        "metadata",
+        absent("only beside `store`"),
+        "spiceai 5231",
+        when=lambda body: body.get("store") is not True,
+    ),
+    _openai(
+        _RESPONSES,
+        "tool_choice",
+        only("auto", "none", says="none but auto and none without tools"),
+        "OpenAI API error: Tool choice must be specified with 'tools'",
+        when=_names_no_tools,
+        is_kept=True,
+    ),
+    # OpenAI's models
+    *_rows(
+        _SAMPLING,
+        lambda path: _openai(_BOTH, path, only(1, says=_OWN), _REASONING_SOURCE, models=_reasoning, who=_THINKERS),
+    ),
+    *_rows(
+        _SAMPLING,
+        lambda path: _openai(
+            _BOTH,
+            path,
+            only(1, says=f"{_OWN} beside an effort"),
+            _REASONING_SOURCE,
+            when=_reasons,
+            models=_reasoning_if_asked,
+            who="OpenAI's GPT-5.1 and newer",
+            is_kept=True,
+        ),
+    ),
+    *_rows(
+        (*_PENALTIES, "logprobs", "top_logprobs", "logit_bias", "stop"),
+        lambda path: _openai(
+            _CHAT,
+            path,
+            absent("refused"),
+            "OpenAI docs: Reasoning; smolagents 1662",
+            models=_reasoning,
+            who=_THINKERS,
+        ),
+    ),
+    _openai(
+        _CHAT, "parallel_tool_calls", absent("refused"), "OpenAI API error: Unsupported parameter: 'parallel_tool_calls'", models=named(_O_SERIES), who="OpenAI's o series",
+    ),
+    _openai(
+        _CHAT,
+        "reasoning_effort",
+        absent("refused"),
+        "OpenAI docs: Reasoning",
+        models=_not_reasoning,
+        who="OpenAI's GPT-4 and older",
+        option=_EFFORT,
+        is_kept=True,
+    ),
+    _openai(
+        _RESPONSES,
+        "reasoning",
+        absent("refused"),
+        "OpenAI docs: Reasoning",
+        models=_not_reasoning,
+        who="OpenAI's GPT-4 and older",
+        option=_EFFORT,
+        is_kept=True,
+    ),
+    _openai(
+        _RESPONSES,
+        "include",
+        without("reasoning.encrypted_content", "no encrypted reasoning"),
+        "OpenAI docs: Reasoning",
+        models=_not_reasoning,
+        who="OpenAI's GPT-4 and older",
+    ),
+    _openai(
+        _CHAT,
+        "reasoning_effort",
+        only("none", says="none but 'none' beside tools"),
+        "openai-openapi issue 541; pipecat 4043; livekit 5088",
+        when=_has("tools"),
+        models=named(r"gpt-5\.(?:[4-9])"),
+        who="OpenAI's GPT-5.4 and newer",
+        option=_EFFORT,
+    ),
+    # other vendors of Chat Completions
+    SettingRow(
+        "DeepSeek", _CHAT, "response_format", absent("no JSON schema"), "Vane issue 969; deep-research 22",
+        when=_has_schema, dialects=("deepseek",),
+    ),
+    SettingRow("DeepSeek", _CHAT, "stop", first(16), "DeepSeek API reference: stop", dialects=("deepseek",)),
+    SettingRow(
+        "Mistral", _CHAT, "temperature", between(0, 1.5), "Mistral API reference: temperature", dialects=("mistral",)
+    ),
+    *_rows(
+        _PENALTIES,
+        lambda path: SettingRow(
+            "Mistral", _CHAT, path, between(-2, 2), f"Mistral API reference: {path}", dialects=("mistral",)
+        ),
+    ),
+    SettingRow("Groq", _CHAT, "n", between(1, 1), _GROQ_SOURCE, providers=("groq",)),
+    *_rows(
+        ("logprobs", "top_logprobs", "logit_bias"),
+        lambda path: SettingRow("Groq", _CHAT, path, absent("refused"), _GROQ_SOURCE, providers=("groq",)),
+    ),
+    SettingRow(
+        "Groq", _CHAT, "response_format", absent("not beside tools"), "agno issue 1065; vercel/ai 16540",
+        when=_has("tools"), providers=("groq",),
+    ),
+    *_rows(
+        (*_PENALTIES, "stop"),
+        lambda path: SettingRow(
+            "Grok 4 and newer", _CHAT, path, absent("refused"), _XAI_SOURCE, models=named(r"grok-[4-9]")
+        ),
+    ),
+    SettingRow(
+        "Grok 4 to 4.2", _CHAT, "reasoning_effort", absent("refused"), "litellm 16265; grok2api 814",
+        models=named(r"grok-4(?!\.[3-9])"),
+    ),
+    # Anthropic
+    SettingRow(
+        "Anthropic", _MESSAGES, "stop_sequences", _NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
+    ),
+    SettingRow("Anthropic", _MESSAGES, "max_tokens", between(1, math.inf), "Anthropic API reference: max_tokens"),
+    SettingRow("Anthropic", _MESSAGES, "top_k", between(0, math.inf), "Anthropic API reference: top_k"),
+    SettingRow(
+        "Claude before Opus 4.5 and Sonnet 4.6", _MESSAGES, "output_config.effort", absent("no effort"),
+        "claude-code issue 30795; Anthropic docs: Effort", models=lambda model: lacks(model, "effort"), option=_EFFORT,
+        is_kept=True,
+    ),
+    SettingRow(
+        "Claude Opus 4.5", _MESSAGES, "output_config.effort",
+        instead({"max": "high"}, "'max' is sent as 'high', the nearest there is"),
+        "dario 491", models=contains("claude-opus-4[.-]5"), option=_EFFORT,
+    ),
+    SettingRow(
+        "Claude Opus 4.5 and 4.6, and Sonnet 4.6", _MESSAGES, "output_config.effort",
+        instead({"xhigh": "high"}, "'xhigh' is sent as 'high', the nearest there is"),
+        "claude-code issue 63320; recorded error", models=contains("claude-(?:opus-4[.-][56]|sonnet-4[.-]6)"),
+        option=_EFFORT,
+    ),
+    SettingRow(
+        "Claude before 4.6", _MESSAGES, "thinking", absent("no adaptive thinking"), "apex 890; Anthropic docs: "
+        "Adaptive thinking", when=lambda body: value_at(body, "thinking.type") == "adaptive",
+        models=lambda model: lacks(model, "adaptive"),
+    ),
+    SettingRow(
+        "Claude before 3.7", _MESSAGES, "thinking", absent("no thinking"), "Anthropic docs: Extended thinking",
+        models=lambda model: lacks(model, "thinks"),
+    ),
+    # Google
+    SettingRow("Gemini", _GEMINI, "generationConfig.temperature", between(0, 2), "Gemini API: GenerationConfig"),
+    SettingRow("Gemini", _GEMINI, "generationConfig.topP", between(0, 1), "Gemini API: GenerationConfig"),
+    SettingRow("Gemini", _GEMINI, "generationConfig.candidateCount", between(1, 8), "Gemini API: GenerationConfig"),
+    SettingRow("Gemini", _GEMINI, "generationConfig.logprobs", between(0, 20), "Gemini API: GenerationConfig"),
+    SettingRow("Gemini", _GEMINI, "generationConfig.stopSequences", first(5), "Gemini API: GenerationConfig"),
+    SettingRow(
+        "Gemini 2.5 Pro", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(128, 32768, -1),
+        "Gemini docs: Thinking; gemini-balance 160", models=contains(r"gemini-2\.5-pro"),
+    ),
+    SettingRow(
+        "Gemini 2.5 Flash", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(0, 24576, -1),
+        "Gemini docs: Thinking; gcli2api issue 108", models=contains(r"gemini-2\.5-flash(?!-lite)"),
+    ),
+    SettingRow(
+        "Gemini 2.5 Flash-Lite", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(512, 24576, -1, 0),
+        "Gemini docs: Thinking; gemini-balance 160", models=contains(r"gemini-2\.5-flash-lite"),
+    ),
+    *_rows(
+        ("responseSchema", "responseJsonSchema", "responseMimeType"),
+        lambda key: SettingRow(
+            "Gemini before 3", _GEMINI, f"generationConfig.{key}", only("text/plain", says="no JSON beside functions"),
+            "symfony/ai issues 803, 1777; gemini-balance 264", when=_has_declarations, models=_before_gemini_3,
+        ),
+    ),
+    SettingRow(
+        "Gemini before 3", _GEMINI, "tools", _NOT_BOTH,
+        "symfony/ai issue 803", when=_has_other_tools, models=_before_gemini_3,
+    ),
+    # Amazon Bedrock
+    SettingRow(
+        "Claude on Amazon Bedrock", _CONVERSE, "inferenceConfig.stopSequences", _NO_BLANKS, "litellm issue 3286",
+        models=is_claude,
+    ),
+    SettingRow(
+        "Models other than Claude, Nova, Mistral Large and Pixtral", _CONVERSE, "toolConfig.toolChoice.any",
+        absent("refused"), _CHOICE_SOURCE, models=contains(r"^(?!.*(?:claude|nova|mistral-large|pixtral))"),
+    ),
+    SettingRow(
+        "Models other than Claude and Nova", _CONVERSE, "toolConfig.toolChoice.tool",
+        absent("refused"), _CHOICE_SOURCE, models=contains(r"^(?!.*(?:claude|nova))"),
+    ),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def settings_for(
+    format_name: str, dialect: str | None, model: str | None, provider: str | None
+) -> tuple[SettingRow, ...]:
+    """The rows for requests of a format, dialect, model and provider."""
+    return tuple(row for row in SETTINGS if applies(row, format_name, dialect, model, provider))
+
+
+def fitted(body: JsonObject, rows: Collection[SettingRow], context: Context, fixed: Collection[str]) -> JsonObject:
+    """A request with the settings that the provider takes; `fixed` are keys that are sent as they are."""
+    for row in rows:
+        value = value_at(body, row.path)
+        if value is None or (row.when is not None and not row.when(body)):
+            continue
+        if (outcome := row.limit.judge(value)) is None:
+            continue
+        sent, why = outcome
+        path, shown = row.option or row.path, repr(value) if isinstance(value, str | int | float) else "it"
+        if row.is_kept or sent is _AS_IT_IS or row.path.partition(".")[0] in fixed:
+            context.loss("refused", path, f"{path} ({shown[:80]}) is sent, and {row.who} refuses it: {why}.")
+        elif sent is _NOTHING or isinstance(sent, list):
+            context.loss("option", path, f"{path} ({shown[:80]}) was left out, or a part of it: {why} ({row.who}).")
+            body = with_value(body, row.path, sent) if sent is not _NOTHING else _without(body, row.path)
+        else:
+            context.repair("range", path, f"{path}: {why} ({row.who}).")
+            body = with_value(body, row.path, sent)
+    return body
+
+
+def _without(body: JsonObject, path: str) -> JsonObject:
+    """A request without a setting; objects that become empty go, too."""
+    outer = path.rpartition(".")[0]
+    body = with_value(body, path, None)
+    return _without(body, outer) if outer and not value_at(body, outer) else body
