@@ -147,7 +147,8 @@ def _has_other_tools(body: JsonObject) -> bool:
 
 
 def _has_schema(body: JsonObject) -> bool:
-    return value_at(body, "response_format.type") == "json_schema"
+    kind: object = value_at(body, "response_format.type")
+    return kind == "json_schema"
 
 
 def _names_no_tools(body: JsonObject) -> bool:
@@ -243,7 +244,9 @@ SETTINGS: Final = (
         ),
     ),
     _openai(
-        _CHAT, "parallel_tool_calls", absent("refused"), "OpenAI API error: Unsupported parameter: 'parallel_tool_calls'", models=named(_O_SERIES), who="OpenAI's o series",
+        _CHAT, "parallel_tool_calls", absent("refused"),
+        "OpenAI API error: Unsupported parameter: 'parallel_tool_calls'",
+        models=named(_O_SERIES), who="OpenAI's o series",
     ),
     _openai(
         _CHAT,
