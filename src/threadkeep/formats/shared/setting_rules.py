@@ -410,19 +410,28 @@ def fitted(body: JsonObject, rows: Collection[SettingRow], context: Context, fix
         value = value_at(body, row.path)
         if value is None or (row.when is not None and not row.when(body)):
             continue
-        if (outcome := row.limit.judge(value)) is None:
-            continue
-        sent, why = outcome
-        path, shown = row.option or row.path, repr(value) if isinstance(value, str | int | float) else "it"
-        if row.is_kept or sent is _AS_IT_IS or row.path.partition(".")[0] in fixed:
-            context.loss("refused", path, f"{path} ({shown[:80]}) is sent, and {row.who} refuses it: {why}.")
-        elif sent is _NOTHING or isinstance(sent, list):
-            context.loss("option", path, f"{path} ({shown[:80]}) was left out, or a part of it: {why} ({row.who}).")
-            body = with_value(body, row.path, sent) if sent is not _NOTHING else _without(body, row.path)
-        else:
-            context.repair("range", path, f"{path}: {why} ({row.who}).")
-            body = with_value(body, row.path, sent)
+        if (outcome := row.limit.judge(value)) is not None:
+            body = _with(body, row, value, outcome, context, is_fixed=row.path.partition(".")[0] in fixed)
     return body
+
+
+def _with(
+    body: JsonObject, row: SettingRow, value: Any, outcome: Outcome, context: Context, *, is_fixed: bool
+) -> JsonObject:
+    """A request with what is sent of a setting that is refused, which is reported."""
+    sent, why = outcome
+    path, shown = row.option or row.path, repr(value)[:80] if isinstance(value, str | int | float) else "it"
+    if is_fixed or row.is_kept or sent is _AS_IT_IS:
+        context.loss("refused", path, f"{path} ({shown}) is sent, and {row.who} refuses it: {why}.")
+        return body
+    if sent is _NOTHING:
+        context.loss("option", path, f"{path} ({shown}) was left out: {why} ({row.who}).")
+        return _without(body, row.path)
+    if isinstance(sent, list):
+        context.loss("option", path, f"A part of {path} was left out: {why} ({row.who}).")
+    else:
+        context.repair("range", path, f"{path}: {why} ({row.who}).")
+    return with_value(body, row.path, sent)
 
 
 def _without(body: JsonObject, path: str) -> JsonObject:
