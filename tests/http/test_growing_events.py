@@ -14,9 +14,7 @@ from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.http.openai.growing import EVENT_PAYS, GrowingEvents
 from threadkeep.http.openai.response_objects import with_settings
 
-# thoughts of other providers are sent as the JSON text of the part that holds them, which is no growing text
-THOUGHTS = {("messages", "thinking"), ("gemini", "thought"), ("converse", "reasoning"), ("converse", "redacted")}
-GROWING = [row for row in TEXTS if row[1] in ("text", "summary", "reasoning") and row[:2] not in THOUGHTS]
+GROWING = [row for row in TEXTS if row[1] in ("text", "summary", "reasoning", "thinking", "thought")]
 IDS = [f"{name}-{kind}" for name, kind, _ in ALL]
 
 
@@ -76,7 +74,7 @@ def texts_in(item: Event) -> str:
     return "".join([*texts, item.get("arguments") or ""])
 
 
-@pytest.mark.parametrize(("name", "kind", "stream"), [row for row in ALL if row[:2] not in THOUGHTS])
+@pytest.mark.parametrize(("name", "kind", "stream"), ALL)
 def test_the_events_of_each_item_say_all_of_it(name: str, kind: str, stream: Stream) -> None:
     made = streamed(name, list(stream(100)))
     done = [event for event in made if event["type"] == "response.output_item.done"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.http.scripts import FORMATS, Scripted
+from tests.http.scripts import FORMATS, Scripted, script
 from threadkeep.domain.jsontext import loads
 
 # the keys that its schema requires of a response
@@ -77,3 +77,50 @@ def test_an_answer_in_the_background_is_queued_first(served: Any, scripted: Scri
     assert [event["type"] for event in events[:3]] == ["response.created", "response.queued", "response.in_progress"]
     assert [event["response"]["status"] for event in events[:3]] == ["queued", "queued", "in_progress"]
     assert events[-1]["response"]["status"] == "completed"
+
+
+# A thought, in two pieces, as each format streams it, and something that only its provider can read
+THOUGHTS: Final[dict[str, list[dict[str, Any]]]] = {
+    "messages": [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Let me "}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "see."}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "AA=="}},
+        {"type": "content_block_stop", "index": 1},
+    ],
+    "gemini": [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": text, "thought": True}]}, "index": 0}]}
+        for text in ("Let me ", "see.")
+    ],
+    "converse": [
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "Let me "}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "see."}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"reasoningContent": {"signature": "c2ln"}}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"contentBlockDelta": {"contentBlockIndex": 1, "delta": {"reasoningContent": {"redactedContent": "AA=="}}}},
+        {"contentBlockStop": {"contentBlockIndex": 1}},
+    ],
+    "chat_completion": [
+        {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"reasoning_content": text}}]}
+        for text in ("Let me ", "see.")
+    ],
+}
+
+
+@pytest.mark.parametrize("format_", THOUGHTS)
+def test_what_a_model_thinks_is_streamed_as_its_text(served: Any, format_: str) -> None:
+    scripted = Scripted(format_)
+    [first, *rest] = script(format_, [])
+    started = [first] if format_ in ("messages", "converse") else []
+    ending = [event for event in rest if "block" not in str(event).lower()]
+    scripted.scripts = [[*started, *THOUGHTS[format_], *ending]]
+    http = served.http(upstreams={"*": scripted.upstream})
+    events = events_in(http.post("/responses", json={"model": "any", "input": "Hi", "stream": True}).text)
+    deltas = [event["delta"] for event in events if event["type"] == "response.reasoning_text.delta"]
+    assert deltas == ["Let me ", "see."]
+    [thought] = [event["text"] for event in events if event["type"] == "response.reasoning_text.done"]
+    assert thought == "Let me see."
+    [item] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert (item["type"], item["content"]) == ("reasoning", [{"type": "reasoning_text", "text": "Let me see."}])

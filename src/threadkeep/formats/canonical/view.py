@@ -33,6 +33,7 @@ from threadkeep.formats.canonical.parts import sent_annotations, text_type
 from threadkeep.formats.shared.reports import Context
 
 _ROLES: Final = frozenset({"unknown", "user", "assistant", "system", "critic", "discriminator", "developer", "tool"})
+_THOUGHTS: Final = ("text", "thinking", "summary", "refusal")  # keys of parts of reasoning with a text
 _COMPLETED: Final = "completed"
 _CALL: Final = {"call_id": "", "status": _COMPLETED}
 # item type -> what stands for keys that are required and were not given
@@ -158,13 +159,20 @@ def _output(item: JsonObject, origin: str | None) -> JsonObject:
 
 def _reasoning(item: JsonObject, origin: str | None) -> JsonObject:
     texts = {
-        key: [{"type": kind, "text": _part_text(part)} for part in _listed(item[key])]
+        key: [{"type": kind, "text": text} for part in _listed(item[key]) if (text := _thought(part)) is not None]
         for key, kind in (("summary", "summary_text"), ("content", "reasoning_text"))
         if item.get(key) is not None
     }
     if origin not in (None, NAME):  # only its own provider can read it
         item = {key: value for key, value in item.items() if key != "encrypted_content"}
     return _without(_with_status({**item, **texts}), ("encrypted_content", str))
+
+
+def _thought(part: Any) -> str | None:
+    """What a part of reasoning says; None for one that only its provider can read."""
+    if not isinstance(part, dict):
+        return _text_of(part)
+    return next((part[key] for key in _THOUGHTS if isinstance(part.get(key), str)), None)
 
 
 def _listed(value: Any) -> list[Any]:
