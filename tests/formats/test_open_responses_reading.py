@@ -8,7 +8,7 @@ import json
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON
@@ -315,6 +315,7 @@ def test_any_request_that_is_read_goes_back_as_it_came(payload: Any) -> None:
 
 
 @given(turns=st.one_of(st.lists(BENT_ITEMS, max_size=4), JSON))
+@example(turns=[{"role": ["user"], "content": "Hi"}])
 def test_any_turns_are_read_or_refused_and_never_changed(turns: Any) -> None:
     before = copy.deepcopy(turns)
     with contextlib.suppress(ThreadkeepError):

@@ -227,7 +227,7 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
 )
 
 _HAVE_MESSAGES: Final = tuple(other for other in OTHER_FORMATS if other.is_message is not _never)
-_PLAIN_ROLES: Final = frozenset({"user", "assistant", "system", "developer", "tool"})
+_PLAIN_ROLES: Final = ("user", "assistant", "system", "developer", "tool")
 _PLAIN_KEYS: Final = frozenset({"role", "content"})
 
 

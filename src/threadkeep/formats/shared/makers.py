@@ -173,6 +173,11 @@ def _last_asked(snapshot: Snapshot, format_name: str) -> Maker:
     return maker_from(maker or "" if origin == format_name else "")
 
 
+def author_of(format_name: str | None) -> str | None:
+    """Who has made a format."""
+    return _AUTHORS.get(format_name or "")
+
+
 @lru_cache(maxsize=1024)
 def vendor_of(model: str | None, format_name: str | None) -> str | None:
     """Who serves a model in a format, where that is not said."""
@@ -182,7 +187,12 @@ def vendor_of(model: str | None, format_name: str | None) -> str | None:
         return "openrouter"
     family = family_of(model)
     vendors = (vendor for name, _, vendor in _FAMILIES if name == family)
-    return next(vendors, _AUTHORS.get(format_name or ""))
+    return next(vendors, author_of(format_name))
+
+
+def provider_of(maker: Maker, origin: str | None) -> str | None:
+    """The provider of a maker whose answer came in a format, as far as that tells."""
+    return vendor_of(maker.model, origin) if maker.provider is None else provider_name(maker.provider)
 
 
 def _is_asked_for(maker: Maker, model: str) -> bool:
@@ -195,7 +205,7 @@ def can_read(target: Target, origin: str | None, maker: Maker) -> bool:
     family = _family_of(maker)
     if maker.provider is None and family is None:
         return True  # nothing is known but the format, which has rules of its own
-    provider = vendor_of(maker.model, origin) if maker.provider is None else provider_name(maker.provider)
+    provider = provider_of(maker, origin)
     accounts = {maker.account, target.account} - {None}
     is_claudes = family == target.family == "claude" and origin != "chat_completion"
     if is_claudes and {provider, target.provider} <= CLAUDE_PLATFORMS:

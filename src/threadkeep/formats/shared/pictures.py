@@ -25,7 +25,7 @@ from threadkeep.formats.shared.provider_rules import ProviderRules
 
 OMITTED: Final = "[An earlier image was omitted]"
 _FOUND: Final = "pictures"  # the place in a snapshot's memo
-_HAS_MEDIA: Final = re.compile(rb'"input_(?:image|file)"')  # how items with pictures or documents look
+_HAS_MEDIA: Final = re.compile(rb'"input_(?:image|file|video)"')  # how items with pictures or files look
 _PAYLOAD, _REST = Entry._fields.index("payload"), Entry._fields.index("rest")
 _KEYS: Final = ("content", "output")  # where items hold parts
 _HEAD: Final = 400_000  # how much of base64 is read: a JPEG may have a preview and a profile before its size
@@ -46,12 +46,14 @@ class Media:
 
     pictures: list[Medium] = field(default_factory=list)
     documents: list[Medium] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)  # positions of the items with files that a provider keeps
 
     def among(self, positions: set[Any]) -> Media:
         """Those of some items."""
         return Media(
             [one for one in self.pictures if one.position in positions],
             [one for one in self.documents if one.position in positions],
+            self.held & positions,
         )
 
 
@@ -63,7 +65,7 @@ def media_of(snapshot: Snapshot) -> Media:
     if count > size:
         count, media = 0, Media()
     if count < size:
-        media = Media([*media.pictures], [*media.documents])
+        media = Media([*media.pictures], [*media.documents], {*media.held})
         for entry in _with_media(entries[count:] if count else entries):
             _add(media, entry)
         if memo is not None:
@@ -86,6 +88,8 @@ def _with_media(entries: Sequence[Entry]) -> list[Entry]:
 
 def _add(media: Media, entry: Entry) -> None:
     for part in _parts_of(entry.item()):
+        if is_held(part):
+            media.held.add(entry.position)
         kind = _kind_of(part)
         if kind is not None:
             url = url_of(part)
@@ -93,6 +97,12 @@ def _add(media: Media, entry: Entry) -> None:
             size = len(url) - url.find(",") - 1 if is_inline else 0
             side = longer_side(url) if is_inline and kind == "picture" else 0
             (media.pictures if kind == "picture" else media.documents).append(Medium(entry.position, size, side))
+
+
+def is_held(part: Any) -> bool:
+    """Whether a part is a file that a provider keeps, named by its id alone."""
+    is_file = isinstance(part, dict) and str(part.get("type")).startswith("input_")
+    return is_file and isinstance(part.get("file_id"), str) and not url_of(part)
 
 
 def _parts_of(item: JsonObject) -> Iterator[Any]:

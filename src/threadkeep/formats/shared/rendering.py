@@ -18,6 +18,7 @@ from threadkeep.formats.canonical.keys import NAME
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared import pictures
+from threadkeep.formats.shared.files import without_others
 from threadkeep.formats.shared.makers import Target, readable, target_of
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
@@ -114,6 +115,7 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     _report_pictures(snapshot, view, rules, options, context)
     has_texts = options.reasoning == "text"
     entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
+    entries = without_others(entries, snapshot, target, format_name, context)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
     rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to))
