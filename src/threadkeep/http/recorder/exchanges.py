@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -77,15 +76,21 @@ class Exchange:
     """A call and its answer. `note_…` and `end` belong to the server's thread, the rest to the recorder's."""
 
     def __init__(
-        self, facts: CallFacts, loop: asyncio.AbstractEventLoop, take: Callable[[int], bool], max_bytes: int
+        self,
+        facts: CallFacts,
+        loop: asyncio.AbstractEventLoop,
+        take: Callable[[int], bool],
+        max_bytes: int,
+        *,
+        has_ended: Callable[[], object] = lambda: None,
     ) -> None:
         """`take` reserves or gives back bytes that wait; it returns False if there are too many.
 
-        A body that is decompressed may have `max_bytes`.
+        A body that is decompressed may have `max_bytes`. `has_ended` is called when its client has the answer.
         """
+        self._has_ended = has_ended
         self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
         self.is_ended = False  # as its client sees it
-        self.earlier: list[Future[None]] = []  # exchanges whose answers the client had when it asked
         self.held = 0  # bytes that wait or are being recorded
         self.decompressed = 0  # bytes that are being recorded beside those
         self._asked = 0  # bytes of the request that have been read
@@ -119,6 +124,7 @@ class Exchange:
         """Note how it ended; the first word counts."""
         if not self.is_ended:
             self.is_ended = True
+            self._has_ended()
             self._note(_Ended(how, problem))
 
     def _note(self, note: object, size: int = 0) -> None:

@@ -6,17 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
+from weakref import WeakValueDictionary
 
 from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.http.recorder.order import Line, Place
 from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.connections import error_name
 from threadkeep.web.counters import Counters
+from threadkeep.web.owners import Owner
 from threadkeep.web.tallies import Tally
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class RecordingThread:
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
         self._stop_seconds, self._locks, self._max_answer_bytes = stop_seconds, Locks(), max_answer_bytes
         self._waiting, self._lock = Tally(), Lock()  # bytes, by the names of owners
-        self._open: dict[Exchange, Future[None]] = {}
+        self._open: set[Exchange] = set()
+        self._lines: WeakValueDictionary[Owner, Line] = WeakValueDictionary()
         self._logged: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -75,11 +78,16 @@ class RecordingThread:
         if self._loop is None or self._is_full(facts.owner.name):
             self._count(DROPPED, "calls are not recorded: too many of them wait")
             return None
-        exchange = Exchange(facts, self._loop, partial(self._take, facts.owner.name), self._max_bytes)
-        exchange.earlier = [done for other, done in list(self._open.items()) if _came_before(other, facts)]
-        self._open[exchange] = done = asyncio.run_coroutine_threadsafe(self._record(exchange), self._loop)
-        done.add_done_callback(lambda _: self._open.pop(exchange, None))
+        place = self._line(facts.owner).place()
+        exchange = Exchange(
+            facts, self._loop, partial(self._take, facts.owner.name), self._max_bytes, has_ended=place.end
+        )
+        self._open.add(exchange)
+        asyncio.run_coroutine_threadsafe(self._record(exchange, place), self._loop)
         return exchange
+
+    def _line(self, owner: Owner) -> Line:
+        return self._lines.setdefault(owner, Line())
 
     def _is_full(self, name: Hashable) -> bool:
         """Whether no more calls can be recorded, in all or of an owner."""
@@ -121,11 +129,9 @@ class RecordingThread:
             await _cancel(left)
         await self._store.close()
 
-    async def _record(self, exchange: Exchange) -> None:
+    async def _record(self, exchange: Exchange, place: Place) -> None:
         try:
-            if exchange.earlier:
-                await asyncio.wait([asyncio.wrap_future(done) for done in exchange.earlier])
-                exchange.earlier = []
+            await place.turn()
             await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
         except Overflow:
             self._count(DROPPED, "a call is not recorded: it is too large, or too much of others waits")
@@ -140,11 +146,8 @@ class RecordingThread:
             self.counters.add(RECORDED)
         finally:
             exchange.drop()
-
-
-def _came_before(other: Exchange, facts: CallFacts) -> bool:
-    """Whether a client had that answer when it asked."""
-    return other.is_ended and other.facts.owner == facts.owner
+            self._open.discard(exchange)
+            place.leave()
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[object]]) -> None:
