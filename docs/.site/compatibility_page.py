@@ -37,6 +37,7 @@ _PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 _VIDEO: Final = "data:video/mp4;base64,AAAAGGZ0eXA="
 _PDF: Final = "data:application/pdf;base64,JVBERi0="
 _TOOL: Final[JsonObject] = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}
+_CLOSED: Final[JsonObject] = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 _CALL: Final[JsonObject] = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
 _OUTPUT: Final[JsonObject] = {"type": "function_call_output", "call_id": "call_1", "output": "done"}
 _TEXT: Final[JsonObject] = {"type": "input_text", "text": "Hi"}
@@ -128,7 +129,7 @@ ITEMS: Final[dict[str, list[JsonObject]]] = {
 # description -> a tool definition
 TOOLS: Final[dict[str, JsonObject]] = {
     "`function`": _TOOL,
-    "`function` with `strict`": {**_TOOL, "strict": True},
+    "`function` with `strict`": {**_TOOL, "parameters": _CLOSED, "strict": True},
     "any other type": {"type": "web_search"},
     "`provider_tool` of another format": {"type": "provider_tool", "format": "another", "payload": {}},
 }

@@ -143,7 +143,7 @@ def test_mistral_has_other_names_and_fewer_keys() -> None:
 
 def test_lone_texts_are_strings_for_vendors_that_take_no_parts() -> None:
     items = [user("a", role="developer"), user("b"), assistant("c"), user("d", "e"), user("f", PICTURE)]
-    found = payload("deepseek", *items, instructions="Be brief.")["messages"]
+    found = payload("zai", *items, instructions="Be brief.")["messages"]
     assert [message["role"] for message in found] == ["system", "system", "user", "assistant", "user", "user"]
     assert [message["content"] for message in found[:5]] == ["Be brief.", "a", "b", "c", "d\ne"]
     assert [part["type"] for part in found[5]["content"]] == ["text", "image_url"]

@@ -182,7 +182,7 @@ def test_what_is_stable_stays_while_the_conversation_grows(model: str, dialect: 
 # Pictures and files of tool outputs
 
 
-@pytest.mark.parametrize("dialect", [None, "compatible", "deepseek", "minimax", "openai", "openrouter", "zai"])
+@pytest.mark.parametrize("dialect", [None, "compatible", "minimax", "openai", "openrouter", "zai"])
 @pytest.mark.parametrize(("part", "kind"), [(PICTURE, "image_url"), (FILE, "file")])
 def test_pictures_and_files_of_outputs_go_into_a_user_message(dialect: str | None, part: Json, kind: str) -> None:
     taken = [{"type": "input_text", "text": "Taken."}, part]

@@ -307,7 +307,7 @@ def test_json_mode_needs_the_word_in_the_input_of_requests_that_did_not_come_so(
     rendered = get_format(FORMAT).render(replace(snapshot(user(text), **settings), imported=imported))
     wanted = settings["text"] if sends else {"verbosity": "low"}
     assert rendered.payload["text"] == wanted
-    assert codes(rendered) == ([], [] if sends else ["option"])
+    assert codes(rendered) == ([] if imported else ["refused"], [] if sends else ["option"])
 
 
 CITATION = {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}

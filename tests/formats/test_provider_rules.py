@@ -39,9 +39,13 @@ def test_each_row_says_who_has_which_rules_by_which_source(row: RuleRow) -> None
         ("open_responses", None, "qwen3.8-27b", {"pictures": 500}),
         ("open_responses", "mistral", "mistral-large", {}),
         ("pydantic_ai", None, "anthropic:claude-opus-5", {}),
-        ("gemini", None, "gemini-3-pro-image", {"starts_with_user": True, "last_turn": "reported", "pictures": 14}),
+        ("messages", None, "glm-4.7", {
+            "blank": "some text", "error_media": False, "checks_types": True, "starts_with_user": True, "pictures": 100,
+            "picture_bytes": 5_242_880, "media_bytes": 33_554_432, "picture_side": 8000, "many_pictures": 20,
+            "many_side": 2000,
+        }),
     ],
-)
+)  # fmt: skip
 def test_rules_come_from_format_dialect_and_model(
     format_name: FormatName, dialect: str | None, model: str | None, expected: dict[str, object]
 ) -> None:

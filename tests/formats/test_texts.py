@@ -73,7 +73,7 @@ NAN = float("nan")
 @pytest.mark.parametrize("format_name", NAMES)
 def test_numbers_that_json_has_not_are_left_out(format_name: FormatName) -> None:
     """A strict request is refused: what was set is not sent."""
-    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "maximum": NAN, "enum": [1, NAN]}}
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", "maximum": NAN, "x": {"enum": [1, NAN]}}}
     extra = {"stop": NAN, format_name: {"x": NAN, "y": 1}}
     conversation = snapshot(user("Hi"), tools=[tool], temperature=float("inf"), extra=extra)
     found = get_format(format_name).render(conversation)

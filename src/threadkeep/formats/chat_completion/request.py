@@ -48,7 +48,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     is_cut = rendering.view.head < 0 and options.upto is not None  # instructions alone are not what a cut leaves
     if len(messages) == (is_cut and settings.get("instructions") is not None):
         raise nothing_to_send("message")
-    if snapshot.imported is not None:
+    if snapshot.imported is not None or rendering.rules.json_word:
         _check_json_mode(body, messages, rendering)
     messages, stable = in_order(
         messages, rendering.rules, context, stable=writer.stable(), fixed=writer.imported if not has_dialect else 0
@@ -77,6 +77,11 @@ def _check_json_mode(body: JsonObject, messages: list[JsonObject], rendering: Re
         return
     is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
     if not is_as_it_came and not any("json" in text.lower() for message in messages for text in _texts(message)):
+        if rendering.snapshot.imported is None:
+            rendering.context.loss(
+                "refused", "text.format", "JSON mode is refused without the word JSON in the messages."
+            )
+            return
         del body["response_format"]
         detail = "JSON mode was left out: it needs the word JSON in the messages."
         rendering.context.repair("option", "text.format", detail)

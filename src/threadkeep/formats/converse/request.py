@@ -54,9 +54,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     elif (config := _tool_config(writer, rendering)) is not None:
         body["toolConfig"] = config
     body = rendering.fitted(body)
-    said = _instructions(settings, context, is_new=is_new) + writer.system
-    if system := said or _native(settings).get("system"):
-        body["system"] = system
+    messages = _with_system(body, messages, writer.system, rendering)
     if claude.holds(rendering.spelling):
         body = claude.agreed(body, writer.turns, context)
     body["messages"] = messages
@@ -73,6 +71,21 @@ def _instructions(settings: JsonObject, context: Context, *, is_new: bool) -> li
     if instructions:
         context.repair("blank_text", "instructions", "Blank instructions were left out.")
     return []
+
+
+def _with_system(
+    body: JsonObject, messages: list[JsonObject], hoisted: list[JsonObject], rendering: Rendering
+) -> list[JsonObject]:
+    """Put the system text into the body; the messages begin with it where the model takes none."""
+    settings, context, is_new = rendering.snapshot.settings, rendering.context, rendering.spelling is None
+    said = _instructions(settings, context, is_new=is_new) + hoisted
+    if said and is_new and rendering.rules.system == "as user":
+        context.repair("role", "instructions", "The system text was sent as the user's: the model takes none.")
+        first, *others = messages
+        return [{**first, "content": [*(block for block in said if "text" in block), *first["content"]]}, *others]
+    if system := said or _native(settings).get("system"):
+        body["system"] = system
+    return messages
 
 
 def _native(settings: JsonObject) -> JsonObject:

@@ -90,7 +90,19 @@ def write_request(session: Session | Snapshot, options: RenderOptions) -> Reques
     body = _settings(snapshot, family, rendering.context)
     writer = Writer(rendering, paired(rendering.entries, left_alone(snapshot, NAME)), family)
     writer.write(rendering.entries)
-    return RequestParts(model, _head(body, writer.system, rendering), writer, rendering)
+    return RequestParts(model, _head(body, _system_parts(writer, rendering), rendering), writer, rendering)
+
+
+def _system_parts(writer: Writer, rendering: Rendering) -> list[Any]:
+    """The system text; none where it is the user's, because the model takes no other."""
+    instructions = rendering.snapshot.settings.get("instructions")
+    parts = [*([] if instructions is None else [{"text": instructions}]), *writer.system]
+    if not parts or not writer.contents or rendering.rules.system != "as user" or rendering.spelling is not None:
+        return parts
+    first = writer.contents[0]
+    first.parts[:0], first.places[:0] = parts, [first.places[0]] * len(parts)
+    rendering.context.repair("role", "instructions", "The system text was sent as the user's: the model takes none.")
+    return []
 
 
 def _settings(snapshot: Snapshot, family: Family, context: Context) -> JsonObject:
@@ -108,12 +120,9 @@ def _settings(snapshot: Snapshot, family: Family, context: Context) -> JsonObjec
 
 def _head(body: JsonObject, system: list[Any], rendering: Rendering) -> JsonObject:
     """The request without its contents."""
-    settings = rendering.snapshot.settings
-    if settings.get("instructions") is not None:
-        system = [{"text": settings["instructions"]}, *system]
     if system:
         body["systemInstruction"] = {"parts": system}
-    extra = settings.get("extra") or {}
+    extra = rendering.snapshot.settings.get("extra") or {}
     for key, target in fields.EXTRAS.items():
         if key in extra:
             place(body, target, extra[key])

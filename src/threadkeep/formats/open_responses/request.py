@@ -46,7 +46,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         if not pieces and (state is None or (not entries and options.upto is not None)):
             raise nothing_to_send("item")
         if state is None and _lacks_json_word(rendering, pieces):
-            head = _without_json_mode(head, rendering.context)
+            head = _without_json_mode(head, rendering)
     body = _with_input(head, pieces, _spelled_input(rendering))
     return rendering.finish(body, 0 if state is not None else stable)
 
@@ -130,14 +130,18 @@ def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:
     """Whether a request for JSON mode, which came from another format or was cut, does not say JSON in its input."""
     text = rendering.snapshot.settings.get("text")
     form = text.get("format") if isinstance(text, dict) else None
-    if rendering.snapshot.imported is None or not isinstance(form, dict) or form.get("type") != "json_object":
+    is_checked = rendering.snapshot.imported is not None or rendering.rules.json_word
+    if not is_checked or not isinstance(form, dict) or form.get("type") != "json_object":
         return False
     is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
     return not is_as_it_came and not any(b"json" in piece.lower() for piece in pieces)
 
 
-def _without_json_mode(head: bytes, context: Context) -> bytes:
-    context.repair("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
+def _without_json_mode(head: bytes, rendering: Rendering) -> bytes:
+    if rendering.snapshot.imported is None:
+        rendering.context.loss("refused", "text.format", "JSON mode is refused without the word JSON in the input.")
+        return head
+    rendering.context.repair("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
     body = loads(head)
     text = {key: value for key, value in body.pop("text").items() if key != "format"}
     return dumps(body | ({"text": text} if text else {}))

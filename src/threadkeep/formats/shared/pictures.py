@@ -38,6 +38,8 @@ class Medium(NamedTuple):
     position: int
     size: int  # of its base64; 0 where it is a URL or a file id
     side: int = 0  # pixels on its longer side; 0 where that is not known
+    stated: str = ""  # its media type; of a picture that is elsewhere: image/
+    shown: str = ""  # the type that its bytes are of, where they are known and say so
 
 
 @dataclass(slots=True)
@@ -90,13 +92,23 @@ def _add(media: Media, entry: Entry) -> None:
     for part in _parts_of(entry.item()):
         if is_held(part):
             media.held.add(entry.position)
-        kind = _kind_of(part)
-        if kind is not None:
-            url = url_of(part)
-            is_inline = base64_media_type(url) is not None
-            size = len(url) - url.find(",") - 1 if is_inline else 0
-            side = longer_side(url) if is_inline and kind == "picture" else 0
-            (media.pictures if kind == "picture" else media.documents).append(Medium(entry.position, size, side))
+        medium = medium_of(part, entry.position)
+        if medium is not None:
+            (media.pictures if _kind_of(part) == "picture" else media.documents).append(medium)
+
+
+def medium_of(part: Any, position: int) -> Medium | None:
+    """The picture or document that a part is; None for all other parts."""
+    kind = _kind_of(part)
+    if kind is None:
+        return None
+    url = url_of(part)
+    stated = _type_of(part, url) or ("image/" if kind == "picture" else "")
+    if base64_media_type(url) is None:
+        return Medium(position, 0, stated=stated)
+    is_picture = kind == "picture"
+    side, shown = (longer_side(url), shown_type(url)) if is_picture else (0, "")
+    return Medium(position, len(url) - url.find(",") - 1, side, stated, shown)
 
 
 def is_held(part: Any) -> bool:
@@ -117,10 +129,14 @@ def _kind_of(part: Any) -> Literal["picture", "document"] | None:
         return "picture"
     if kind != "input_file":
         return None
-    media_type = str(part.get("media_type") or base64_media_type(url_of(part)) or "")
+    media_type = _type_of(part, url_of(part))
     if media_type.startswith("image/"):
         return "picture"
     return None if media_type.startswith(("audio/", "video/", "text/")) else "document"
+
+
+def _type_of(part: JsonObject, url: str) -> str:
+    return str(part.get("media_type") or base64_media_type(url) or "")
 
 
 # Limits
@@ -144,6 +160,9 @@ def _exceeded_sizes(media: Media, rules: ProviderRules) -> Iterator[str]:
         yield f"{large} images are larger than the provider takes: {_size_limits(rules)}."
     if rules.document_bytes is not None and any(one.size > rules.document_bytes for one in media.documents):
         yield f"A document is larger than the provider takes: {rules.document_bytes} bytes in base64."
+    size = sum(one.size for one in (*media.pictures, *media.documents))
+    if rules.media_bytes is not None and size > rules.media_bytes:
+        yield f"All media are larger than the provider takes in a request: {rules.media_bytes} bytes in base64."
     many, side = rules.many_pictures, rules.many_side
     if many is not None and side is not None and count > many and any(one.side > side for one in media.pictures):
         yield f"With more than {many} images in a request, none may have more than {side} pixels on a side."
@@ -200,6 +219,28 @@ def _noted(entry: Entry, gone: Sequence[bool]) -> Entry:
             note = {"type": "input_text", "text": OMITTED}
             item = {**item, key: [note if _kind_of(part) == "picture" and next(flags) else part for part in parts]}
     return changed_entry(entry, item)
+
+
+# Types
+
+# how the bytes of pictures begin -> their media type
+_BEGINNINGS: Final = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"\xff\xd8\xff": "image/jpeg"}
+_SHORT: Final = 16  # how much of base64 tells the type
+
+
+def shown_type(url: str) -> str:
+    """The media type that the bytes of a picture in a base64 data URL are of; empty where they do not say.
+
+    >>> shown_type("data:image/png;base64,R0lGODlhCgAUAAAAAA==")
+    'image/gif'
+    """
+    try:
+        head = base64.b64decode(url[url.find(",") + 1 :][:_SHORT])
+    except (binascii.Error, ValueError):
+        return ""
+    if head[8:] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _BEGINNINGS.items() if head.startswith(start)), "")
 
 
 # Sizes in pixels

@@ -37,11 +37,16 @@ class ProviderRules:
     alternates: bool = False  # whether the turns of user and assistant must alternate
     user_after_tool: bool = True  # whether a user message may stand directly behind a tool output
     tool_media: bool = True  # whether tool outputs take pictures and files
+    error_media: bool = True  # whether those that report an error do
+    refused_types: tuple[str, ...] = ()  # how refused media types begin; a picture by URL is of the type `image/`
+    checks_types: bool = False  # whether the media type of a picture must be what its bytes are
+    json_word: bool = False  # whether JSON mode needs the word JSON in the messages
     pictures: int | None = None  # how many a request may have; also with the documents
     documents: int | None = None
     picture_bytes: int | None = None  # the size of one picture, as base64
     document_bytes: int | None = None
     picture_side: int | None = None  # pixels
+    media_bytes: int | None = None  # the size of all pictures and documents, as base64
     many_pictures: int | None = None  # beyond this number …
     many_side: int | None = None  # … pictures may have only so many pixels on a side
 
@@ -96,6 +101,10 @@ _CHAT: Final = ("chat_completion",)
 _OPENAI: Final = ("chat_completion", "open_responses")
 _CLAUDE_SIDES: Final = {"picture_side": 8000, "many_pictures": 20, "many_side": 2000}
 
+_UNUSUAL: Final = ("image/svg", "image/bmp", "image/tiff", "image/x-")
+_NOT_OPENAI: Final = (*_UNUSUAL, "image/heic", "image/heif", "image/avif")
+_NOT_GEMINI: Final = (*_UNUSUAL, "image/gif", "application/vnd.", "application/msword", "application/zip")
+
 TABLE: Final = (
     # Anthropic
     RuleRow(
@@ -104,12 +113,18 @@ TABLE: Final = (
         {"blank": "some text"},
         "LibreChat agents 124 (measured); claude-code issues 23369, 62396",
     ),
+    RuleRow(
+        "Anthropic",
+        ("messages",),
+        {"error_media": False, "checks_types": True},
+        "vellum-assistant 18387; copilot-api 196; llxprt-code issue 2130",
+    ),
     RuleRow("Anthropic", ("messages",), {"starts_with_user": True}, "Anthropic API reference: Messages"),
     RuleRow(
         "Anthropic",
         ("messages",),
-        {"pictures": 100, "picture_bytes": 5 * MEGABYTE, **_CLAUDE_SIDES},
-        "Anthropic docs: Vision; claude-code issues 24541, 24630; crush 3810",
+        {"pictures": 100, "picture_bytes": 5 * MEGABYTE, "media_bytes": 32 * MEGABYTE, **_CLAUDE_SIDES},
+        "Anthropic docs: Vision, Errors; claude-code issues 24541, 24630; crush 3810",
     ),
     RuleRow(
         "Claude with a context of more than 200,000 tokens",
@@ -167,6 +182,27 @@ TABLE: Final = (
         models=_is_current_claude,
     ),
     RuleRow(
+        "Text models on Amazon Bedrock",
+        ("converse",),
+        {"refused_types": ("image/",)},
+        "Bedrock user guide: Supported models and model features; API error: doesn't support the image content block",
+        models=contains(r"nova-micro|llama3-1|llama3-[78]|titan-text|deepseek|gpt-oss|mistral-(?:7b|large-24)|mixtral"),
+    ),
+    RuleRow(
+        "Titan, Command, Jurassic, Mistral 7B and Mixtral on Amazon Bedrock",
+        ("converse",),
+        {"system": "as user"},
+        "Bedrock user guide: Supported models and model features",
+        models=contains(r"titan|cohere\.command-(?:text|light)|ai21\.j2|mistral-7b|mixtral"),
+    ),
+    RuleRow(
+        "Claude on Amazon Bedrock",
+        ("converse",),
+        {"error_media": False, "checks_types": True},
+        "vellum-assistant 18387; llxprt-code issue 2130",
+        models=is_claude,
+    ),
+    RuleRow(
         "Llama 3.2 on Amazon Bedrock",
         ("converse",),
         {"pictures": 1},
@@ -188,6 +224,19 @@ TABLE: Final = (
         "Gemini API error: multiturn requests alternate from a user turn",
     ),
     RuleRow("Gemini", ("gemini",), {"last_turn": "reported"}, "one-api issue 836; semantic-kernel 13288; livekit 2183"),
+    RuleRow(
+        "Gemini",
+        ("gemini",),
+        {"refused_types": _NOT_GEMINI},
+        "Google docs: Image understanding, Document understanding; new-api 1139",
+    ),
+    RuleRow(
+        "Gemma 3 behind the Gemini API",
+        ("gemini",),
+        {"system": "as user"},
+        "rig issue 788; adk-python 3900; cherry-studio 3242",
+        models=named("gemma-3"),
+    ),
     RuleRow("Gemini", ("gemini",), {"pictures": 3000}, "Google docs: Image understanding"),
     RuleRow(
         "Gemini image models",
@@ -209,6 +258,21 @@ TABLE: Final = (
         {"pictures": 500},
         "OpenAI docs: Images and vision; pi 120 (measured)",
         dialects=(None, "openai"),
+    ),
+    RuleRow(
+        "OpenAI",
+        _OPENAI,
+        {"refused_types": _NOT_OPENAI, "json_word": True},
+        "recorded error: unsupported image; OpenAI docs: Images and vision, JSON mode",
+        dialects=(None, "openai"),
+        providers=("openai", "azure"),
+    ),
+    RuleRow(
+        "DeepSeek",
+        _CHAT,
+        {"refused_types": ("image/",), "json_word": True},
+        "rikkahub issue 1433; hermes-webui 2297; deepcode-cli 50; DeepSeek docs: JSON Output",
+        dialects=("deepseek",),
     ),
     RuleRow(
         "Groq",
@@ -266,6 +330,13 @@ TABLE: Final = (
         {"takes_developer": False, "system": "leading"},
         "vLLM issue 41114; Qwen3.8 issue 244; chat template of Qwen 3.5",
         models=named(r"qwen-?(?:3[.p-][5-9](?!\d)|[4-9])"),
+    ),
+    RuleRow(
+        "Grok",
+        _CHAT,
+        {"refused_types": (*_UNUSUAL, "image/gif", "image/webp")},
+        "xAI docs: Image understanding",
+        models=named("grok"),
     ),
     RuleRow(
         "DeepSeek R1 and deepseek-reasoner",

@@ -20,6 +20,7 @@ from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.files import without_others
 from threadkeep.formats.shared.makers import Target, readable, target_of
+from threadkeep.formats.shared.media_rules import sendable_media
 from threadkeep.formats.shared.mending import Mending, Report
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
@@ -116,6 +117,7 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     has_texts = options.reasoning == "text"
     entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
     entries = without_others(entries, snapshot, target, format_name, context)
+    entries = sendable_media(entries, snapshot, rules, format_name, context)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
     rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to))

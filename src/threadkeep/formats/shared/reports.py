@@ -68,6 +68,7 @@ REPAIRS: Final = {
     "leading_assistant": "a user turn was inserted before a leading assistant turn",
     "malformed_arguments": "call arguments that are not JSON were replaced with {}",
     "max_output_tokens": "a token limit below the format's minimum was raised",
+    "media_type": "the media type of an image was set to that of its bytes",
     "missing_output": "an output that says so was added for an unanswered call",
     "moved_output": "a tool output was moved directly after its call",
     "name": "characters that the format does not accept in a name were replaced",

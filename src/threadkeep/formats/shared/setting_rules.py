@@ -15,21 +15,31 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared import schema_rules
 from threadkeep.formats.shared.claude import is_claude, lacks
 from threadkeep.formats.shared.fields import value_at, with_value
+from threadkeep.formats.shared.limits import (
+    AS_IT_IS,
+    NO_BLANKS,
+    NOT_BOTH,
+    NOTHING,
+    REFUSED,
+    Limit,
+    Outcome,
+    absent,
+    at_most,
+    between,
+    first,
+    flat_schemas,
+    instead,
+    longest,
+    no_declarations,
+    no_schemas,
+    only,
+    without,
+)
 from threadkeep.formats.shared.provider_rules import applies, contains, named
 from threadkeep.formats.shared.reports import Context
-
-_NOTHING: Final = object()  # a setting is left out
-_AS_IT_IS: Final = object()  # a setting is refused, and sent nevertheless
-Outcome = tuple[Any, str]  # what is sent, and why
-
-
-class Limit(NamedTuple):
-    """What a provider takes of a setting; `judge` returns None where it takes the value."""
-
-    says: str  # for readers
-    judge: Callable[[Any], Outcome | None]
 
 
 class SettingRow(NamedTuple):
@@ -47,80 +57,6 @@ class SettingRow(NamedTuple):
     option: str | None = None  # the option that it comes from, for reports
     is_kept: bool = False  # whether it is sent nevertheless
 
-
-# Limits
-
-
-def between(least: float, most: float, *others: float) -> Limit:
-    """A number; another one becomes the nearest. `others` are taken, too."""
-
-    def judge(value: Any) -> Outcome | None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or value in others:
-            return None
-        nearest = min(max(value, least), most)
-        return None if nearest == value else (nearest, f"{value} was sent as {nearest}, the nearest that is taken")
-
-    if math.isinf(most):
-        return Limit(f"{least} and more", judge)
-    return Limit(
-        f"{least} to {most}{''.join(f', or {other}' for other in others)}" if most > least else f"{least}", judge
-    )
-
-
-def only(*values: Any, says: str) -> Limit:
-    """One of some values, and no others: they are left out."""
-    return Limit(says, lambda value: None if value in values else (_NOTHING, says))
-
-
-def absent(says: str) -> Limit:
-    """No value at all."""
-    return only(says=says)
-
-
-def instead(values: dict[str, str], says: str) -> Limit:
-    """Words in place of others."""
-    return Limit(says, lambda value: (values[value], says) if isinstance(value, str) and value in values else None)
-
-
-def longest(count: int) -> Limit:
-    """A text of so many characters; a longer one is left out."""
-    says = f"at most {count} characters"
-    return Limit(says, lambda value: (_NOTHING, says) if isinstance(value, str) and len(value) > count else None)
-
-
-def first(count: int) -> Limit:
-    """A list of so many values; the first are sent."""
-    says = f"at most {count}"
-    return Limit(says, lambda value: (value[:count], says) if isinstance(value, list) and len(value) > count else None)
-
-
-def at_most(count: int) -> Limit:
-    """A list of so many values, of which none can be left out."""
-    says = f"at most {count}"
-    return Limit(says, lambda value: (_AS_IT_IS, says) if isinstance(value, list) and len(value) > count else None)
-
-
-def without(word: str, says: str) -> Limit:
-    """A list without a word."""
-    return Limit(
-        says,
-        lambda value: (
-            ([one for one in value if one != word] or _NOTHING, says)
-            if isinstance(value, list) and word in value
-            else None
-        ),
-    )
-
-
-def _without_blanks(value: Any) -> Outcome | None:
-    kept = [text for text in value if not isinstance(text, str) or text.strip()] if isinstance(value, list) else value
-    return None if kept == value else (kept or _NOTHING, "texts of white space are refused")
-
-
-_NO_BLANKS: Final = Limit("no texts of white space", _without_blanks)
-_NOT_BOTH: Final = Limit(
-    "functions, or tools of the service", lambda _: (_AS_IT_IS, "functions and tools of the service exclude each other")
-)
 
 # Conditions
 
@@ -174,6 +110,11 @@ _SAMPLING: Final = ("temperature", "top_p")
 _PENALTIES: Final = ("presence_penalty", "frequency_penalty")
 _XAI_SOURCE: Final = "xAI docs: Reasoning; litellm issue 12635; smolagents 1766; lobehub 13332"
 _CHOICE_SOURCE: Final = "strands harness-sdk 1241; agent-squad 134; Bedrock API reference: ToolChoice"
+_NAMES_RULE: Final = "names of properties are 1 to 64 of A-Z a-z 0-9 _ . -"
+_ITEMS: Final = "no lists without items"
+_FLAT_SOURCE: Final = "langchainjs issue 9804; google-calendar-mcp 39"
+_LIST_SOURCE: Final = "OpenAI API error: array schema missing items"
+_GEMINI_SCHEMAS: Final = "Gemini API errors: cannot be empty; property is not defined; missing field"
 _GROQ_SOURCE: Final = "Groq docs: OpenAI compatibility"
 _before_gemini_3: Final = contains(r"gemini-(?:1|2)")
 
@@ -270,6 +211,23 @@ SETTINGS: Final = (
     ),
     _openai(
         _RESPONSES,
+        "text.verbosity",
+        only("medium", says="medium"),
+        "OpenAI API error: Supported values are: 'medium'",
+        models=_not_reasoning,
+        who="OpenAI's GPT-4 and older",
+    ),
+    _openai(
+        _CHAT,
+        "verbosity",
+        only("medium", says="medium"),
+        "OpenAI API error: Supported values are: 'medium'",
+        is_kept=True,
+        models=_not_reasoning,
+        who="OpenAI's GPT-4 and older",
+    ),
+    _openai(
+        _RESPONSES,
         "include",
         without("reasoning.encrypted_content", "no encrypted reasoning"),
         "OpenAI docs: Reasoning",
@@ -322,7 +280,7 @@ SETTINGS: Final = (
     ),
     # Anthropic
     SettingRow(
-        "Anthropic", _MESSAGES, "stop_sequences", _NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
+        "Anthropic", _MESSAGES, "stop_sequences", NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
     ),
     SettingRow("Anthropic", _MESSAGES, "max_tokens", between(1, math.inf), "Anthropic API reference: max_tokens"),
     SettingRow("Anthropic", _MESSAGES, "top_k", between(0, math.inf), "Anthropic API reference: top_k"),
@@ -351,7 +309,64 @@ SETTINGS: Final = (
         "Claude before 3.7", _MESSAGES, "thinking", absent("no thinking"), "Anthropic docs: Extended thinking",
         models=lambda model: lacks(model, "thinks"),
     ),
+    # the schemas of tools
+    *(
+        row
+        for formats, path in ((_RESPONSES, "parameters"), (_CHAT, "function.parameters"))
+        for row in (
+            _openai(formats, "tools", flat_schemas(path, "enum", "not"), _FLAT_SOURCE),
+            _openai(formats, "tools", no_schemas(path, schema_rules.lacks_items, _ITEMS), _LIST_SOURCE),
+            _openai(
+                formats,
+                "tools",
+                no_schemas(
+                    path, schema_rules.is_open, "strict functions forbid other properties, and require all of theirs",
+                    only_strict=True,
+                ),
+                "OpenAI docs: Structured outputs",
+            ),
+        )
+    ),
+    SettingRow("Anthropic", _MESSAGES, "tools", flat_schemas("input_schema"), "claude-code issue 5973; mobile-mcp 344"),
+    SettingRow(
+        "Anthropic", _MESSAGES, "tools", no_schemas("input_schema", schema_rules.has_odd_name, _NAMES_RULE),
+        "appstore-connect-mcp 2; twilio-labs mcp 58; composio 3500",
+    ),
+    SettingRow(
+        "Claude on Amazon Bedrock", _CONVERSE, "toolConfig.tools", flat_schemas("toolSpec.inputSchema.json"),
+        "claude-code issue 5973", models=is_claude,
+    ),
+    SettingRow(
+        "Claude on Amazon Bedrock", _CONVERSE, "toolConfig.tools",
+        no_schemas("toolSpec.inputSchema.json", schema_rules.has_odd_name, _NAMES_RULE),
+        "AWS document processing accelerator 709", models=is_claude,
+    ),
+    SettingRow(
+        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.has_blank_choice, "no empty texts in enum"),
+        _GEMINI_SCHEMAS,
+    ),
+    SettingRow(
+        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.requires_unknown, "required properties exist"),
+        _GEMINI_SCHEMAS,
+    ),
+    SettingRow(
+        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.lacks_items, _ITEMS), _GEMINI_SCHEMAS,
+    ),
+    SettingRow(
+        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.is_no_object, "schemas of objects"), _GEMINI_SCHEMAS
+    ),
+    SettingRow(
+        "Gemma 3 behind the Gemini API", _GEMINI, "tools", REFUSED,
+        "Gemini API error: Function calling is not enabled for models/gemma-3; adk-python 3900",
+        models=named("gemma-3"),
+    ),
     # Google
+    *_rows(
+        ("presencePenalty", "frequencyPenalty"),
+        lambda key: SettingRow(
+            "Gemini", _GEMINI, f"generationConfig.{key}", between(-2, 2), "Vertex AI: GenerationConfig"
+        ),
+    ),
     SettingRow("Gemini", _GEMINI, "generationConfig.temperature", between(0, 2), "Gemini API: GenerationConfig"),
     SettingRow("Gemini", _GEMINI, "generationConfig.topP", between(0, 1), "Gemini API: GenerationConfig"),
     SettingRow("Gemini", _GEMINI, "generationConfig.candidateCount", between(1, 8), "Gemini API: GenerationConfig"),
@@ -377,12 +392,17 @@ SETTINGS: Final = (
         ),
     ),
     SettingRow(
-        "Gemini before 3", _GEMINI, "tools", _NOT_BOTH,
+        "Gemini before 3", _GEMINI, "tools", NOT_BOTH,
         "symfony/ai issue 803", when=_has_other_tools, models=_before_gemini_3,
     ),
     # Amazon Bedrock
     SettingRow(
-        "Claude on Amazon Bedrock", _CONVERSE, "inferenceConfig.stopSequences", _NO_BLANKS, "litellm issue 3286",
+        "Titan, Llama 3, Mistral 7B and Mixtral", _CONVERSE, "toolConfig.tools", REFUSED,
+        "Bedrock user guide: Supported models and model features; API error: This model "
+        "doesn't support tool use", models=contains(r"titan|llama3-(?:8b|70b)|mistral-7b|mixtral"),
+    ),
+    SettingRow(
+        "Claude on Amazon Bedrock", _CONVERSE, "inferenceConfig.stopSequences", NO_BLANKS, "litellm issue 3286",
         models=is_claude,
     ),
     SettingRow(
@@ -421,10 +441,10 @@ def _with(
     """A request with what is sent of a setting that is refused, which is reported."""
     sent, why = outcome
     path, shown = row.option or row.path, repr(value)[:80] if isinstance(value, str | int | float) else "it"
-    if is_fixed or row.is_kept or sent is _AS_IT_IS:
+    if is_fixed or row.is_kept or sent is AS_IT_IS:
         context.loss("refused", path, f"{path} ({shown}) is sent, and {row.who} refuses it: {why}.")
         return body
-    if sent is _NOTHING:
+    if sent is NOTHING:
         context.loss("option", path, f"{path} ({shown}) was left out: {why} ({row.who}).")
         return _without(body, row.path)
     if isinstance(sent, list):
