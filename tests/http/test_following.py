@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from threadkeep.http import KeyAuthentication, Owner, answers, app, rest_app
+from threadkeep.http import KeyAuthentication, Owner, app, event_streams, rest_app
 from threadkeep.http.service import Service
 from threadkeep.viewer import app as viewer_app
 from threadkeep.viewer import tailing
@@ -120,7 +120,7 @@ def test_a_stream_ends_with_its_key(served: Any, face: str, how: str, monkeypatc
 def test_a_revoked_stream_ends_though_its_client_does_not_read(
     served: Any, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "LAST_SECONDS", 0.1)
+    monkeypatch.setattr(event_streams, "LAST_SECONDS", 0.1)
 
     async def run() -> None:
         recorder, paths = await in_progress(served.store.for_user("ann"))

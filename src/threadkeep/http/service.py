@@ -18,6 +18,7 @@ from threadkeep.http.problems import Problem
 from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.rooms import Rooms
 from threadkeep.http.unattended import Unattended
+from threadkeep.http.unstored import Unstored
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.web.courses import note_cost
@@ -46,6 +47,7 @@ class Service:
         streams: those that are followed.
         unattended: the answers that nobody waits for.
         rooms: the large requests to upstreams that are being answered.
+        unstored: the answers that wait for the database.
     """
 
     store: AsyncStore
@@ -58,6 +60,7 @@ class Service:
     streams: OpenStreams = field(default_factory=OpenStreams)
     unattended: Unattended = field(default_factory=Unattended)
     rooms: Rooms = field(default_factory=Rooms)
+    unstored: Unstored = field(default_factory=Unstored)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -102,12 +105,12 @@ class Service:
 
     async def close(self) -> None:
         """End all answers that models are giving; what has come of them is stored as incomplete."""
-        if self.is_closing:
-            return
-        self._closing.set()
-        for task in (*self._tasks, *self._waiting):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self.is_closing:
+            self._closing.set()
+            for task in (*self._tasks, *self._waiting):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.unstored.close()
 
     async def disconnect(self) -> None:
         """Close the connections to upstreams."""

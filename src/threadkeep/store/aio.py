@@ -644,6 +644,22 @@ def begun_at(recorder: AsyncRecorder) -> datetime:
     return recorder._writer.created_at or datetime.now(UTC)
 
 
+def is_unstored(recorder: AsyncRecorder) -> bool:
+    """Return whether the database did not take the end of a response when its recorder was left."""
+    writer: StreamWriter | None = getattr(recorder, "_writer", None)  # None before it was entered
+    return writer is not None and writer.unstored is not None
+
+
+async def store_again(recorder: AsyncRecorder) -> None:
+    """Try again to store such an end. Errors as when a recorder is left."""
+    await uninterrupted(recorder._end())
+
+
+def give_up(recorder: AsyncRecorder) -> None:
+    """Forget such an end: what was stored before it is all that there will be."""
+    recorder._writer.give_up()
+
+
 def partial_items(recorder: AsyncRecorder, first: int) -> list[Item]:
     """Return the items of `partial` from an index on, which costs less than all of them."""
     response = recorder._writer.response

@@ -30,6 +30,7 @@ from threadkeep.http.provider_answers import AnswerTooLong, UpstreamError, until
 from threadkeep.http.requests import idempotency_key, required
 from threadkeep.http.rooms import SMALL
 from threadkeep.http.service import Call, Service
+from threadkeep.http.unstored import AWAY, not_stored
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import (
     AsyncConversation,
@@ -40,6 +41,7 @@ from threadkeep.store.aio import (
     conversation_on,
     has_ended,
     is_over,
+    is_unstored,
     keep_beginning,
     on_conversation,
     partial_items,
@@ -324,6 +326,7 @@ async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
     """A recorder that has begun; with a key, of the first attempt that is an answer."""
     for attempt in count():
         recorder = run.recorder(attempt)
+        stack.push_async_exit(partial(_stored_later, run, recorder))
         await stack.enter_async_context(recorder)
         run.is_begun = True
         stored = recorder.response
@@ -331,6 +334,17 @@ async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
         if stored is None or not stored.replayed or await _is_answer(run, recorder.number or 0, stored):
             break
     return recorder
+
+
+async def _stored_later(
+    run: Run, recorder: AsyncRecorder, _kind: object, error: BaseException | None, _trace: object
+) -> None:
+    """Have an answer stored later whose end the database did not take; Problem for its client, if there is one."""
+    if not is_unstored(recorder):
+        return
+    run.call.service.unstored.add(recorder)
+    if isinstance(error, AWAY):
+        raise not_stored(response_id(run.conversation.id, recorder.number or 0)) from error
 
 
 async def _is_answer(run: Run, number: int, stored: StoredAnswer) -> bool:

@@ -19,8 +19,9 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
-from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.answers import JsonAnswer
 from threadkeep.http.bounds import MAX_INPUT, check_tools
+from threadkeep.http.event_streams import EventStream
 from threadkeep.http.openai.asking import Run, Wanted, begun, drained, loss_headers
 from threadkeep.http.openai.items import given_items
 from threadkeep.http.openai.responses import find, find_previous, replay

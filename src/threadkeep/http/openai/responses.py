@@ -16,7 +16,8 @@ from starlette.responses import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound
-from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.event_streams import EventStream
 from threadkeep.http.openai.growing import events_of
 from threadkeep.http.openai.items import masked
 from threadkeep.http.openai.objects import item_object, list_object, listed_items

@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem
-from threadkeep.http.answers import EventStream, JsonAnswer
+from threadkeep.http.answers import JsonAnswer
+from threadkeep.http.event_streams import EventStream
 from threadkeep.http.openai.asking import Run, Wanted, begun, loss_headers, stopping
 from threadkeep.http.openai.responses import Found, find, stored_object
 from threadkeep.http.problems import Problem

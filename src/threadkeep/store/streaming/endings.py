@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecodeError
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
@@ -48,7 +49,7 @@ class StreamCall(NamedTuple):
     asked: Maker = Maker()  # of whom the answer was asked
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Ending:
     """A response of which nothing more will come."""
 
@@ -134,6 +135,10 @@ class Ending:
         )
         self.new.columns.update(status=status, incomplete_details=json_text(details))
         self.new.attempt.status = status
+
+
+# Those that a recorder of this process has and the database did not take yet, by the tokens of their leases
+UNSTORED: Final[WeakValueDictionary[bytes, Ending]] = WeakValueDictionary()
 
 
 def keepable_event(event: Any) -> tuple[Any, bytes]:

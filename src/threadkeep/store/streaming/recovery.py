@@ -22,7 +22,7 @@ from threadkeep.store.prices import PriceBook
 from threadkeep.store.refs import ConversationRef, Scope
 from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import LOG, Ending, StreamCall
+from threadkeep.store.streaming.endings import LOG, UNSTORED, Ending, StreamCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class StreamRecovery:
         if blocked.status == INCOMPLETE and row.lease_until is not None and row.lease_until > row.now:
             return
         is_cancelled = blocked.status == CANCELLED or row.cancel_requested_at is not None
-        ending = self.read(connection, key, row.format, is_cancelled=is_cancelled)
-        lifecycle.finish_stream(connection, ref, number, bytes(row.lease_token), ending, keeps_token=False)
+        token = bytes(row.lease_token)
+        ending = UNSTORED.get(token) or self.read(connection, key, row.format, is_cancelled=is_cancelled)
+        lifecycle.finish_stream(connection, ref, number, token, ending, keeps_token=False)
 
     def read(
         self, connection: Connection, key: Mapping[str, int], format: str, *, is_cancelled: bool = False

@@ -29,7 +29,7 @@ from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, ide
 from threadkeep.store.refusals import ResponseResult
 from threadkeep.store.responses import request_info
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import LEAVING, Ending, StreamCall, keepable_event
+from threadkeep.store.streaming.endings import LEAVING, UNSTORED, Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class StreamWriter:
         self.is_left = False  # whether the `with` statement has ended
         self.states = start.states  # that are written at its end
         self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
+        self.unstored: Ending | None = None  # its end, while the database does not take it
+        self._undo_at_end: Callable[[Connection], None] | None = None
         self.has_written: Callable[[], object] | None = None  # is called after each batch
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
@@ -240,17 +242,12 @@ class StreamWriter:
         """
         if self.response is not None:
             return
-        self._get_number()
-        call = self._call._replace(info=self._measured())
-        is_left = self.cancel_requested or isinstance(error, LEAVING)
-        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
-        if not is_asked:
-            ending.break_off()
-        if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
-            ending.states = self.states
+        if self.unstored is None:
+            self.unstored = self._ending(error, is_cancelled=is_cancelled, is_asked=is_asked)
+            self._undo_at_end = None if error is None else self.undo
+        ending, undo = self.unstored, self._undo_at_end
         handle, number, token = self.handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
-        undo = None if error is None else self.undo
 
         def end(connection: Connection) -> ResponseResult | None:
             result = lifecycle.finish_stream(connection, ref, number, token, ending)
@@ -258,7 +255,15 @@ class StreamWriter:
                 undo(connection)
             return result
 
-        result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
+        UNSTORED[token] = ending
+        try:
+            result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
+        except (SQLAlchemyError, PoolExhausted):
+            raise  # it is kept as it is, so that it can be stored later
+        except BaseException:
+            self.unstored = None
+            raise
+        self.unstored = None
         self._end(ending.response)
         if result is None:
             raise ref.not_found()
@@ -268,6 +273,23 @@ class StreamWriter:
         handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
         if result.refused is not None:
             raise result.refused
+
+    def give_up(self) -> None:
+        """Forget the end that the database did not take."""
+        self.unstored = None
+        UNSTORED.pop(self._start.token, None)
+
+    def _ending(self, error: BaseException | None, *, is_cancelled: bool, is_asked: bool) -> Ending:
+        """The response as it has arrived."""
+        self._get_number()
+        call = self._call._replace(info=self._measured())
+        is_left = self.cancel_requested or isinstance(error, LEAVING)
+        ending = Ending.of(self.assembler, call, error, self._start.key, is_cancelled=is_cancelled, is_left=is_left)
+        if not is_asked:
+            ending.break_off()
+        if error is None and not is_cancelled and ending.response.status not in {"failed", CANCELLED}:
+            ending.states = self.states
+        return ending
 
     def _end(self, response: Response) -> None:
         stored = StoredAt(self.branch or 0, self._get_number())

@@ -1,0 +1,105 @@
+"""What is answered as a stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, aclosing
+from typing import Final
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.http.problems import problem_of
+from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.refusals import refusal
+
+LAST_SECONDS: Final = 5.0  # in which a client that may not follow a stream any more can take its end
+_CODES: Final = {404: "not_found", 409: "conflict"}  # of errors that have none
+
+
+class EventStream(Response):
+    """A response with server-sent events, which ends with the client: then the iterator of events is closed.
+
+    It also ends when its owner may not follow it any more, and with an event `error` when it cannot go on: when others
+    have ended or deleted what it is about, or the database cannot be used.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, events: AsyncGenerator[JsonObject], permission: Permission, *, headers: Mapping[str, str] | None = None,
+        streams: OpenStreams | None = None,
+    ) -> None:  # fmt: skip
+        """`streams`: those among which this one counts, of owners who may follow only so many."""
+        super().__init__(headers={"cache-control": "no-cache", **(headers or {})})
+        del self.headers["content-length"]
+        self._events, self._permission, self._streams = events, permission, streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events as they come."""
+        with ExitStack() as stack:
+            try:
+                if self._streams is not None:
+                    stack.enter_context(self._streams.one_more(self._permission.owner))
+            except HTTPException as error:
+                await self._events.aclose()
+                wait = int((error.headers or {})["retry-after"])
+                answer = refusal(error.status_code, f"{error.detail}.", "too_many_streams", retry_after=wait)
+                await answer(scope, receive, send)
+                return
+            await self._send(receive, send)
+
+    async def _send(self, receive: Receive, send: Send) -> None:
+        is_left = is_revoked = False
+        async with anyio.create_task_group() as group:
+
+            async def listen() -> None:
+                nonlocal is_left
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                is_left = True
+                group.cancel_scope.cancel()
+
+            async def watch() -> None:
+                nonlocal is_revoked
+                await self._permission.ended()
+                is_revoked = True
+                group.cancel_scope.cancel()
+
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            group.start_soon(listen)
+            group.start_soon(watch)
+            await self._send_events(send)
+            group.cancel_scope.cancel()
+        if not is_left:
+            with anyio.move_on_after(LAST_SECONDS if is_revoked else None):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_events(self, send: Send) -> None:
+        event: JsonObject = {}
+        try:
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
+        except Exception as error:  # noqa: BLE001 - it is logged, and the stream ends with it
+            last = _encoded(_error_event(error, event))
+            await send({"type": "http.response.body", "body": last, "more_body": True})
+
+    def encoded(self, event: JsonObject) -> bytes:
+        """Return an event as it is sent."""
+        return _encoded(event)
+
+
+def _encoded(event: JsonObject) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dumps(event))
+
+
+def _error_event(error: Exception, before: JsonObject) -> JsonObject:
+    """The event, as OpenAI has it, for an error after the event `before`."""
+    problem = problem_of(error)
+    code = problem.code or _CODES.get(problem.status, "server_error")
+    number = {"sequence_number": before["sequence_number"] + 1} if "sequence_number" in before else {}
+    return {"type": "error", "code": code, "message": problem.message, "param": None, **number}
