@@ -55,6 +55,7 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
         entries=entries,
         state=initial_state(settings, session.response_boundary - 1),
         imported=session.imported,
+        memo={},
     )
 
 
