@@ -49,7 +49,8 @@ RESPONSES = Provider(
             [user("Hi"), assistant("a", id="msg_1"), assistant("b", id="msg_1"), user("c")],
         ),
         Refusal(
-            "a call id twice", GITHUB + "earendil-works/pi/issues/9057", "duplicate_call_id duplicate_call_id", {"input.1.call_id": "c1"},
+            "a call id twice", GITHUB + "earendil-works/pi/issues/9057", "duplicate_call_id duplicate_call_id",
+            {"input.1.call_id": "c1"},
             [user("Hi"), call(), call(), output(), output()], LOOKUP,
         ),
         Refusal(
