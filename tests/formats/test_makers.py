@@ -68,6 +68,17 @@ def googles_call(model: str) -> Json:
     return {"id": "c1", "model": model, "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
 
 
+@pytest.mark.parametrize("format_name", ["messages", "open_responses", "chat_completion", "converse", "pydantic_ai"])
+def test_a_signature_of_nobody_is_lost_where_the_format_has_none(format_name: FormatName) -> None:
+    session = Session(model="m")
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}", "thought_signature": "c2ln"}
+    session.add_items([call, {"type": "function_call_output", "call_id": "c1", "output": "1"}])
+    rendered = session.render(format_name)
+    assert "signature" in [loss.code for loss in rendered.losses]
+    assert b"c2ln" not in rendered.body
+    assert b"c2ln" in session.render("gemini").body
+
+
 BODIES: dict[FormatName, Callable[[str], Json]] = {
     "messages": thinking,
     "open_responses": encrypted,

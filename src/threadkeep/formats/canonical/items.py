@@ -181,6 +181,7 @@ def _function_call(item: JsonObject, context: Context) -> JsonObject:
     kept = _kept(item, context)
     kept["call_id"] = wire_call_id(item.get("call_id"), context)
     kept["name"] = context.name(item.get("name"))
+    context.signature(item)
     kept["arguments"] = sent_arguments(item, context)
     return kept
 

@@ -81,7 +81,7 @@ def _report_last_turn(parts: RequestParts) -> None:
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:
     """A request before it is put together; one without a model is refused."""
-    rendering = begin(session, options, NAME, Context(rule=fields.NAMES))
+    rendering = begin(session, options, NAME, Context(rule=fields.NAMES, takes_signatures=True))
     snapshot = rendering.snapshot
     model = snapshot.settings.get("model")
     if model is None and snapshot.imported is None:

@@ -97,6 +97,7 @@ class Context:
 
     tools: Sequence[JsonObject] = ()
     rule: NameRule = OPENAI_NAMES
+    takes_signatures: bool = False  # whether calls have thought signatures
     position: int | None = None
     losses: list[Loss] = field(default_factory=list)
     repairs: list[Repair] = field(default_factory=list)
@@ -124,12 +125,18 @@ class Context:
         A call that is the format's own keeps its name.
         """
         self.caller(item)
+        self.signature(item)
         name, original = item.get("name"), qualified_name(item)
         if is_own or name == original:
             return name if is_own else self.name(name)
         sent = self.names.wire(original)
         self.repair("namespace", "namespace", f"{name!r} of the namespace {item['namespace']!r} was sent as {sent!r}.")
         return sent
+
+    def signature(self, item: JsonObject) -> None:
+        """Report the thought signature of a call, where the format has none."""
+        if item.get("thought_signature") is not None and not self.takes_signatures:
+            self.loss("signature", "thought_signature", "The thought signature of the call was left out.")
 
     def caller(self, item: JsonObject) -> None:
         """Report what only the Responses API says of a call or its output: which program called, and asynchronously."""
@@ -172,7 +179,7 @@ class Context:
 
     def apart(self) -> Context:
         """A context for the same request that reports for itself."""
-        return Context(self.tools, self.rule, _names=self.names)
+        return Context(self.tools, self.rule, takes_signatures=self.takes_signatures, _names=self.names)
 
     # Reports about items that are the same in all formats
 
