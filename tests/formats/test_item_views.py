@@ -311,6 +311,117 @@ CANONICAL: dict[str, tuple[Json, Json]] = {
 }
 
 
+def block(format_name: str, payload: Json) -> Json:
+    return {"type": "provider_item", "format": format_name, "payload": payload, "origin": format_name}
+
+
+BLOCKS: dict[str, tuple[Json, Json]] = {
+    "a search": (
+        block("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "trains"}}),
+        {
+            "type": "web_search_call",
+            "action": {"type": "search", "query": "trains", "queries": ["trains"]},
+            "status": "completed",
+        },
+    ),
+    "what was found": (
+        block(
+            "messages",
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "s",
+                "content": [{"type": "web_search_result", "url": "https://x.example", "encrypted_content": "e"}],
+            },
+        ),
+        {
+            "type": "web_search_call",
+            "action": {"type": "search", "query": "", "sources": [{"type": "url", "url": "https://x.example"}]},
+            "status": "completed",
+        },
+    ),
+    "code": (
+        block("gemini", {"executableCode": {"language": "PYTHON", "code": "1 + 1"}}),
+        {"type": "code_interpreter_call", "code": "1 + 1", "outputs": None, "container_id": "", "status": "completed"},
+    ),
+    "what code prints": (
+        block("gemini", {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"}}),
+        {
+            "type": "code_interpreter_call",
+            "code": None,
+            "outputs": [{"type": "logs", "logs": "2"}],
+            "container_id": "",
+            "status": "completed",
+        },
+    ),
+    "a picture": (
+        block("gemini", {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}),
+        {"type": "image_generation_call", "result": "AAAA", "status": "completed"},
+    ),
+    "another tool": (
+        block(
+            "messages", {"type": "mcp_tool_use", "id": "m", "name": "look", "server_name": "maps", "input": {"a": 1}}
+        ),
+        {"type": "mcp_call", "name": "look", "arguments": '{"a":1}', "server_label": "maps"},
+    ),
+    "its failure": (
+        block("messages", {"type": "mcp_tool_result", "tool_use_id": "m", "is_error": True, "content": "Lost."}),
+        {
+            "type": "mcp_call",
+            "name": "mcp_tool",
+            "arguments": "{}",
+            "server_label": "messages",
+            "status": "failed",
+            "error": {"type": "mcp_tool_execution_error", "content": "Lost."},
+            "output": None,
+        },
+    ),
+    "a custom tool": (
+        block("chat_completion", {"id": "c", "type": "custom", "custom": {"name": "note", "input": "Milk"}}),
+        {"type": "custom_tool_call", "call_id": "c", "name": "note", "input": "Milk"},
+    ),
+    "cited text": (
+        block("converse", {"citationsContent": {"content": [{"text": "Yes."}], "citations": []}}),
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Yes.", "annotations": [], "logprobs": []}],
+            "status": "completed",
+        },
+    ),
+    "what says nothing": (
+        block("messages", {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}}),
+        {"type": "message", "role": "assistant", "content": [], "status": "completed"},
+    ),
+    "a picture in what a model says": (
+        {
+            "type": "message",
+            "role": "assistant",
+            "origin": "converse",
+            "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}],
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [
+                {
+                    "type": "output_text",
+                    "text": "![image](data:image/png;base64,AAAA)",
+                    "annotations": [],
+                    "logprobs": [],
+                }
+            ],
+            "status": "completed",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_other_formats_are_the_items_that_openai_has_for_them(name: str) -> None:
+    raw, expected = BLOCKS[name]
+    assert ItemViews(entry_of(raw, position=0)).canonical("x_1") == {"id": "x_1", **expected}
+
+
 @pytest.mark.parametrize("name", CANONICAL)
 def test_items_in_their_canonical_form(name: str) -> None:
     raw, expected = CANONICAL[name]

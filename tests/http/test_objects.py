@@ -124,3 +124,25 @@ def test_what_a_model_thinks_is_streamed_as_its_text(served: Any, format_: str) 
     assert thought == "Let me see."
     [item] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert (item["type"], item["content"]) == ("reasoning", [{"type": "reasoning_text", "text": "Let me see."}])
+
+
+def test_a_call_of_a_custom_tool_over_chat_completions_can_be_answered(served: Any) -> None:
+    scripted = Scripted("chat_completion")
+    called = {"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "note", "input": "Buy milk."}}
+    head = {"id": "c", "model": "m"}
+    delta = {"index": 0, "delta": {"role": "assistant", "tool_calls": [called]}, "finish_reason": None}
+    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+    scripted.scripts = [[{**head, "choices": [delta]}, {**head, "choices": [end]}]]
+    http = served.http(upstreams={"*": scripted.upstream})
+    tools = [{"type": "custom", "name": "note"}]
+    found = http.post("/responses", json={"model": "any", "input": "Note it.", "tools": tools}).json()
+    [call] = found["output"]
+    assert (call["type"], call["call_id"], call["name"], call["input"]) == (
+        "custom_tool_call", "call_1", "note", "Buy milk.",
+    )  # fmt: skip
+    scripted.will_say("Noted.")
+    output = {"type": "custom_tool_call_output", "call_id": "call_1", "output": "Done."}
+    body = {"model": "any", "input": [output], "tools": tools, "previous_response_id": found["id"]}
+    answer = http.post("/responses", json=body)
+    assert answer.json()["output"][0]["content"][0]["text"] == "Noted."
+    assert scripted.payloads[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_1", "content": "Done."}

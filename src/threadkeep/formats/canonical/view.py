@@ -2,7 +2,8 @@
 
 * A message has its parts as a list; texts have their annotations, images a detail, calls and outputs a status.
 * What another format brought along, and the format has no place for, is left out, as are blocks of other formats in
-  what the model says; blocks in what others say become text.
+  what the model says; blocks in what others say become text, and so do images and files in what the model says.
+* Blocks of other formats that stand by themselves are the items that OpenAI has for them (`blocks`).
 * Types that the clients do not know, and blocks of items that threadkeep could not read, pass as they are.
 * Reasoning keeps its encrypted content only where it came from OpenAI or the application.
 
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.canonical.blocks import block_item, media_text
 from threadkeep.formats.canonical.entries import Entry
 from threadkeep.formats.canonical.given import plain_form
 from threadkeep.formats.canonical.items import usual
@@ -68,28 +70,38 @@ REQUIRED: Final[dict[str, JsonObject]] = {
     "mcp_approval_response": {"approval_request_id": "", "approve": False},
     "mcp_call": {"arguments": "{}", "name": "", "server_label": ""},
 }
+# … and keys that must be there, and may be null
+_NULLABLE: Final = {"image_generation_call": ("result",), "code_interpreter_call": ("code", "outputs")}
 _OUTPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
 def canonical_item(entry: Entry, item_id: str) -> Any:
     """The item of an entry, as OpenAI's clients validate it, under an id."""
-    full = entry.item()
-    if full["type"] == "provider_item" and full.get("format") == NAME:
-        full = full.get("payload")  # type: ignore[assignment]  # what a block holds
-        if not isinstance(full, dict):
-            return full
-        item = usual(full)[0]
-    else:
-        item = plain_form(full)
-    kind = item.get("type")
+    item = _known_form(entry)
+    kind = item.get("type") if isinstance(item, dict) else None
     if not isinstance(kind, str) or kind not in REQUIRED:
         return item
+    item = _whole({**item, "id": item_id}, REQUIRED[kind])
+    for key in _NULLABLE.get(kind, ()):
+        item.setdefault(key, None)
+    item = _MAPPERS.get(kind, _as_it_is)(item, entry.origin)
+    return {"id": item_id, "type": kind, **item}
+
+
+def _known_form(entry: Entry) -> Any:
+    """The item of an entry with the keys that its type has; what OpenAI gave may be of any type, or none."""
+    full = entry.item()
+    if full["type"] == "provider_item":
+        if full.get("format") != NAME:
+            return block_item(full)
+        payload = full.get("payload")
+        return usual(payload)[0] if isinstance(payload, dict) else payload
+    item = plain_form(full)
+    kind = full["type"]
     if kind in ANSWER_KEYS and entry.origin != NAME:
         known = ANSWER_KEYS[kind] | ({"summary", "upto"} if kind == "compaction" else set())
         item = {key: value for key, value in item.items() if key in known}
-    item = _whole({**item, "id": item_id}, REQUIRED[kind])
-    item = _MAPPERS.get(kind, _as_it_is)(item, entry.origin)
-    return {"id": item_id, "type": kind, **item}
+    return item
 
 
 def _whole(given: Mapping[str, Any], required: Mapping[str, Any]) -> JsonObject:
@@ -211,6 +223,8 @@ def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
         part = part.get("payload")
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
         return {"type": text_type(role), "text": _part_text(part), **_texts_of(role)}
+    if role == "assistant" and origin not in (None, NAME) and (text := media_text(part)) is not None:
+        return {"type": "output_text", "text": text, **_texts_of(role)}
     mapper = _PARTS.get(part["type"])
     if mapper is not None:
         return mapper(part)

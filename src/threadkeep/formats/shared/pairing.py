@@ -141,11 +141,18 @@ def _take_output(
     """Pair an output with the call that it answers; an output may be of several kinds."""
     call_id, names = output.call_id or "", [kinds.outputs[output.type], *kinds.others.get(output.type, ())]
     key = next(((name, call_id) for name in names if (name, call_id) in waiting), (names[0], call_id))
+    if key not in waiting and _is_of_provider(waiting.get(("function", call_id))):
+        key = ("function", call_id)
     if key in waiting or not _is_by_name(output):
         _answer(pairing, waiting.get(key), output, kinds)
         waiting.setdefault(key, [])
     else:
         pairing.by_name[output.position] = output
+
+
+def _is_of_provider(calls: list[list[Entry]] | None) -> bool:
+    """Whether only its provider knows the last of some calls: outputs of functions and custom tools answer it."""
+    return calls is not None and bool(calls) and calls[-1][-1].type == "provider_item"
 
 
 def _is_by_name(output: Entry) -> bool:

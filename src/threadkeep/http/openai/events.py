@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.keys import ITEM_STATUSES, STATUSES
 
 # type of a part -> the key of its text, and what events about it are named after
 _PARTS: Final = {
@@ -24,6 +25,7 @@ _ARGUMENTS: Final = {
     "mcp_call": ("arguments", "response.mcp_call_arguments"),
 }
 _LISTS: Final = {"summary": "summary_index", "content": "content_index"}  # in the order in which they are sent
+_ENDED: Final = frozenset({"completed", "incomplete"})  # statuses of items of which more may follow
 _EMPTY: Final = "part"  # the kind of a part without text
 # status of a response -> the type of its last event; of one that is completed: response.completed
 ENDS: Final = {"failed": "response.failed", "incomplete": "response.incomplete", "cancelled": "response.incomplete"}
@@ -89,7 +91,9 @@ def begun_item(item: JsonObject) -> JsonObject:
         begun |= {holder: [] for holder in _LISTS if isinstance(item.get(holder), list)}
     elif kind in _ARGUMENTS:
         begun[_ARGUMENTS[kind][0]] = ""
-    if begun.get("status") == "completed":
+    if kind == "custom_tool_call":  # whose type has none in an answer
+        begun.pop("status", None)
+    elif begun.get("status") in _ENDED and "in_progress" in STATUSES.get(str(kind), ITEM_STATUSES):
         begun["status"] = "in_progress"
     return begun
 
@@ -127,9 +131,21 @@ def text_done(text: Text, value: str, item: Mapping[str, Any]) -> Iterator[JsonO
             added = {"annotation_index": index, "annotation": annotation}
             yield {"type": f"{_name(text)}.annotation.added", **_index(text), **added}
     if text.kind != _EMPTY:
-        logprobs = {"logprobs": part.get("logprobs") or []} if text.kind == "output_text" else {}
+        logprobs = {"logprobs": _logprobs(part.get("logprobs"))} if text.kind == "output_text" else {}
         yield {"type": f"{_name(text)}.done", **_index(text), _PARTS[text.kind][0]: value, **logprobs}
     yield {"type": f"response.{_part_name(text)}.done", **_index(text), "part": part}
+
+
+def _logprobs(given: Any) -> list[JsonObject]:
+    """The log probabilities of a text as events have them: without the bytes of tokens."""
+    tops = ("token", "logprob")
+    return [
+        {
+            **{key: one[key] for key in tops},
+            "top_logprobs": [{key: top[key] for key in tops} for top in one["top_logprobs"]],
+        }
+        for one in given or ()
+    ]
 
 
 def _name(text: Text) -> str:

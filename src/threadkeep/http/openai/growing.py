@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.blocks import is_media_text
 from threadkeep.http.openai.events import (
     ENDS,
     Text,
@@ -227,7 +228,7 @@ class GrowingEvents:
                 growing.note(text, 0)
                 for event in text_begun(text, growing.item):
                     yield self._about(growing, event)
-            if self._is_sent(text):
+            if self._is_sent(text) and not is_media_text(value):
                 yield from self._grow_text(growing, text, value)
             else:
                 growing.unsent = len(value)

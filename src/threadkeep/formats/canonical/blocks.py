@@ -1,0 +1,209 @@
+"""Blocks of other formats as items of OpenAI: tools that a provider runs itself, and media that a model makes.
+
+* A search of the web, code that is run and an image are the items that OpenAI has for them; what another tool is given
+  and what it finds is a call of an MCP server, which stands by itself, and which no client has to answer.
+* The text that a block says is a message; a block that says none is a message without content.
+
+Sources: the types of the anthropic, google-genai, botocore and openai packages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from threadkeep.domain.jsontext import JsonObject, dumps
+
+_ROLES: Final = frozenset({"user", "system", "developer"})
+MEDIA_TEXTS: Final = ("![image](", "[file")  # how the text begins that stands for an image or a file
+# tool of Messages -> the key of what it is given
+_SEARCHES: Final = {"web_search": "query"}
+_PAGES: Final = {"web_fetch": "url"}
+_CODE: Final = {"code_execution": "code", "bash_code_execution": "command"}
+
+
+def block_item(item: Mapping[str, Any]) -> JsonObject:
+    """Return the item that stands for a block of another format."""
+    payload, role, label = item.get("payload"), item.get("role"), str(item.get("format") or "")
+    if role in _ROLES:
+        return _message(role, _text(payload) or _json(payload))
+    if not isinstance(payload, dict):
+        return _message("assistant", payload if isinstance(payload, str) else "")
+    for key in ("type", "part_kind"):
+        kind = payload.get(key)
+        if isinstance(kind, str) and (read := _BY_TYPE.get(kind) or _by_ending(kind)):
+            return read(payload, label)
+    for key, reader in _BY_KEY.items():
+        if isinstance(value := payload.get(key), dict):
+            return reader(value, label)
+    return _message("assistant", _text(payload))
+
+
+def media_text(part: Mapping[str, Any]) -> str | None:
+    """Return the text that stands for an image or a file in what a model says; None for other parts."""
+    kind = part.get("type")
+    if kind in ("input_image", "computer_screenshot"):
+        return f"{MEDIA_TEXTS[0]}{part.get('image_url') or part.get('file_id') or ''})"
+    if kind not in ("input_file", "input_video"):
+        return None
+    named = f"{MEDIA_TEXTS[1]}: {part['filename']}" if isinstance(part.get("filename"), str) else MEDIA_TEXTS[1]
+    sources = (part.get(key) for key in ("file_data", "file_url", "video_url", "file_id"))
+    return f"{named}]({next((one for one in sources if isinstance(one, str)), '')})"
+
+
+def is_media_text(text: str) -> bool:
+    """Return whether a text may stand for an image or a file, so that it is not known before it is whole."""
+    return text.startswith(MEDIA_TEXTS)
+
+
+# What items are made of
+
+
+def _json(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value).decode()
+
+
+def _text(value: Any) -> str:
+    """The texts in a value, such as those of the parts of its content; "" if it has none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(map(_text, value))
+    if isinstance(value, dict):
+        found = (value.get(key) for key in ("text", "content"))
+        return next((text for one in found if (text := _text(one))), "")
+    return ""
+
+
+def _message(role: str, text: str) -> JsonObject:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}] if text else []}
+
+
+def _call(name: Any, arguments: Any, label: Any) -> JsonObject:
+    given = "{}" if arguments is None else _json(arguments)
+    return {"type": "mcp_call", "name": _named(name), "arguments": given, "server_label": _named(label)}
+
+
+def _result(name: Any, content: Any, label: Any, *, is_error: bool = False) -> JsonObject:
+    call = _call(name, None, label)
+    if is_error:
+        error = {"type": "mcp_tool_execution_error", "content": content}
+        return {**call, "status": "failed", "error": error, "output": None}
+    return {**call, "output": _text(content) or _json(content), "error": None}
+
+
+def _named(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _code(code: Any, logs: Any = None) -> JsonObject:
+    outputs = None if logs is None else [{"type": "logs", "logs": _json(logs)}]
+    return {"type": "code_interpreter_call", "code": None if code is None else _json(code), "outputs": outputs}
+
+
+def _image(media_type: Any, data: Any) -> JsonObject:
+    if isinstance(media_type, str) and media_type.startswith("image/"):
+        return {"type": "image_generation_call", "result": _named(data)}
+    url = f"data:{_named(media_type) or 'application/octet-stream'};base64,{_named(data)}"
+    return _message("assistant", media_text({"type": "input_file", "file_data": url}) or "")
+
+
+# Blocks with a type: Messages, Chat Completions, Pydantic AI
+
+
+def _tool_use(block: JsonObject, label: str) -> JsonObject:
+    name, given = block.get("name"), block.get("input")
+    inner = given if isinstance(given, dict) else {}
+    if name in _SEARCHES:
+        query = _named(inner.get(_SEARCHES[name]))
+        return {"type": "web_search_call", "action": {"type": "search", "query": query, "queries": [query]}}
+    if name in _PAGES:
+        url = inner.get(_PAGES[name])
+        return {"type": "web_search_call", "action": {"type": "open_page", "url": url if url is None else _named(url)}}
+    if name in _CODE:
+        return _code(inner.get(_CODE[name], ""))
+    return _call(name, given, block.get("server_name") or label)
+
+
+def _tool_result(block: JsonObject, label: str) -> JsonObject:
+    kind, content = str(block.get("type")), block.get("content")
+    inner = content if isinstance(content, dict) else {}
+    is_error = block.get("is_error") is True or str(inner.get("type")).endswith("_error")
+    status = {"status": "failed"} if is_error else {}
+    if kind == "web_search_tool_result":
+        found = content if isinstance(content, list) else []
+        urls = [one["url"] for one in found if isinstance(one, dict) and isinstance(one.get("url"), str)]
+        sources = [{"type": "url", "url": url} for url in urls]
+        return {"type": "web_search_call", "action": {"type": "search", "query": "", "sources": sources}, **status}
+    if kind == "web_fetch_tool_result":
+        url = inner.get("url")
+        action = {"type": "open_page", "url": url if isinstance(url, str) else None}
+        return {"type": "web_search_call", "action": action, **status}
+    if kind in ("code_execution_tool_result", "bash_code_execution_tool_result"):
+        logs = [inner[key] for key in ("stdout", "stderr", "error_code") if isinstance(inner.get(key), str)]
+        return _code(None, "".join(logs)) | status
+    return _result(kind.removesuffix("_result"), content, label, is_error=is_error)
+
+
+def _tool_listing(block: JsonObject, label: str) -> JsonObject:
+    given = block.get("tools")
+    tools = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    listed = [
+        {
+            "name": _named(tool.get("name")),
+            "input_schema": tool.get("input_schema") or {},
+            "description": _named(tool.get("description")),
+        }
+        for tool in tools
+    ]
+    return {"type": "mcp_list_tools", "server_label": _named(block.get("mcp_server_name")) or label, "tools": listed}
+
+
+def _custom_call(call: JsonObject, label: str) -> JsonObject:
+    custom = call.get("custom")
+    if not isinstance(custom, dict):
+        return _call(None, call, label)
+    called = {"name": _named(custom.get("name")), "input": _json(custom.get("input") or "")}
+    return {"type": "custom_tool_call", "call_id": _named(call.get("id")), **called}
+
+
+def _compaction(block: JsonObject, _label: str) -> JsonObject:
+    return {"type": "compaction", "encrypted_content": _named(block.get("encrypted_content"))}
+
+
+def _by_ending(kind: str) -> Callable[[JsonObject, str], JsonObject] | None:
+    return _tool_result if kind.endswith("_tool_result") else None
+
+
+_BY_TYPE: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
+    **dict.fromkeys(("server_tool_use", "mcp_tool_use", "tool_use"), _tool_use),
+    "mcp_tool_listing": _tool_listing,
+    "custom": _custom_call,
+    "compaction": _compaction,
+    "builtin-tool-call": lambda part, label: _call(part.get("tool_name"), part.get("args"), label),
+    "builtin-tool-return": lambda part, label: _result(part.get("tool_name"), part.get("content"), label),
+}
+# Blocks that are named by their key: Gemini, Converse
+_BY_KEY: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
+    "toolUse": lambda use, label: _call(use.get("name"), use.get("input"), label),
+    "toolResult": lambda result, label: _result(
+        _named(result.get("type")).removesuffix("_result"),
+        result.get("content"),
+        label,
+        is_error=result.get("status") == "error",
+    ),
+    "toolCall": lambda call, label: _call(call.get("toolType"), call.get("args"), label),
+    "toolResponse": lambda call, label: _result(call.get("toolType"), call.get("response"), label),
+    "functionCall": lambda call, label: _call(call.get("name"), call.get("args"), label),
+    "functionResponse": lambda call, label: _result(call.get("name"), call.get("response"), label),
+    "executableCode": lambda code, _: _code(code.get("code") or ""),
+    "codeExecutionResult": lambda result, _: _code(None, result.get("output") or ""),
+    "inlineData": lambda blob, _: _image(blob.get("mimeType"), blob.get("data")),
+    "fileData": lambda file, _: _message(
+        "assistant", media_text({"type": "input_file", "file_url": file.get("fileUri")}) or ""
+    ),
+    **dict.fromkeys(
+        ("citationsContent", "guardContent", "searchResult"), lambda block, _: _message("assistant", _text(block))
+    ),
+}
