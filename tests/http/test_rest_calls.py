@@ -119,6 +119,27 @@ def test_what_no_call_waits_for_is_refused(
     assert types(api, chat)[-1] == "function_call"
 
 
+def test_an_asynchronous_call_gets_its_output_after_the_model_has_gone_on(
+    api: httpx2.Client, served: Any, model: Scripted
+) -> None:
+    conversation = served.call(served.store.for_user("ann").create_conversation, model="m", input="Weather?")
+    call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}", "async": True}
+    body = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [call]}
+    served.call(conversation.add_response, body, "open_responses")
+    served.call(conversation.user, "Go on meanwhile.")
+    rendered = served.call(conversation.render, "open_responses")
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So I do."}]}
+    body = {"id": "resp_2", "object": "response", "status": "completed", "model": "m", "output": [said]}
+    served.call(conversation.add_response, body, "open_responses", rendered=rendered)
+    chat = f"/conversations/{conversation.id}"
+    model.scripts.pop(0)
+    assert calls(api, chat) == ([], "user")
+    assert post(api, f"{chat}/tool_outputs", **output())["response"]["status"] == "completed"
+    assert types(api, chat)[-2:] == ["function_call_output", "message"]
+    again = api.post(f"{chat}/tool_outputs", json=output())
+    assert refusal(again) == (400, "invalid_value", "tool_outputs.0.call_id")
+
+
 def test_a_model_goes_on_only_with_all_outputs(api: httpx2.Client, served: Any, model: Scripted) -> None:
     conversation = served.call(served.store.for_user("ann").create_conversation, model="m", input="Weather?")
     for name in ("call_1", "call_2"):

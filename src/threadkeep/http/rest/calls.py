@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from starlette.responses import Response
 
+from threadkeep.domain.call_kinds import is_asynchronous
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.running import PendingCall
 from threadkeep.domain.stored import StoredItem
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS
 from threadkeep.http.answers import JsonAnswer
@@ -25,6 +25,8 @@ from threadkeep.store.aio import check_request, in_transaction
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.defaults import DENIED
 from threadkeep.store.store import Store
+
+_OpenCall = tuple[str, str]  # the id of a call and its kind
 
 
 async def list_all(call: Call) -> Response:
@@ -79,6 +81,18 @@ async def _items(call: Call, given: Sequence[ToolOutput]) -> list[JsonObject]:
     return items
 
 
+def _asynchronous_calls(face: Conversation, known: Collection[_OpenCall]) -> list[_OpenCall]:
+    """The other asynchronous calls without an output, of the whole history: the model has gone on without."""
+    waiting: dict[_OpenCall, None] = {}
+    for item in face.session().items:
+        data = item.to_dict()
+        if item.type in CLIENT_CALLS and is_asynchronous(data):
+            waiting[data["call_id"], CLIENT_CALLS[item.type]] = None
+        elif item.type in CLIENT_OUTPUTS:
+            waiting.pop((data.get("call_id", ""), CLIENT_OUTPUTS[item.type]), None)
+    return [call for call in waiting if call not in known]
+
+
 @dataclass(slots=True)
 class _Outputs:
     """Outputs of calls, none or all of them.
@@ -104,7 +118,7 @@ class _Outputs:
         """Append them (blocking, inside a transaction); Problem for one that no call waits for."""
         self.is_repeated = self.key is not None and check_request(face, f"{self.key}:request", self.content)
         if not self.is_repeated:
-            _check_calls(self.given, face.pending_calls())
+            _check_calls(self.given, face)
         if not self.given:
             return face, []
         items = face.add_items(
@@ -135,11 +149,14 @@ class _Outputs:
                 conversation.remove_item(position, purge=True)
 
 
-def _check_calls(given: Sequence[JsonObject], waiting: Sequence[PendingCall]) -> None:
-    """Raise Problem for an output that no call waits for."""
-    open_calls = [(call.call_id, CLIENT_CALLS[call.item.type]) for call in waiting]
+def _check_calls(given: Sequence[JsonObject], face: Conversation) -> None:
+    """Raise Problem for an output that no call waits for; asynchronous calls wait for as long as it takes."""
+    open_calls = [(call.call_id, CLIENT_CALLS[call.item.type]) for call in face.pending_calls()]
+    has_later = False
     for number, item in enumerate(given):
         answered = item["call_id"], CLIENT_OUTPUTS[item["type"]]
+        if answered not in open_calls and not has_later:
+            open_calls, has_later = [*open_calls, *_asynchronous_calls(face, open_calls)], True
         if answered not in open_calls:
             param = f"tool_outputs.{number}.call_id"
             problem = f"{param}: no call {item['call_id']!r} waits for an output of the type {item['type']!r}."
