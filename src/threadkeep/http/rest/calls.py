@@ -26,7 +26,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.defaults import DENIED
 from threadkeep.store.store import Store
 
-_OpenCall = tuple[str, str]  # the id of a call and its kind
+_OpenCall = tuple[str | None, str]  # the id of a call and its kind
 
 
 async def list_all(call: Call) -> Response:
