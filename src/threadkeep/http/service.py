@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from threadkeep.domain.objects import mismatch
@@ -94,6 +94,32 @@ class Service:
             yield
         finally:
             self._waiting.discard(task)
+
+    @asynccontextmanager
+    async def attended(self, request: Request) -> AsyncIterator[None]:
+        """While a client waits for a model, whose request was read: when it leaves, what is awaited is cancelled.
+
+        Raises:
+            ClientDisconnect: it has left.
+        """
+        presence, now = asyncio.timeout(None), asyncio.get_running_loop().time
+
+        async def listen() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            presence.reschedule(now())
+
+        try:
+            async with presence:
+                listening = asyncio.ensure_future(listen())
+                try:
+                    yield
+                finally:
+                    listening.cancel()
+        except TimeoutError as error:
+            if not presence.expired():
+                raise
+            raise ClientDisconnect from error
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

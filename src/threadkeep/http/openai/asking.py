@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import AsyncExitStack, ExitStack, aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -267,8 +267,10 @@ async def begun(run: Run, counted: ExitStack) -> tuple[JsonObject, AsyncGenerato
         counted.enter_context(call.service.unattended.one_more(call.permission.owner))
     events = answer_events(run)
     try:
-        with call.service.waiting():
-            first = await anext(events)  # raises what went wrong before there was anything to send
+        is_attended = not run.wanted.is_background
+        async with call.service.attended(call.request) if is_attended else nullcontext():
+            with call.service.waiting():
+                first = await anext(events)  # raises what went wrong before there was anything to send
     except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
         await asyncio.shield(run.undo())
         if isinstance(error, UpstreamError):

@@ -71,8 +71,9 @@ async def _answer(run: Run, first: JsonObject, events: AsyncGenerator[JsonObject
         return EventStream(replay(call, found, -1), call.permission, headers=headers)
     if wanted.is_stream:
         return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
-    with call.service.waiting():
-        return JsonAnswer((await drained(events))["response"], headers=headers)
+    async with call.service.attended(call.request):
+        with call.service.waiting():
+            return JsonAnswer((await drained(events))["response"], headers=headers)
 
 
 # What is asked

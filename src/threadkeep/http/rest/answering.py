@@ -122,7 +122,8 @@ async def answer(call: Call, conversation: AsyncConversation, upstream: Upstream
     if body.stream:
         return _LiveEvents(_live_events(stored, going_on), call.permission, going_on.left, headers)
     try:
-        response = await going_on.response()
+        async with call.service.attended(call.request):
+            response = await going_on.response()
     finally:
         going_on.left()
     return JsonAnswer({**stored, "response": response}, 201, headers)
