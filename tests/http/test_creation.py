@@ -251,7 +251,9 @@ def test_an_answer_in_the_background(served: Any, one: Scripted) -> None:
     assert "And later." in http.post("/responses", json=body).text
 
 
-@pytest.mark.parametrize(("status", "expected"), [(400, 400), (429, 429), (500, 500), (401, 502), (302, 502)])
+@pytest.mark.parametrize(
+    ("status", "expected"), [(400, 400), (429, 429), (500, 500), (401, 502), (302, 502), (600, 502), (999, 502)]
+)
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_what_an_upstream_refuses(served: Any, one: Scripted, status: int, expected: int, *, is_stream: bool) -> None:
     body = {"error": {"message": "Not like this."}}
@@ -261,6 +263,45 @@ def test_what_an_upstream_refuses(served: Any, one: Scripted, status: int, expec
         client.responses.create(model=one.format, input="Hello", stream=is_stream)
     assert refusal.value.status_code == expected
     assert ("Not like this." in str(refusal.value)) == (status != 401)  # which is about the server's key
+
+
+def test_a_stream_that_cannot_be_read_is_the_providers_fault(served: Any, scripted: Scripted) -> None:
+    http = served.http(upstreams={"*": scripted.upstream})
+    for first in (["what is no object"], "{not JSON"):
+        scripted.scripts = [[first]]
+        answer = http.post("/responses", json={"model": "any", "input": "Hello"})
+        assert answer.status_code == 502, answer.text
+        assert answer.json()["error"]["code"] == "upstream_error"
+    assert http.get("/conversations").json()["data"] == []
+
+
+def test_include_reaches_the_upstreams_that_know_it_and_is_named_for_others(served: Any, scripted: Scripted) -> None:
+    scripted.will_say("Yes.")
+    http = served.http(upstreams={"*": scripted.upstream})
+    body = {"model": "any", "input": "Hello", "include": ["web_search_call.action.sources"]}
+    answer = http.post("/responses", json=body)
+    is_known = scripted.format == "open_responses"
+    assert scripted.payloads[-1].get("include") == (body["include"] if is_known else None)
+    assert answer.headers.get("x-threadkeep-losses") == (None if is_known else "option=include")
+
+
+# what a request can ask for that not every API can be told
+ASKED = {"max_tool_calls": 3, "truncation": "auto", "background_options": {"a": 1}, "of_tomorrow": True}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_for_is_told_or_named_and_refused_if_strict(served: Any, scripted: Scripted, name: str) -> None:
+    scripted.will_say("Yes.")
+    http = served.http(upstreams={"*": scripted.upstream})
+    body = {"model": "any", "input": "Hello", name: ASKED[name]}
+    answer = http.post("/responses", json=body)
+    named = [one.partition("=")[2] for one in answer.headers.get("x-threadkeep-losses", "").split(", ")]
+    if scripted.format == "open_responses":
+        assert (scripted.payloads[-1][name], named) == (ASKED[name], [""])
+        return
+    assert (name in scripted.payloads[-1], named) == (False, [name])
+    refusal = http.post("/responses", json=body, headers={"x-threadkeep-strict": "true"})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, name)
 
 
 def test_a_key_in_what_an_upstream_says_is_not_told(served: Any, one: Scripted) -> None:

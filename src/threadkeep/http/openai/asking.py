@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from threadkeep.domain.item_ids import derived_id, own_id, response_id
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.objects import event_text
+from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.redaction import redact
 from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
 from threadkeep.domain.response import Response as StoredAnswer
-from threadkeep.errors import LossError, NotFound
+from threadkeep.errors import FormatError, LossError, NotFound
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared.streams import BROKEN_OFF
@@ -64,6 +65,7 @@ _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses o
 _MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
 _BAD_GATEWAY: Final = 502
 _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
+_KNOWN: Final = frozenset({*OPTIONS, "input", "tools"})  # keys of requests
 _KEPT: Final = ("id", "created_at", "model")  # what the end of an answer has as its beginning
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -77,6 +79,7 @@ class Wanted(NamedTuple):
     is_stream: bool
     is_background: bool
     echoed: JsonObject
+    unknown: Sequence[str] = ()  # keys that only an upstream of Open Responses may know
 
     @property
     def besides(self) -> JsonObject:
@@ -96,14 +99,22 @@ class Wanted(NamedTuple):
         if conversation is not None and previous is not None:
             problem = "conversation and previous_response_id exclude each other."
             raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
-        for name in ("stream", "background", "store"):
-            if not isinstance(body.get(name), bool | None):
-                raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_type")
-        if body.get("store") is False:
-            problem = "store must not be false: this server answers from what it stores, and stores what it answers."
-            raise Problem(400, problem, param="store", code="unsupported_value")
-        echoed = {key: body[key] for key in ECHOED if body.get(key) is not None}
-        return cls(model, conversation, previous, bool(body.get("stream")), bool(body.get("background")), echoed)
+        _check_flags(body)
+        given = [key for key, value in body.items() if value is not None]
+        echoed = {key: body[key] for key in ECHOED if key in given}
+        unknown = [key for key in given if key not in _KNOWN]
+        is_stream, is_background = bool(body.get("stream")), bool(body.get("background"))
+        return cls(model, conversation, previous, is_stream, is_background, echoed, unknown)
+
+
+def _check_flags(body: Mapping[str, Any]) -> None:
+    """Raise Problem for what is no way to be answered."""
+    for name in ("stream", "background", "store"):
+        if not isinstance(body.get(name), bool | None):
+            raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_type")
+    if body.get("store") is False:
+        problem = "store must not be false: this server answers from what it stores, and stores what it answers."
+        raise Problem(400, problem, param="store", code="unsupported_value")
 
 
 def loss_headers(rendered: Rendered) -> dict[str, str]:
@@ -216,11 +227,22 @@ class Run:
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
         try:
             rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
-            besides = self.wanted.besides
-            return replace(rendered, view={**rendered.view, ASKED: besides}) if besides else rendered
         except LossError as error:
             first = next(iter([*error.losses, *error.repairs]), None)
             raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
+        if lost := self._unknown():
+            if is_strict:
+                raise Problem(400, lost[0].detail, param=lost[0].path, code="unsupported")
+            rendered = replace(rendered, losses=[*rendered.losses, *lost])
+        besides = self.wanted.besides
+        return replace(rendered, view={**rendered.view, ASKED: besides}) if besides else rendered
+
+    def _unknown(self) -> list[Loss]:
+        """The keys of the request that this upstream is not told, as threadkeep does not know them."""
+        if self.upstream.format == "open_responses":
+            return []
+        why = f"is no key that is known, so that {self.upstream.name} cannot be told."
+        return [Loss("option", None, name, f"{name} {why}") for name in self.wanted.unknown]
 
     def beginning(self, recorder: AsyncRecorder) -> JsonObject:
         """The response before any output."""
@@ -310,9 +332,9 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
                     for made in taken:
                         keep_beginning(recorder)
                         yield made
-        except UpstreamError as error:
+        except (UpstreamError, FormatError) as error:
             if not growing.has_begun:
-                raise
+                raise _broken(run, error) from error
             logger.warning("An upstream broke off: %s", error.message)
         except (asyncio.CancelledError, GeneratorExit) as interruption:
             if not run.call.service.is_closing:
@@ -322,6 +344,14 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
             asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
     for made in growing.end(await run.ending(beginning)):
         yield made
+
+
+def _broken(run: Run, error: UpstreamError | FormatError) -> UpstreamError:
+    """What a provider did that did not answer: what cannot be read is its fault, not that of the request."""
+    if isinstance(error, UpstreamError):
+        return error
+    text = f"{run.upstream.name} answered with a stream that cannot be read as {run.upstream.format}: {error.message}"
+    return UpstreamError(_BAD_GATEWAY, None, text)
 
 
 async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
@@ -379,7 +409,8 @@ async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
 
 def refused(error: UpstreamError) -> Problem:
     """Return what a request is told whose upstream refused, or did not answer."""
-    status = error.status if error.status in _PASSED_ON or error.status >= 500 else _BAD_GATEWAY  # noqa: PLR2004
+    is_passed_on = error.status in _PASSED_ON or 500 <= error.status <= 599  # noqa: PLR2004 - failures of servers
+    status = error.status if is_passed_on else _BAD_GATEWAY
     given = error.body.get("error") if isinstance(error.body, dict) else None
     said = given.get("message") if isinstance(given, dict) else None
     is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS

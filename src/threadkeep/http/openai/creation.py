@@ -37,7 +37,7 @@ from threadkeep.web.names import own_key
 
 # keys of requests that are about the server, and never reach an upstream
 _OWN: Final = frozenset(
-    {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "include", "input"}
+    {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "input"}
 )
 # and those that are about how it is answered: a repeated request with the same key may have others
 _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "store"})
