@@ -101,7 +101,7 @@ class Wanted(NamedTuple):
             raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
         _check_flags(body)
         given = [key for key, value in body.items() if value is not None]
-        echoed = {key: body[key] for key in ECHOED if key in given}
+        echoed = {key: body[key] for key in given if key in ECHOED}
         unknown = [key for key in given if key not in _KNOWN]
         is_stream, is_background = bool(body.get("stream")), bool(body.get("background"))
         return cls(model, conversation, previous, is_stream, is_background, echoed, unknown)
