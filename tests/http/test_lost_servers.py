@@ -16,10 +16,17 @@ from tests.http.test_kills import world_of
 from tests.store.test_streams import expire
 from tests.waiting import wait_until
 from threadkeep.http import app, rest_app
+from threadkeep.store import response_lookup
 from threadkeep.store.streaming.partial import PartialReader
 
 FACES = ["openai", "rest"]
 CAME = "Let me"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for what is gone."""
+    monkeypatch.setattr(response_lookup, "PATIENCE_SECONDS", 0.01)
 
 
 @pytest.fixture

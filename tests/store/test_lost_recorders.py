@@ -15,6 +15,7 @@ from tests.store.watching import Tables, statements_of
 from threadkeep import LeaseLost, NotFound, ResponseInProgress
 from threadkeep.db.tables import responses
 from threadkeep.domain.item_ids import response_id
+from threadkeep.store import response_lookup
 from threadkeep.store.overviews import is_answering, read_thread
 
 WORDS = "one two three four five"
@@ -26,6 +27,12 @@ LOOKS: dict[str, Callable[[Any, Any], Any]] = {
     "its items": lambda _, conversation: conversation.output_items(0),
     "its input": lambda _, conversation: conversation.input_items(0),
 }
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for what is gone."""
+    monkeypatch.setattr(response_lookup, "PATIENCE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -56,6 +63,19 @@ def test_one_that_is_recorded_is_left_alone(conversation: Any, elsewhere: Any) -
         for look in LOOKS.values():
             look(elsewhere, elsewhere.get_conversation(conversation.id))
         assert elsewhere.get_response(response_id(conversation.id, 0)).status == "in_progress"
+
+
+def test_a_recorder_that_lives_has_time_to_say_so(
+    conversation: Any, elsewhere: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the database was away for longer than its lease, and whoever reads is faster."""
+    monkeypatch.setattr(response_lookup, "PATIENCE_SECONDS", 2.0)
+    with conversation.stream_response(FORMAT, lease=1.0) as recorder:
+        recorder.feed(beginning(WORDS)[0])
+        expire(watching)
+        assert elsewhere.get_response(response_id(conversation.id, 0)).status == "in_progress"
+        recorder.feed(beginning(WORDS)[1])
+    assert recorder.response.status == "incomplete"
 
 
 def test_a_list_ends_all_of_them(conversation: Any, elsewhere: Any, watching: Engine) -> None:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 STORE_SECONDS: Final = 600.0  # for which an answer is tried to be stored
 FIRST_PAUSE: Final = 0.25  # seconds before the first try; each pause is twice as long as the one before …
-LONGEST_PAUSE: Final = 2.0  # … up to this
+LONGEST_PAUSE: Final = 1.0  # … up to this
 RETRY_SECONDS: Final = 5  # after which a client may ask for what was stored
 AWAY: Final = (SQLAlchemyError, PoolExhausted)  # what is raised while the database cannot be used
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import Connection, RowMapping
 
@@ -15,6 +15,7 @@ from threadkeep.domain.rendering import ASKED
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.config_cache import Config
+from threadkeep.store.connections import sleep
 from threadkeep.store.handle import Handle
 from threadkeep.store.item_reading import ItemWindow, item_window, read_window
 from threadkeep.store.item_rows import short_hash
@@ -25,6 +26,7 @@ from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.transactions import Transactions
 from threadkeep.store.validation import MAX_NUMBER, cursor_position, page_size, whole_number
 
+PATIENCE_SECONDS: Final = 2.5  # in which a recorder that lives renews its lease once it can
 T = TypeVar("T")
 Check: TypeAlias = Callable[[ConversationRef, RowMapping], None]
 
@@ -55,10 +57,11 @@ def find_response(transactions: Transactions, scope: Scope, wanted: object) -> S
 def _read_ended(transactions: Transactions, read: Callable[[Connection, Check], T]) -> T:
     """What `read` returns, which checks each row: a response whose recorder is gone is ended by whoever reads it.
 
-    One that cannot be ended is read as it is, and shown as incomplete.
+    Before, its recorder has time to renew its lease, for the database may just be back. A response that cannot be ended
+    is read as it is, and shown as incomplete.
     """
     ended: set[int] = set()  # all are of one conversation
-    look = transactions.read_any
+    look, is_patient = transactions.read_any, transactions.commits_itself
 
     def check(ref: ConversationRef, row: RowMapping) -> None:
         if row["is_lost"] and row["number"] not in ended:
@@ -68,9 +71,13 @@ def _read_ended(transactions: Transactions, read: Callable[[Connection, Check], 
         try:
             return look(lambda connection: read(connection, check))
         except StreamBlocksWrite as lost:
-            transactions.end_lost(lost)
-            ended.add(lost.number)
             look = transactions.read  # what a replica does not have yet
+            if is_patient:
+                is_patient = False
+                sleep(PATIENCE_SECONDS)
+            else:
+                transactions.end_lost(lost)
+                ended.add(lost.number)
 
 
 def lost_response(ref: ConversationRef, row: RowMapping) -> StreamBlocksWrite:
