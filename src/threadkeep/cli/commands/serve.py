@@ -28,6 +28,10 @@ MIB: Final = 1024 * 1024
 Rate = Annotated[
     int | None, Option("--rate", metavar="N", min=1, help="Requests a minute for each key; default: any number.")
 ]
+Cors = Annotated[
+    list[str] | None,
+    Option("--cors", metavar="ORIGIN", help="Site whose pages may call it from a browser; can be repeated."),
+]
 MaxRequests = Annotated[int, Option("--max-requests", metavar="N", min=1, help="Requests in flight at once.")]
 MaxBody = Annotated[int, Option("--max-body", metavar="MIB", min=1, help="Largest body of a request.")]
 MaxAnswer = Annotated[
@@ -56,6 +60,7 @@ def serve(
         list[str] | None,
         Option("--mask", metavar="INCLUDE", help="What items lack unless a request includes it; can be repeated."),
     ] = None,
+    cors: Cors = None,
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
@@ -80,7 +85,7 @@ def serve(
     body = max_body * MIB
     both: Any = {
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
-        "max_answer_bytes": max_answer * MIB,
+        "max_answer_bytes": max_answer * MIB, "cors": cors or (),
     }  # fmt: skip
     openai = threadkeep.http.app(store, masked=mask or (), **both)
     rest = threadkeep.http.rest_app(store, **both)

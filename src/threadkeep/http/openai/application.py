@@ -18,6 +18,7 @@ from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_limit, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
+from threadkeep.web.cors import allow_origins
 from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate, Scope
 from threadkeep.web.tracing import RequestIds
@@ -61,6 +62,7 @@ def app(
     masked: Collection[str] = (),
     upstreams: Mapping[str, Upstream] | None = None,
     max_answer_bytes: int = MAX_ANSWER_BYTES,
+    cors: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves the conversations of a store to OpenAI's clients.
 
@@ -79,6 +81,7 @@ def app(
             upstream; the first pattern that fits applies. None: nobody.
         max_answer_bytes: the longest answer of an upstream that is read, in bytes of its events; of a longer one, what
             came until then is stored as incomplete.
+        cors: the origins, such as "https://chat.example", whose pages may call it from a browser; "*" for all.
 
     Raises:
         InvalidOption: an argument cannot be used.
@@ -99,4 +102,5 @@ def app(
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
     made.add_middleware(BoundedHeads)
     made.add_middleware(RequestIds)
+    allow_origins(made, cors)
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,6 +20,7 @@ from threadkeep.http.rest.operations import OPERATIONS
 from threadkeep.http.service import MAX_BODY_BYTES, Service, check_limit, check_settings, endpoint
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
+from threadkeep.web.cors import allow_origins
 from threadkeep.web.limits import BoundedHeads
 from threadkeep.web.owners import Authenticate
 from threadkeep.web.tracing import RequestIds
@@ -33,6 +34,7 @@ def rest_app(
     max_body_bytes: int = MAX_BODY_BYTES,
     upstreams: Mapping[str, Upstream] | None = None,
     max_answer_bytes: int = MAX_ANSWER_BYTES,
+    cors: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application with the REST API, for web and mobile applications.
 
@@ -47,6 +49,7 @@ def rest_app(
         upstreams: who answers: from the name of a model, or a pattern such as ``claude-*``, to its upstream.
         max_answer_bytes: the longest answer of an upstream that is read, in bytes of its events; of a longer one, what
             came until then is stored as incomplete.
+        cors: the origins, such as "https://chat.example", whose pages may call it from a browser; "*" for all.
 
     Raises:
         InvalidOption: an argument cannot be used.
@@ -67,4 +70,5 @@ def rest_app(
     made.state.service, made.state.stop = service, service.close
     made.add_middleware(BoundedHeads)
     made.add_middleware(RequestIds)
+    allow_origins(made, cors)
     return made
