@@ -49,7 +49,7 @@ class Recorded:
 
     @property
     def counts(self) -> dict[str, int]:
-        return dict(self.application.state.collector.counts())
+        return dict(self.application.state.collector.counters.counts())
 
     def wait_for(self, calls: int = 1, **others: int) -> None:
         """Wait until so many calls are recorded, and so many have failed, are dropped or unreadable."""

@@ -53,7 +53,7 @@ def test_what_was_recorded_is_told(database: Database) -> None:
             body = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
             answer = httpx2.post(f"{url}/record/provider/v1/messages", json=body)
             assert answer.headers["request-id"] == "req_1"
-            wait_until(lambda: face.state.collector.counts()["recorded"] == 1, lambda: "not recorded")
+            wait_until(lambda: face.state.collector.counters.counts()["recorded"] == 1, lambda: "not recorded")
             told = httpx2.get(f"{url}/healthz").json()["/record"]
             assert {name: told[name] for name in ("recorded", "failed", "dropped")} == {
                 "recorded": 1, "failed": 0, "dropped": 0,

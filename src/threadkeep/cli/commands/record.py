@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from typer import Option
@@ -13,6 +14,7 @@ from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
 
 DEFAULT_PORT = 4011
+MIB = 1024 * 1024
 
 
 @on_target("url", "tenant", "blobs")
@@ -30,6 +32,12 @@ def record(
     max_answer: Annotated[
         int, Option("--max-answer", metavar="MIB", min=1, help="How much of an answer is stored; all of it passes.")
     ] = 64,
+    spool: Annotated[
+        Path | None, Option("--spool", metavar="DIR", help="Keep calls there until they are stored, kills included.")
+    ] = None,
+    spool_limit: Annotated[
+        int, Option("--spool-limit", metavar="MIB", min=1, help="How much this process may have in the spool.")
+    ] = 1024,
 ) -> None:
     """Pass calls on to providers, and store them on the way.
 
@@ -48,8 +56,9 @@ def record(
     checked_keys(target, host)
     store = opened_store(target)
     recorder = recorder_app(
-        opened_store(target), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * 1024 * 1024
-    )
+        opened_store(target), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
+        spool=spool, spool_limit=spool_limit * MIB,
+    )  # fmt: skip
     application = site({"": recorder}, store=store, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         for one in upstreams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 from starlette.applications import Starlette
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from threadkeep.errors import InvalidOption
 from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.recorder.passing import LIMITS, TIMEOUT, Passing
+from threadkeep.http.recorder.spool import LIMIT, Spool
 from threadkeep.http.recorder.targets import RecordedUpstream
 from threadkeep.http.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
 from threadkeep.http.service import check_limit, check_settings
@@ -29,6 +31,8 @@ def recorder_app(
     max_waiting_bytes: int = MAX_WAITING_BYTES,
     max_answer_bytes: int = MAX_ANSWER_BYTES,
     stop_seconds: float = STOP_SECONDS,
+    spool: str | Path | None = None,
+    spool_limit: int = LIMIT,
 ) -> Starlette:
     """Return an ASGI application that passes calls on to providers, and stores them on the way.
 
@@ -45,6 +49,9 @@ def recorder_app(
         max_answer_bytes: how much of an answer is stored: a stream as far as it came until then, as incomplete; of
             others, that they were too long. The client gets all of it.
         stop_seconds: how long the end of the lifespan waits for what still waits.
+        spool: a directory where calls are kept until they are stored, from before their answers end: also those of
+            processes that were killed. Processes may share it.
+        spool_limit: how many bytes a process may have there.
 
     Raises:
         InvalidOption: an argument cannot be used.
@@ -54,9 +61,11 @@ def recorder_app(
     table = {upstream.name: upstream for upstream in upstreams}
     if not table:
         raise InvalidOption("must name a provider.", argument="upstreams")
+    check_limit("spool_limit", spool_limit)
     recording = RecordingThread(
-        store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds, max_answer_bytes=max_answer_bytes
-    )
+        store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds, max_answer_bytes=max_answer_bytes,
+        spool=None if spool is None else Spool(Path(spool), spool_limit),
+    )  # fmt: skip
     client = httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS)
 
     @asynccontextmanager
@@ -70,5 +79,5 @@ def recorder_app(
 
     routes = [Route("/{path:path}", Passing(table, auth, recording, client))]
     made = Starlette(routes=routes, middleware=[Middleware(BoundedHeads)], lifespan=lifespan)
-    made.state.health, made.state.collector = recording.health, recording.counters
+    made.state.health, made.state.collector = recording.health, recording
     return made

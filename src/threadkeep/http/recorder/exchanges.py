@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from threadkeep.web.owners import Owner
 # how an exchange ended: the answer was whole; the client left, the upstream broke off, or the server stopped before
 End: TypeAlias = Literal["answered", "left", "broken", "stopped"]
 
-_REQUEST_END: Final = object()
+REQUEST_END: Final = object()
 
 
 class Unreadable(Exception):
@@ -61,13 +62,17 @@ class CallFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
+    """The beginning of an answer."""
+
     status: int
     headers: Headers
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
+    """The end of a call."""
+
     how: End
     problem: str | None
 
@@ -83,12 +88,17 @@ class Exchange:
         max_bytes: int,
         *,
         has_ended: Callable[[], object] = lambda: None,
+        is_spooled: bool = False,
     ) -> None:
         """`take` reserves or gives back bytes that wait; it returns False if there are too many.
 
         A body that is decompressed may have `max_bytes`. `has_ended` is called when its client has the answer.
+        `is_spooled`: it is written to a spool as it passes; then, `settled` waits for that.
         """
-        self._has_ended = has_ended
+        self._has_ended, self.is_spooled = has_ended, is_spooled
+        self.is_repeatable = False  # whether it may be stored again of which a part is stored
+        self.done: Future[None] | None = None  # when it is recorded, or in the spool
+        self.on_settling: Callable[[], object] = lambda: None
         self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
         self.is_ended = False  # as its client sees it
         self.held = 0  # bytes that wait or are being recorded
@@ -100,7 +110,7 @@ class Exchange:
         self._lock = Lock()  # of what is held
         self._news = asyncio.Event()
         self._last_at = facts.started
-        self._ending: _Ended | None = None
+        self._ending: Ended | None = None
 
     # The server's thread
 
@@ -110,11 +120,11 @@ class Exchange:
 
     def note_request_end(self) -> None:
         """Note that the request is whole."""
-        self._note(_REQUEST_END)
+        self._note(REQUEST_END)
 
     def note_answer(self, status: int, headers: Headers) -> None:
         """Note the beginning of the answer."""
-        self._note(_Answer(status, headers))
+        self._note(Answer(status, headers))
 
     def note_chunk(self, chunk: bytes) -> None:
         """Note a part of the answer's body."""
@@ -125,7 +135,15 @@ class Exchange:
         if not self.is_ended:
             self.is_ended = True
             self._has_ended()
-            self._note(_Ended(how, problem))
+            self._note(Ended(how, problem))
+
+    async def settled(self) -> None:
+        """Wait until what was noted is in the spool, if there is one, or cannot be."""
+        if self.is_spooled and self.done is not None:
+            written: Future[None] = Future()
+            self._note(written)
+            futures = [asyncio.wrap_future(one) for one in (written, self.done)]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
     def _note(self, note: object, size: int = 0) -> None:
         with self._lock:
@@ -171,15 +189,24 @@ class Exchange:
                 self._take(-self._asked - self.decompressed)
                 self._asked = self.decompressed = 0
 
-    async def _next(self) -> Any:
+    async def take_note(self) -> tuple[Any, float]:
+        """Return the next note, and when it was made."""
         while not self._notes:
             self._news.clear()
             if not self._notes:
                 await self._news.wait()
-        note, self._last_at = self._notes.popleft()
+        return self._notes.popleft()
+
+    async def _next(self) -> Any:
+        note, at = await self.take_note()
+        while isinstance(note, Future):
+            self.on_settling()
+            note.set_result(None)
+            note, at = await self.take_note()
+        self._last_at = at
         if isinstance(note, Overflow):
             raise note
-        if isinstance(note, _Ended):
+        if isinstance(note, Ended):
             self._ending = note
         return note
 
@@ -197,7 +224,7 @@ class Exchange:
             raise Unreadable("the request cannot be decompressed") from error
 
     async def _request(self) -> AsyncIterator[bytes]:
-        while (note := await self._next()) is not _REQUEST_END:
+        while (note := await self._next()) is not REQUEST_END:
             if not isinstance(note, bytes):  # an answer, or the end: the request is of no use to the upstream
                 raise Unreadable("the request broke off")
             self._asked += len(note)
@@ -209,16 +236,16 @@ class Exchange:
         Reading the body raises DecodingError if it is not as its headers say, and Overflow if it is too large.
         """
         note = await self._next()
-        if not isinstance(note, _Answer):
+        if not isinstance(note, Answer):
             return None
         headers, request = httpx2.Headers(list(note.headers)), httpx2.Request("POST", "http://recorder")
-        is_stream = is_event_stream(headers)
+        is_stream = is_event_stream(headers) or self.is_spooled
         body = _Body(self._decompressed(headers.copy(), self._chunks(is_stream=is_stream), is_stream=is_stream))
         headers.pop("content-encoding", None)
         return httpx2.Response(note.status, headers=headers, stream=body, request=request)
 
     async def _chunks(self, *, is_stream: bool) -> AsyncIterator[bytes]:
-        while not isinstance(note := await self._next(), _Ended):
+        while not isinstance(note := await self._next(), Ended):
             yield note
             if is_stream:
                 self._passed += len(note)

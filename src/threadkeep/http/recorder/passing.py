@@ -41,6 +41,9 @@ _NOT_PASSED_ON: Final = frozenset({b"host"})
 # what keeps a browser from running anything that a provider answers as if it were of this site
 _TYPE_OPTIONS: Final = b"x-content-type-options"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may not send in the value of a header
+# what a client may take for the end of a stream; it sees it once that is in the spool
+_ENDS: Final = re.compile(rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"finishReason"')
+_END_LENGTH: Final = 32
 _HARMLESS: Final = ((b"content-security-policy", b"sandbox"), (_TYPE_OPTIONS, b"nosniff"))
 
 
@@ -210,12 +213,22 @@ class _PassedCall:
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         if exchange is not None:
             exchange.note_answer(response.status_code, given)
-        slices = Slices()
+        length = response.headers.get("content-length", "")
+        slices, left, before = Slices(), int(length) if length.isdecimal() else -1, b""
         async for chunk in response.aiter_raw():
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            left -= len(chunk)
             if exchange is not None:
                 exchange.note_chunk(chunk)
+                if not left:
+                    self._end("answered")
+                if not left or _ENDS.search(before + chunk):
+                    await exchange.settled()
+                before = chunk[-_END_LENGTH:]
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
             await slices.step(len(chunk))
+        if exchange is not None:
+            self._end("answered")
+            await exchange.settled()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _listen(self, running: anyio.CancelScope) -> None:

@@ -88,6 +88,11 @@ class CallSecrets:
         found |= {json.dumps(text)[1:-1] for text in found}
         self._secrets = sorted(found, key=len, reverse=True)
 
+    @property
+    def longest(self) -> int:
+        """How many bytes the longest secret has."""
+        return max((len(secret.encode("utf-8", "surrogateescape")) for secret in self._secrets), default=0)
+
     def hidden(self, text: str) -> str:
         """Return a text with ``***`` in the place of each secret."""
         for secret in self._secrets:

@@ -34,6 +34,7 @@ _HEADERS: Final = {
     "x-session-affinity": "session",
     "helicone-session-id": "helicone",
 }
+_KEPT: Final = frozenset({CONVERSATION, *(f"x-claude-code-{name}" for name in ("agent-id", "parent-agent-id", CLASS))})
 _CLAUDE_CODE: Final = "x-claude-code-session-id"
 _SESSION_IN_USER: Final = re.compile(r"_session_(?P<id>[0-9a-fA-F-]{36})$")
 _CONVERSATION_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
@@ -83,6 +84,13 @@ class Origin:
             labels[CLASS] = kind
             return cls(_external_ids(f"{id_}#{kind}", user_id), labels=labels, is_aside=True)
         return cls(_external_ids(id_, user_id), labels=labels)
+
+
+def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a call that say where it belongs."""
+    return {
+        name: value for name, value in headers.items() if name in _KEPT or name in _HEADERS or name.startswith(LABEL)
+    }
 
 
 def labelled(labels: Mapping[str, str], origin: Origin) -> dict[str, str]:

@@ -59,8 +59,9 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, mo
     """
     facts = exchange.facts
     store, user_id = await facts.owner.store(store), facts.owner.user_id
-    payload = _without_secrets(_json_object(await exchange.request_body(), "request"))
-    conversation = await _asked(store, facts, payload, user_id, locks)
+    payload = without_secrets(_json_object(await exchange.request_body(), "request"))
+    once = f"asked:{facts.id}" if exchange.is_repeatable else None
+    conversation = await _asked(store, facts, payload, user_id, locks, once)
     del payload  # an answer may take long
     exchange.release_request()
     answer = await exchange.answer()
@@ -84,7 +85,7 @@ def _json_object(text: bytes, what: str) -> JsonObject:
     return value
 
 
-def _without_secrets(payload: JsonObject) -> JsonObject:
+def without_secrets(payload: JsonObject) -> JsonObject:
     """A request without the keys to other services that its tools may have; the request itself is not changed."""
     held: JsonObject = {key: _hidden(payload[key]) for key in _WITH_SECRETS if key in payload}
     return {**payload, **held}
@@ -117,19 +118,22 @@ class Locks:
 
 
 async def _asked(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, user_id: str | None, locks: Locks
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, user_id: str | None, locks: Locks, once: str | None
 ) -> AsyncConversation:
-    """The conversation, on the branch that has the history of the request, with its settings."""
+    """The conversation, on the branch that has the history of the request, with its settings.
+
+    `once` is the idempotency key of a call that may have been stored in part.
+    """
     route = facts.route
     session = get_format(route.format).parse_request(payload, model=route.model, stream=route.is_stream)
     origin = Origin.of(facts, payload, user_id)
     async with locks.of(place_of(facts, origin, session)):
         conversation = await find(store, origin, payload, session)
         if conversation is None:
-            conversation, is_new = await _begun(store, facts, payload, session, origin)
+            conversation, is_new = await _begun(store, facts, payload, session, origin, once)
             if is_new:
                 return conversation
-        conversation = await _continued(conversation, payload, route.format, session)
+        conversation = await _continued(conversation, payload, route.format, session, once)
         await on_conversation(conversation, configure, session)
         labels = labelled(conversation.labels, origin)
         if labels != conversation.labels:
@@ -138,18 +142,18 @@ async def _asked(
 
 
 async def _continued(
-    conversation: AsyncConversation, payload: JsonObject, format: FormatName, session: Session
+    conversation: AsyncConversation, payload: JsonObject, format: FormatName, session: Session, once: str | None
 ) -> AsyncConversation:
     """The conversation with what is new of the history, on the branch that has it."""
     before = conversation.branch
     for _ in range(TRIES):
         try:
-            result = await conversation.sync_request(payload, format)
+            result = await conversation.sync_request(payload, format, idempotency_key=once)
             break
         except ResponseInProgress:  # another call is being answered there
             conversation = await forked(conversation, session)
     else:
-        result = await conversation.sync_request(payload, format, on_conflict="branch")
+        result = await conversation.sync_request(payload, format, on_conflict="branch", idempotency_key=once)
     if result.branch != conversation.branch:
         conversation = await conversation.on_branch(result.branch)
     if conversation.branch != before:
@@ -158,7 +162,7 @@ async def _continued(
 
 
 async def _begun(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, once: str | None
 ) -> tuple[AsyncConversation, bool]:
     """A new conversation, or that of a process that was faster, and whether it is new.
 
@@ -172,7 +176,7 @@ async def _begun(
     refusal: InvalidOption | None = None
     for external_id in names or (None,):
         try:
-            return await _new_conversation(store, facts, payload, session, origin, external_id), True
+            return await _new_conversation(store, facts, payload, session, origin, external_id, once), True
         except InvalidOption as error:  # it is there, or belongs to another user
             refusal = error
             if (conversation := await find(store, origin, payload, session)) is not None:
@@ -182,14 +186,20 @@ async def _begun(
 
 
 async def _new_conversation(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, external_id: str | None
+    store: AsyncStore,
+    facts: CallFacts,
+    payload: JsonObject,
+    session: Session,
+    origin: Origin,
+    external_id: str | None,
+    once: str | None,
 ) -> AsyncConversation:
     labels, beginning = dict(origin.labels), beginning_of(session)
     if external_id is None and beginning is not None:
         labels[BEGINNING] = beginning
     conversation = await store.import_request(
         payload, facts.route.format, model=facts.route.model, stream=facts.route.is_stream, labels=labels,
-        external_id=external_id,
+        external_id=external_id, idempotency_key=once,
     )  # fmt: skip
     if origin.is_aside:
         await conversation.archive()
@@ -285,6 +295,11 @@ def _recorder(conversation: AsyncConversation, exchange: Exchange, answer: httpx
         expected_head=conversation.head,
         on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
     )  # fmt: skip
+
+
+def kept_answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of an answer that a spool keeps."""
+    return {**_kept(headers), "content-type": headers.get("content-type", "")}
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:

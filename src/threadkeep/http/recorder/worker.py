@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
 from weakref import WeakValueDictionary
 
+from prometheus_client.core import GaugeMetricFamily, Metric
+from sqlalchemy.exc import SQLAlchemyError
+
+from threadkeep.errors import PoolExhausted, ResponseInProgress
 from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
+from threadkeep.http.recorder.backlog import Backlog, is_usable
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.http.recorder.order import Line, Place
+from threadkeep.http.recorder.spool import Spool, SpooledCall, SpoolFull
+from threadkeep.http.recorder.spooling import SpooledExchange
 from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.connections import error_name
@@ -28,6 +36,15 @@ OWNERS: Final = 4  # … and in all as much as of so many
 MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it; half of them of one owner
 STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
 RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
+SPOOLED_TRIES: Final = 5  # to store a call of the spool while the database can be used, in more than a lease …
+RETRY_SECONDS: Final = 0.25  # … after twice as long each time
+_HELP: Final = {
+    "open": "Calls that are in progress, or wait in memory.",
+    "waiting_bytes": "Bytes of calls in memory.",
+    "spooled": "Calls in the spool that are not stored yet.",
+    "spooled_bytes": "Bytes of the files of the spool.",
+    "behind_seconds": "Seconds since the oldest call began that is not stored yet.",
+}
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about the same
 
 
@@ -42,7 +59,9 @@ class RecordingThread:
         max_exchanges: int = MAX_EXCHANGES,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         stop_seconds: float = STOP_SECONDS,
+        spool: Spool | None = None,
     ) -> None:
+        self._backlog = None if spool is None else Backlog(spool, self._store_spooled, max_answer_bytes)
         self.counters = Counters("threadkeep_recorder_calls", "Calls that have passed.", "result", RESULTS)
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
         self._stop_seconds, self._locks, self._max_answer_bytes = stop_seconds, Locks(), max_answer_bytes
@@ -62,6 +81,8 @@ class RecordingThread:
         self._thread = Thread(target=lambda: asyncio.run(self._run(is_ready)), name="threadkeep-recorder", daemon=True)
         self._thread.start()
         is_ready.wait()
+        if self._backlog is not None:
+            self._backlog.start(self._loop)
 
     async def stop(self) -> None:
         """Record what waits, within the limit of time; what is left then is dropped, and counted."""
@@ -69,21 +90,29 @@ class RecordingThread:
             exchange.end("stopped")
         if self._thread is None or self._loop is None or self._stopping is None:
             return
+        if self._backlog is not None:
+            await self._backlog.stop_writing(self._stop_seconds)
         self._loop.call_soon_threadsafe(self._stopping.set)
         await asyncio.to_thread(self._thread.join, self._stop_seconds * 2)
         self._loop = None
+        if self._backlog is not None:
+            self._backlog.close()
 
     def begin(self, facts: CallFacts) -> Exchange | None:
         """Return what a call is noted with; None if it cannot be recorded, which is counted."""
         if self._loop is None or self._is_full(facts.owner.name):
             self._count(DROPPED, "calls are not recorded: too many of them wait")
             return None
-        place = self._line(facts.owner).place()
-        exchange = Exchange(
-            facts, self._loop, partial(self._take, facts.owner.name), self._max_bytes, has_ended=place.end
-        )
-        self._open.add(exchange)
-        asyncio.run_coroutine_threadsafe(self._record(exchange, place), self._loop)
+        place, backlog = self._line(facts.owner).place(), self._backlog
+        take = partial(self._take, facts.owner.name)
+        if backlog is None:
+            exchange = Exchange(facts, self._loop, take, self._max_bytes, has_ended=place.end)
+            self._open.add(exchange)
+            exchange.done = asyncio.run_coroutine_threadsafe(self._record(exchange, place), self._loop)
+        else:
+            exchange = Exchange(facts, backlog.loop, take, self._max_bytes, is_spooled=True)
+            self._open.add(exchange)
+            exchange.done = asyncio.run_coroutine_threadsafe(self._spool(backlog, exchange, place), backlog.loop)
         return exchange
 
     def _line(self, owner: Owner) -> Line:
@@ -98,7 +127,22 @@ class RecordingThread:
 
     def health(self) -> Mapping[str, int]:
         """Return what /healthz tells: how calls were recorded so far, and how many are being recorded or wait."""
-        return {**self.counters.counts(), "open": len(self._open), "waiting_bytes": self._waiting.total()}
+        return {**self.counters.counts(), **self.behind()}
+
+    def behind(self) -> Mapping[str, int]:
+        """Return how much is not stored yet, and for how many seconds the oldest of it waits."""
+        told = {"open": len(self._open), "waiting_bytes": self._waiting.total()}
+        moments = [exchange.facts.at.timestamp() for exchange in list(self._open)]
+        if self._backlog is not None:
+            told |= {"spooled": len(self._backlog), "spooled_bytes": self._backlog.size}
+            moments += self._backlog.oldest
+        return {**told, "behind_seconds": max(0, round(time.time() - min(moments, default=time.time())))}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures for Prometheus."""
+        yield from self.counters.collect()
+        for name, value in self.behind().items():
+            yield GaugeMetricFamily(f"threadkeep_recorder_{name}", _HELP[name], value)
 
     # Both
 
@@ -131,8 +175,48 @@ class RecordingThread:
 
     async def _record(self, exchange: Exchange, place: Place) -> None:
         try:
-            await place.turn()
-            await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
+            with self._counted(exchange):
+                await place.turn()
+                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
+                self.counters.add(RECORDED)
+        finally:
+            place.leave()
+
+    async def _spool(self, backlog: Backlog, exchange: Exchange, place: Place) -> None:
+        with self._counted(exchange):
+            await backlog.write(exchange, place)
+
+    async def _store_spooled(self, call: SpooledCall) -> None:
+        """Store a call of the spool; while the database cannot be used, it waits."""
+        tries = 0
+        while True:
+            exchange = None
+            try:
+                exchange = SpooledExchange(call, self._max_bytes)
+                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
+            except (SQLAlchemyError, PoolExhausted, ResponseInProgress) as error:
+                tries += await is_usable(self._store)
+                if tries < SPOOLED_TRIES:
+                    await asyncio.sleep(RETRY_SECONDS * 2**tries)
+                    continue
+                self._count(FAILED, "a call is not recorded", error_name(error))
+            except Unreadable as error:
+                self._count(UNREADABLE, "a call is not recorded", str(error))
+            except Overflow:
+                self._count(DROPPED, "a call is not recorded: it is too large")
+            except Exception as error:  # noqa: BLE001 - whatever it is, calls go on
+                self._count(FAILED, "a call is not recorded", error_name(error))
+            else:
+                self.counters.add(RECORDED)
+            return
+
+    @contextmanager
+    def _counted(self, exchange: Exchange) -> Iterator[None]:
+        """Count and log what keeps a call from being recorded; then, nothing of it waits any more."""
+        try:
+            yield
+        except SpoolFull:
+            self._count(DROPPED, "a call is not recorded: the spool has no room")
         except Overflow:
             self._count(DROPPED, "a call is not recorded: it is too large, or too much of others waits")
         except Unreadable as error:
@@ -142,12 +226,9 @@ class RecordingThread:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, calls go on
             self._count(FAILED, "a call is not recorded", error_name(error))
-        else:
-            self.counters.add(RECORDED)
         finally:
             exchange.drop()
             self._open.discard(exchange)
-            place.leave()
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[object]]) -> None:
