@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -26,13 +26,14 @@ from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_outp
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
-from threadkeep.formats.shared.setting_rules import SettingRow, fitted, settings_for
+from threadkeep.formats.shared.setting_rules import Rows, fitted, settings_for
 from threadkeep.formats.shared.tools import placed_tools
 from threadkeep.formats.shared.views import View, view_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
+_TAKEN: Final = "taken"  # the place in what snapshots share: for whom all settings are taken
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
 _codec: Final = itemgetter(Entry._fields.index("codec"))
 
@@ -48,7 +49,8 @@ class Rendering:
     context: Context  # what mappers need, and where they report
     rules: ProviderRules  # what may stand where
     target: Target  # who gets it
-    setting_rules: Sequence[SettingRow] = ()  # which settings it takes
+    setting_rules: Rows = field(default_factory=dict)  # which settings it takes
+    to: tuple[str | None, ...] = ()  # whom rules are for: format, dialect, model and provider
     imported: int = 0  # how many items came with the request of this format that the conversation began as
     spelling: JsonObject | None = None  # how that request spelled things; None where there was no such request
     reports: Sequence[Report] = ()  # of what the conversation has and no request can
@@ -61,11 +63,19 @@ class Rendering:
         return self.view.entries
 
     def fitted(self, body: JsonObject) -> JsonObject:
-        """A request with the settings that the provider takes; an imported one goes back as it came."""
-        if not self.setting_rules or self.spelling is not None:
+        """A request with the settings that the provider takes; an imported one goes back as it came.
+
+        Settings and tools of which all were taken are not looked at again.
+        """
+        shared, key, context = self.snapshot.shared, f"{_TAKEN} {self.to}", self.context
+        if not self.setting_rules or self.spelling is not None or key in shared:
             return body
         native = (self.snapshot.settings.get("extra") or {}).get(self.format_name)
-        return fitted(body, self.setting_rules, self.context, native if isinstance(native, dict) else ())
+        count = len(context.losses) + len(context.repairs)
+        body = fitted(body, self.setting_rules, context, native if isinstance(native, dict) else ())
+        if count == len(context.losses) + len(context.repairs):
+            shared[key] = True
+        return body
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
@@ -120,7 +130,7 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     entries = sendable_media(entries, snapshot, rules, format_name, context)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
-    rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to))
+    rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to), to)
     rendering.reports, rendering.has_plain_options, rendering.has_plain_texts = reports, sent.is_plain, has_plain_texts
     imported = snapshot.imported
     if imported is not None and imported.format == format_name:

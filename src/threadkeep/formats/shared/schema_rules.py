@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -86,15 +86,17 @@ def requires_unknown(schema: Schema) -> bool:
     )
 
 
-def _all(schema: Any) -> Iterator[JsonObject]:
+def _all(schema: Schema) -> list[Schema]:
     """A schema and those in it."""
-    if not isinstance(schema, dict):
-        return
-    yield schema
-    properties = schema.get("properties")
-    inner = [schema.get("items"), *(properties.values() if isinstance(properties, dict) else ())]
-    for word in CHOICES:
-        choices = schema.get(word)
-        inner += choices if isinstance(choices, list) else []
-    for one in inner:
-        yield from _all(one)
+    found, waiting = [], [schema]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        if "properties" in one and isinstance(one["properties"], dict):
+            waiting += [inner for inner in one["properties"].values() if isinstance(inner, dict)]
+        if "items" in one and isinstance(one["items"], dict):
+            waiting.append(one["items"])
+        for word in CHOICES:
+            if word in one and isinstance(one[word], list):
+                waiting += [inner for inner in one[word] if isinstance(inner, dict)]
+    return found

@@ -10,7 +10,7 @@ The page "How providers differ" of the documentation is made of the same rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -416,22 +416,28 @@ SETTINGS: Final = (
 )  # fmt: skip
 
 
+Rows = Mapping[str, Sequence[SettingRow]]
+
+
 @lru_cache(maxsize=256)
-def settings_for(
-    format_name: str, dialect: str | None, model: str | None, provider: str | None
-) -> tuple[SettingRow, ...]:
-    """The rows for requests of a format, dialect, model and provider."""
-    return tuple(row for row in SETTINGS if applies(row, format_name, dialect, model, provider))
+def settings_for(format_name: str, dialect: str | None, model: str | None, provider: str | None) -> Rows:
+    """The rows for requests of a format, dialect, model and provider, by the key of the request that they are about."""
+    rows: dict[str, list[SettingRow]] = {}
+    for row in SETTINGS:
+        if applies(row, format_name, dialect, model, provider):
+            rows.setdefault(row.path.partition(".")[0], []).append(row)
+    return rows
 
 
-def fitted(body: JsonObject, rows: Collection[SettingRow], context: Context, fixed: Collection[str]) -> JsonObject:
+def fitted(body: JsonObject, rows: Rows, context: Context, fixed: Collection[str]) -> JsonObject:
     """A request with the settings that the provider takes; `fixed` are keys that are sent as they are."""
-    for row in rows:
-        value = value_at(body, row.path)
-        if value is None or (row.when is not None and not row.when(body)):
-            continue
-        if (outcome := row.limit.judge(value)) is not None:
-            body = _with(body, row, value, outcome, context, is_fixed=row.path.partition(".")[0] in fixed)
+    for key in [key for key in body if key in rows]:
+        for row in rows[key]:
+            value = value_at(body, row.path)
+            if value is None or (row.when is not None and not row.when(body)):
+                continue
+            if (outcome := row.limit.judge(value)) is not None:
+                body = _with(body, row, value, outcome, context, is_fixed=key in fixed)
     return body
 
 
