@@ -45,6 +45,8 @@ def leveled_item(item: Any) -> Any:
         found["output"] = [leveled_part(part) for part in found["output"]]
     elif found["type"] == "reasoning" and found.get("content") == []:
         del found["content"]
+    elif found["type"] == "custom_tool_call_output":
+        found.pop("status", None)  # only answers have it
     return found
 
 

@@ -231,6 +231,14 @@ def test_a_wish_for_compaction_is_sent_as_the_last_item_only() -> None:
     assert [repair.code for repair in rendered.repairs] == ["compaction_trigger"]
 
 
+@pytest.mark.parametrize("status", ["done", [], {}, 7])
+def test_a_status_that_the_input_does_not_have_becomes_one_that_it_has(status: Any) -> None:
+    output = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}}
+    rendered = FORMAT.render(parsed({**output, "status": status}))
+    assert rendered.payload["input"][0]["status"] == "incomplete"
+    assert "range" in {repair.code for repair in rendered.repairs}
+
+
 def test_malformed_arguments_are_mended_as_everywhere() -> None:
     rendered = FORMAT.render(parsed({**CALL, "arguments": '{"n":'}, OUTPUT))
     assert rendered.payload["input"][0]["arguments"] == "{}"
@@ -301,6 +309,9 @@ def test_any_request_is_read_or_refused_and_never_changed(payload: Any) -> None:
 
 
 @given(payload=BENT_REQUESTS)
+@example(
+    payload={"model": "m", "input": [{"type": "custom_tool_call_output", "call_id": "c", "output": "", "status": 7}]}
+)
 def test_any_request_that_is_read_goes_back_as_it_came(payload: Any) -> None:
     with contextlib.suppress(CannotParse, CannotRender):
         rendered = FORMAT.render(FORMAT.parse_request(payload))

@@ -107,7 +107,7 @@ def as_input(item: JsonObject, context: Context) -> JsonObject:
         sent = {**sent, keys.OUTPUT_LISTS[kind]: cleaned}
     for key, (known, nearest) in keys.INPUT_VALUES.get(kind, {}).items():
         value = sent.get(key)
-        if value is not None and value not in known:
+        if value is not None and not (isinstance(value, str) and value in known):
             sent = {**sent, key: nearest}
             context.repair("range", key, f"The format has no {key} {value!r} of this item; {nearest!r} was sent.")
     return sent
