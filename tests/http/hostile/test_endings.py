@@ -87,6 +87,19 @@ def test_an_answer_that_breaks_off_is_incomplete(database: Database, face: str) 
         assert world.ended() == ("incomplete", "Let me")
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("status", [600, 999])
+def test_the_recorder_answers_for_a_provider_whose_status_is_none(
+    database: Database, status: int, is_stream: bool
+) -> None:
+    odd = Script([b"{}"], headers=("content-type: application/json",), status=f"{status} Odd")
+    with hostile(database, "recorder", "chat_completion", odd) as world:
+        answered, text = world.ask(is_stream=is_stream)
+        assert (answered, f"The provider answered with status {status}." in text) == (502, True)
+        [row] = world.usage()
+        assert (row.status, row.attempts) == ("failed", 1)
+
+
 @pytest.mark.parametrize("format_", FORMATS)
 def test_only_the_last_event_is_one_that_nothing_follows(format_: Any) -> None:
     assembler = get_format(format_).assembler()

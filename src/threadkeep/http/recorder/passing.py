@@ -44,6 +44,7 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may 
 # what a client may take for the end of a stream; it sees it once that is in the spool
 _ENDS: Final = re.compile(rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"finishReason"')
 _END_LENGTH: Final = 32
+_STATUSES: Final = range(200, 600)  # that an answer can have: no server passes on others
 _HARMLESS: Final = ((b"content-security-policy", b"sandbox"), (_TYPE_OPTIONS, b"nosniff"))
 
 
@@ -207,6 +208,10 @@ class _PassedCall:
 
     async def _pass_back(self, response: httpx2.Response) -> None:
         exchange = self._exchange
+        if response.status_code not in _STATUSES:
+            self._problem = 502, f"The provider answered with status {response.status_code}"
+            self._end("broken", self._problem[1])
+            return
         given = passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS}))
         headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
         self._has_begun = True
