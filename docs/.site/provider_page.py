@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from threadkeep.domain.options import DIALECTS
 from threadkeep.formats import NAMES
+from threadkeep.formats.shared.limits import SettingRow
 from threadkeep.formats.shared.provider_rules import FILLER, MEGABYTE, NO_OUTPUT, TABLE, RuleRow
-from threadkeep.formats.shared.setting_rules import SETTINGS, SettingRow
+from threadkeep.formats.shared.setting_rules import SETTINGS
 
 _INTRODUCTION: Final = f"""# How providers differ
 

@@ -10,6 +10,7 @@ _API = "https://ai.google.dev/api/generate-content"
 _FLASH, _PRO, _GEMMA = "gemini-2.5-flash", "gemini-2.5-pro", "gemma-3-27b-it"
 _SCHEMA: Json = {"text": {"format": {"type": "json_schema", "name": "x", "schema": schema(a={"type": "string"})}}}
 _SEARCH: Json = {"type": "provider_tool", "format": "gemini", "payload": {"googleSearch": {}}}
+_LEVEL = "generationConfig.thinkingConfig.thinkingLevel"
 _BUDGET = "generationConfig.thinkingConfig.thinkingBudget"
 
 GEMINI = Provider(
@@ -85,6 +86,26 @@ GEMINI = Provider(
         Refusal(
             "a budget above the model's", GITHUB + "su-kaka/gcli2api/issues/108", "range", {_BUDGET: 24576},
             options={"reasoning": {"budget_tokens": 32768}}, model=_FLASH,
+        ),
+        Refusal(
+            "the least thinking of Gemini 3.1 Pro", GITHUB + "vellum-ai/vellum-assistant/pull/32687", "range",
+            {_LEVEL: "LOW"}, options={"reasoning": {"effort": "minimal"}}, model="gemini-3.1-pro-preview",
+        ),
+        Refusal(
+            "medium thinking of Gemini 3 Pro", _DOCS + "thinking", "range", {_LEVEL: "HIGH"},
+            options={"reasoning": {"effort": "medium"}},
+        ),
+        Refusal(
+            "the least thinking of Gemini 3.7 Flash", GITHUB + "checkmarble/llmberjack/pull/14", "range",
+            {_LEVEL: "LOW"}, options={"reasoning": {"effort": "minimal"}}, model="gemini-3.7-flash",
+        ),
+        Refusal(
+            "no thinking of Gemini 3 Pro", GITHUB + "vellum-ai/vellum-assistant/pull/32687", "option",
+            {"generationConfig": ABSENT}, options={"reasoning": {"budget_tokens": 0}},
+        ),
+        Refusal(
+            "a budget and a level", _DOCS + "thinking", "option", {_BUDGET: ABSENT, _LEVEL: "LOW"},
+            options={"reasoning": {"effort": "low", "budget_tokens": 1000}},
         ),
         Refusal(
             "instructions to Gemma", GITHUB + "0xPlaygrounds/rig/issues/788", "role",

@@ -20,6 +20,7 @@ from tests.formats.refusals.rows import (
 
 _REFERENCE = "https://platform.openai.com/docs/api-reference/"
 _GUIDES = "https://platform.openai.com/docs/guides/"
+_AZURE = "https://learn.microsoft.com/azure/ai-foundry/openai/"
 _REASONING: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 _APPROVAL: Json = {
     "type": "mcp_approval_request", "id": "mcpr_1", "name": "pay", "server_label": "bank", "arguments": "{}",
@@ -255,6 +256,42 @@ AZURE = Provider(
         Refusal(
             "metadata that is not stored", GITHUB + "spiceai/spiceai/pull/5231", "option", {"metadata": ABSENT},
             options={"metadata": {"ticket": "7"}},
+        ),
+        Refusal(
+            "129 tools", GITHUB + "zed-industries/zed/issues/42393", "refused", {"tools.128.type": "function"},
+            tools=_MANY,
+        ),
+        Refusal(
+            "a limit under its old name", GITHUB + "Azure/azure-functions-openai-extension/issues/151", "",
+            {"max_tokens": ABSENT, "max_completion_tokens": 100}, options={"max_output_tokens": 100},
+        ),
+        Refusal(
+            "an effort beside tools", GITHUB + "openai/openai-openapi/issues/541", "option",
+            {"reasoning_effort": ABSENT}, tools=LOOKUP, options={"reasoning": {"effort": "high"}}, model="gpt-5.4",
+        ),
+        Refusal(
+            "a call without its output", _AZURE + "how-to/function-calling", "missing_output",
+            {"messages.2.role": "tool"}, [user("Hi"), call(), user("b")], LOOKUP,
+        ),
+        Refusal(
+            "an output without its call", _AZURE + "how-to/function-calling", "orphan_output", {"messages.1": ABSENT},
+            [user("Hi"), output()],
+        ),
+        Refusal(
+            "penalties of a model that reasons", _AZURE + "how-to/reasoning", "option", {"presence_penalty": ABSENT},
+            options={"presence_penalty": 0.5},
+        ),
+        Refusal(
+            "probabilities of a model that reasons", _AZURE + "how-to/reasoning", "option option",
+            {"logprobs": ABSENT, "top_logprobs": ABSENT}, options={"top_logprobs": 2},
+        ),
+        Refusal(
+            "parallel calls of o3", _AZURE + "how-to/reasoning", "option", {"parallel_tool_calls": ABSENT},
+            tools=LOOKUP, options={"parallel_tool_calls": False}, model="o3",
+        ),
+        Refusal("JSON mode without the word", _AZURE + "how-to/json-mode", "refused", {}, options=_NO_WORD),
+        Refusal(
+            "an open schema of a strict function", _AZURE + "how-to/structured-outputs", "refused", {}, tools=_OPEN
         ),
     ),
     {"provider": "azure"},

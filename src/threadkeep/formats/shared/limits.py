@@ -22,6 +22,22 @@ class Limit(NamedTuple):
     judge: Callable[[Any], Outcome | None]
 
 
+class SettingRow(NamedTuple):
+    """A row of the table: who takes what of a setting, and where that is stated."""
+
+    who: str  # for readers
+    formats: tuple[str, ...]
+    path: str  # dots lead into objects
+    limit: Limit
+    source: str
+    when: Callable[[JsonObject], bool] | None = None  # whether it counts in a request
+    dialects: tuple[str | None, ...] | None = None  # None: all, and requests without one
+    models: Callable[[str], bool] | None = None  # None: all
+    providers: tuple[str, ...] | None = None  # None: all, and requests of which it is not known
+    option: str | None = None  # the option that it comes from, for reports
+    is_kept: bool = False  # whether it is sent nevertheless
+
+
 def between(least: float, most: float, *others: float) -> Limit:
     """A number; another one becomes the nearest. `others` are taken, too."""
 
@@ -41,6 +57,11 @@ def between(least: float, most: float, *others: float) -> Limit:
 def only(*values: Any, says: str) -> Limit:
     """One of some values, and no others: they are left out."""
     return Limit(says, lambda value: None if value in values else (NOTHING, says))
+
+
+def other_than(refused: Any, says: str) -> Limit:
+    """Any value but one, which is left out."""
+    return Limit(says, lambda value: (NOTHING, says) if value == refused else None)
 
 
 def absent(says: str) -> Limit:

@@ -338,6 +338,7 @@ TABLE: Final = (
         "xAI docs: Image understanding",
         models=named("grok"),
     ),
+    RuleRow("Grok", _CHAT, {"needs_content": True}, "crush issue 964", models=named("grok")),
     RuleRow(
         "DeepSeek R1 and deepseek-reasoner",
         _CHAT,

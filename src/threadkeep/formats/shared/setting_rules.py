@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.shared import schema_rules
@@ -26,6 +26,7 @@ from threadkeep.formats.shared.limits import (
     REFUSED,
     Limit,
     Outcome,
+    SettingRow,
     absent,
     at_most,
     between,
@@ -36,27 +37,12 @@ from threadkeep.formats.shared.limits import (
     no_declarations,
     no_schemas,
     only,
+    other_than,
     without,
 )
 from threadkeep.formats.shared.provider_rules import applies, contains, named
 from threadkeep.formats.shared.reports import Context
-
-
-class SettingRow(NamedTuple):
-    """A row of the table: who takes what of a setting, and where that is stated."""
-
-    who: str  # for readers
-    formats: tuple[str, ...]
-    path: str  # dots lead into objects
-    limit: Limit
-    source: str
-    when: Callable[[JsonObject], bool] | None = None  # whether it counts in a request
-    dialects: tuple[str | None, ...] | None = None  # None: all, and requests without one
-    models: Callable[[str], bool] | None = None  # None: all
-    providers: tuple[str, ...] | None = None  # None: all, and requests of which it is not known
-    option: str | None = None  # the option that it comes from, for reports
-    is_kept: bool = False  # whether it is sent nevertheless
-
+from threadkeep.formats.shared.vendor_settings import VENDORS
 
 # Conditions
 
@@ -82,11 +68,6 @@ def _has_other_tools(body: JsonObject) -> bool:
     return _has_declarations(body) and len({key for tool in body["tools"] for key in tool}) > 1
 
 
-def _has_schema(body: JsonObject) -> bool:
-    kind: object = value_at(body, "response_format.type")
-    return kind == "json_schema"
-
-
 def _names_no_tools(body: JsonObject) -> bool:
     """Whether a request of the Responses API offers no tools; those of a stored prompt are not known."""
     return not body.get("tools") and "prompt" not in body and not body.get("previous_response_id")
@@ -108,14 +89,14 @@ _EFFORT: Final = "reasoning.effort"
 _REASONING_SOURCE: Final = "langchaingo 1355; qwen-code issue 921; OpenAI docs: Using GPT-5, parameter compatibility"
 _SAMPLING: Final = ("temperature", "top_p")
 _PENALTIES: Final = ("presence_penalty", "frequency_penalty")
-_XAI_SOURCE: Final = "xAI docs: Reasoning; litellm issue 12635; smolagents 1766; lobehub 13332"
 _CHOICE_SOURCE: Final = "strands harness-sdk 1241; agent-squad 134; Bedrock API reference: ToolChoice"
 _NAMES_RULE: Final = "names of properties are 1 to 64 of A-Z a-z 0-9 _ . -"
 _ITEMS: Final = "no lists without items"
 _FLAT_SOURCE: Final = "langchainjs issue 9804; google-calendar-mcp 39"
 _LIST_SOURCE: Final = "OpenAI API error: array schema missing items"
 _GEMINI_SCHEMAS: Final = "Gemini API errors: cannot be empty; property is not defined; missing field"
-_GROQ_SOURCE: Final = "Groq docs: OpenAI compatibility"
+_BUDGET: Final = "generationConfig.thinkingConfig.thinkingBudget"
+_LEVEL: Final = "generationConfig.thinkingConfig.thinkingLevel"
 _before_gemini_3: Final = contains(r"gemini-(?:1|2)")
 
 
@@ -244,40 +225,7 @@ SETTINGS: Final = (
         who="OpenAI's GPT-5.4 and newer",
         option=_EFFORT,
     ),
-    # other vendors of Chat Completions
-    SettingRow(
-        "DeepSeek", _CHAT, "response_format", absent("no JSON schema"), "Vane issue 969; deep-research 22",
-        when=_has_schema, dialects=("deepseek",),
-    ),
-    SettingRow("DeepSeek", _CHAT, "stop", first(16), "DeepSeek API reference: stop", dialects=("deepseek",)),
-    SettingRow(
-        "Mistral", _CHAT, "temperature", between(0, 1.5), "Mistral API reference: temperature", dialects=("mistral",)
-    ),
-    *_rows(
-        _PENALTIES,
-        lambda path: SettingRow(
-            "Mistral", _CHAT, path, between(-2, 2), f"Mistral API reference: {path}", dialects=("mistral",)
-        ),
-    ),
-    SettingRow("Groq", _CHAT, "n", between(1, 1), _GROQ_SOURCE, providers=("groq",)),
-    *_rows(
-        ("logprobs", "top_logprobs", "logit_bias"),
-        lambda path: SettingRow("Groq", _CHAT, path, absent("refused"), _GROQ_SOURCE, providers=("groq",)),
-    ),
-    SettingRow(
-        "Groq", _CHAT, "response_format", absent("not beside tools"), "agno issue 1065; vercel/ai 16540",
-        when=_has("tools"), providers=("groq",),
-    ),
-    *_rows(
-        (*_PENALTIES, "stop"),
-        lambda path: SettingRow(
-            "Grok 4 and newer", _CHAT, path, absent("refused"), _XAI_SOURCE, models=named(r"grok-[4-9]")
-        ),
-    ),
-    SettingRow(
-        "Grok 4 to 4.2", _CHAT, "reasoning_effort", absent("refused"), "litellm 16265; grok2api 814",
-        models=named(r"grok-4(?!\.[3-9])"),
-    ),
+    *VENDORS,
     # Anthropic
     SettingRow(
         "Anthropic", _MESSAGES, "stop_sequences", NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
@@ -373,16 +321,34 @@ SETTINGS: Final = (
     SettingRow("Gemini", _GEMINI, "generationConfig.logprobs", between(0, 20), "Gemini API: GenerationConfig"),
     SettingRow("Gemini", _GEMINI, "generationConfig.stopSequences", first(5), "Gemini API: GenerationConfig"),
     SettingRow(
-        "Gemini 2.5 Pro", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(128, 32768, -1),
+        "Gemini 2.5 Pro", _GEMINI, _BUDGET, between(128, 32768, -1),
         "Gemini docs: Thinking; gemini-balance 160", models=contains(r"gemini-2\.5-pro"),
     ),
     SettingRow(
-        "Gemini 2.5 Flash", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(0, 24576, -1),
+        "Gemini 2.5 Flash", _GEMINI, _BUDGET, between(0, 24576, -1),
         "Gemini docs: Thinking; gcli2api issue 108", models=contains(r"gemini-2\.5-flash(?!-lite)"),
     ),
     SettingRow(
-        "Gemini 2.5 Flash-Lite", _GEMINI, "generationConfig.thinkingConfig.thinkingBudget", between(512, 24576, -1, 0),
+        "Gemini 2.5 Flash-Lite", _GEMINI, _BUDGET, between(512, 24576, -1, 0),
         "Gemini docs: Thinking; gemini-balance 160", models=contains(r"gemini-2\.5-flash-lite"),
+    ),
+    SettingRow(
+        "Gemini 3 Pro and 3.1 Pro", _GEMINI, _LEVEL,
+        instead({"MINIMAL": "LOW"}, "'minimal' is sent as 'low', the nearest there is"),
+        "vellum-assistant 32687; Gemini docs: Thinking", models=contains(r"gemini-3(?:\.\d+)?-pro"), option=_EFFORT,
+    ),
+    SettingRow(
+        "Gemini 3 Pro", _GEMINI, _LEVEL, instead({"MEDIUM": "HIGH"}, "'medium' is sent as 'high': there is none"),
+        "Gemini docs: Thinking; macro 6389", models=contains(r"gemini-3-pro"), option=_EFFORT,
+    ),
+    SettingRow(
+        "Gemini 3.7 Flash", _GEMINI, _LEVEL,
+        instead({"MINIMAL": "LOW"}, "'minimal' is sent as 'low', the nearest there is"),
+        "Firebase docs: Thinking; llmberjack 14", models=contains(r"gemini-3\.7-flash"), option=_EFFORT,
+    ),
+    SettingRow(
+        "Gemini 3 Pro and 3.1 Pro", _GEMINI, _BUDGET, other_than(0, says="not 0: it always thinks"),
+        "vellum-assistant 32687; Gemini docs: Thinking", models=contains(r"gemini-3(?:\.\d+)?-pro"),
     ),
     *_rows(
         ("responseSchema", "responseJsonSchema", "responseMimeType"),
