@@ -83,6 +83,12 @@ _MEANINGS: Final[Mapping[str, Callable[[Any], str]]] = {
     "error_media": lambda _: "Outputs that report an error are text: notes stand for images and files.",
     "refused_types": lambda value: f"No media of the types {', '.join(f'`{one}`' for one in value)} …: notes are sent.",
     "checks_types": lambda _: "The media type of an image must be what its bytes are: it is set right.",
+    "media_urls": {
+        "https": "No media by URLs of http: notes are sent.",
+        "refused": "No media by URL: notes are sent.",
+    }.__getitem__,
+    "longest_call_id": lambda value: f"Call ids have at most {value} characters: hashes are sent for longer ones.",
+    "calls": lambda value: f"At most {value} calls in an assistant message.",
     "json_word": lambda _: "JSON mode needs the word JSON in the messages: without, it is reported.",
     "pictures": lambda value: f"At most {value} image{'s' * (value > 1)} in a request.",
     "documents": lambda value: f"At most {value} documents.",

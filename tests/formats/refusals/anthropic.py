@@ -22,6 +22,8 @@ _DOCS = "https://docs.claude.com/en/"
 _API = _DOCS + "api/messages"
 _THINKING = _DOCS + "docs/build-with-claude/extended-thinking"
 _SONNET = "claude-sonnet-4-5"
+_HTTPS = "https://theneuralbase.com/anthropic-api/learn/intermediate/image-content-blocks-base64-and-url/"
+_WEB: Json = {"type": "input_image", "image_url": "https://img.example.org/a.png"}
 _BUDGET: Json = {"reasoning": {"budget_tokens": 2000}}
 
 
@@ -102,6 +104,35 @@ MESSAGES = Provider(
         Refusal(
             "an answer that is to be continued", GITHUB + "strands-agents/sdk-python/issues/1694", "last_turn",
             {"messages.2.role": "user"}, [user("Hi"), assistant("Once")],
+        ),
+        Refusal(
+            "an answer that is to be continued while it thinks", GITHUB + "Aider-AI/aider/issues/3820", "last_turn",
+            {"messages.2.role": "user"}, [user("Hi"), assistant("Once")], options=_BUDGET, model=_SONNET,
+        ),
+        Refusal(
+            "a picture by a URL of http", _HTTPS, "media", {"messages.0.content.1.type": "text"},
+            [user("See:", {**_WEB, "image_url": "http://img.example.org/a.png"})],
+        ),
+        Refusal(
+            "a picture by its URL on Vertex AI", GITHUB + "BerriAI/litellm/issues/18430", "media",
+            {"messages.0.content.1.type": "text"}, [user("See:", _WEB)], view={"provider": "vertex"},
+        ),
+        Refusal(
+            "a document by its URL on Vertex AI", GITHUB + "anthropics/anthropic-sdk-typescript/issues/1038", "media",
+            {"messages.0.content.1.type": "text"},
+            [user("Read:", {"type": "input_file", "file_url": "https://docs.example.org/a.pdf"})],
+            view={"provider": "vertex"},
+        ),
+        Refusal(
+            "a picture by its URL on Bedrock", GITHUB + "BerriAI/litellm/pull/18497", "media",
+            {"messages.0.content.1.type": "text"}, [user("See:", _WEB)], view={"provider": "bedrock"},
+        ),
+        Refusal(
+            "a name of 129 characters", _API, "name", {}, tools=(function("x" * 129),),
+        ),
+        Refusal(
+            "a mark on an empty text", GITHUB + "anthropics/claude-code/issues/54039", "blank_text",
+            {"messages.0.content.0.text": "Hi"}, [_marked(""), user("Hi")],
         ),
         Refusal(
             "white space behind an answer that is to be continued", _API, "trailing_space",

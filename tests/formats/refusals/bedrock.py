@@ -74,6 +74,11 @@ CLAUDE = Provider(
             {"messages.2.role": "user"}, [user("Hi"), assistant("Once")],
         ),
         Refusal(
+            "an answer that is to be continued while it thinks", GITHUB + "Aider-AI/aider/issues/3820", "last_turn",
+            {"messages.2.role": "user"}, [user("Hi"), assistant("Once")],
+            options={"reasoning": {"budget_tokens": 2000}}, model="us.anthropic.claude-sonnet-4-5-v1:0",
+        ),
+        Refusal(
             "a document without a text", _API + "DocumentBlock.html", "document_text", {"messages.0.content.1.text":
             "..."}, [user(pdf())],
         ),

@@ -17,6 +17,7 @@ from tests.formats.refusals.rows import (
     picture,
     schema,
 )
+from threadkeep.domain.tool_names import hashed
 
 _REFERENCE = "https://platform.openai.com/docs/api-reference/"
 _GUIDES = "https://platform.openai.com/docs/guides/"
@@ -27,6 +28,10 @@ _APPROVAL: Json = {
 }  # fmt: skip
 _SHELL: Json = {"type": "shell_call", "call_id": "s1", "action": {"commands": ["ls"]}, "status": "completed"}
 _MANY = tuple(function(f"f{number}") for number in range(129))
+_CALLS = [
+    user("Hi"), *(call(f"c{number}") for number in range(129)), *(output(f"c{number}") for number in range(129)),
+]  # fmt: skip
+_SHORT = "call_" + hashed("x" * 41)
 _LISTS = (function(parameters=schema(names={"type": "array"})),)
 _OPEN = (function(parameters=schema(name={"type": "string"}), strict=True),)
 _NO_WORD: Json = {"text": {"format": {"type": "json_object"}}}
@@ -172,6 +177,23 @@ CHAT = Provider(
             LOOKUP,
         ),
         Refusal(
+            "a call id of 41 characters", GITHUB + "agno-agi/agno/issues/5382", "call_id",
+            {"messages.1.tool_calls.0.id": _SHORT, "messages.2.tool_call_id": _SHORT},
+            [user("Hi"), call("x" * 41), output("x" * 41)], LOOKUP,
+        ),
+        Refusal(
+            "129 calls in a message", GITHUB + "openai/openai-dotnet/issues/317", "refused", {},
+            _CALLS, LOOKUP,
+        ),
+        Refusal(
+            "a picture of the system", GITHUB + "openai/openai-node/issues/1030", "media",
+            {"messages.0.content.1": ABSENT}, [user("See:", picture(), role="system"), user("Hi")],
+        ),
+        Refusal(
+            "a video", _GUIDES + "images-vision", "media", {"messages.0.content.1": ABSENT},
+            [user("See:", {"type": "input_video", "video_url": "https://v.example.org/a.mp4"})],
+        ),
+        Refusal(
             "a picture in an output", GITHUB + "vllm-project/vllm/issues/43203", "tool_media",
             {"messages.3.role": "user"}, [user("Hi"), call(), output(text=[picture()])], LOOKUP,
         ),
@@ -260,6 +282,10 @@ AZURE = Provider(
         Refusal(
             "129 tools", GITHUB + "zed-industries/zed/issues/42393", "refused", {"tools.128.type": "function"},
             tools=_MANY,
+        ),
+        Refusal(
+            "a call id of 41 characters", GITHUB + "langgenius/dify/issues/28987", "call_id",
+            {"messages.1.tool_calls.0.id": _SHORT}, [user("Hi"), call("x" * 41), output("x" * 41)], LOOKUP,
         ),
         Refusal(
             "a limit under its old name", GITHUB + "Azure/azure-functions-openai-extension/issues/151", "",

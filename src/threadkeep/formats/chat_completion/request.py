@@ -20,7 +20,7 @@ from threadkeep.formats.chat_completion.order import in_order
 from threadkeep.formats.chat_completion.spelling import LIST
 from threadkeep.formats.chat_completion.tools import spell_body, tool_keys
 from threadkeep.formats.chat_completion.turns import Writer
-from threadkeep.formats.chat_completion.vendors import rows_of, vendor_body, vendor_messages, with_marks
+from threadkeep.formats.chat_completion.vendors import fit_calls, rows_of, vendor_body, vendor_messages, with_marks
 from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import render_fields
 from threadkeep.formats.shared.pairing import left_alone, paired
@@ -50,9 +50,9 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         raise nothing_to_send("message")
     if snapshot.imported is not None or rendering.rules.json_word:
         _check_json_mode(body, messages, rendering)
-    messages, stable = in_order(
-        messages, rendering.rules, context, stable=writer.stable(), fixed=writer.imported if not has_dialect else 0
-    )
+    fixed = writer.imported if not has_dialect else 0
+    messages, stable = in_order(messages, rendering.rules, context, stable=writer.stable(), fixed=fixed)
+    fit_calls(messages, rendering.rules, context, fixed=writer.imported)
     if dialect is not STANDARD:
         vendor_messages(messages, dialect, settings, context)
     body["messages"] = messages

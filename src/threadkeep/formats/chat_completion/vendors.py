@@ -23,6 +23,7 @@ from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_e
 from threadkeep.formats.shared.cache_marks import MARK, mark_request
 from threadkeep.formats.shared.dialects import OFF, Dialect, Family, family_of
 from threadkeep.formats.shared.fields import EFFORT, FieldGroup, Row, effort_of
+from threadkeep.formats.shared.provider_rules import ProviderRules
 from threadkeep.formats.shared.reports import Context
 
 _TEXT_KEYS: Final = frozenset({"type", "text", MARK})
@@ -147,6 +148,29 @@ def _rename_calls(messages: Sequence[JsonObject], form: re.Pattern[str], context
                 detail = f"The call id {original!r} is sent as {names[original]!r}: the vendor requires that form."
                 context.repair("call_id", "call_id", detail)
         holder[key] = names[original]
+
+
+def fit_calls(messages: Sequence[JsonObject], rules: ProviderRules, context: Context, *, fixed: int) -> None:
+    """Give calls, and their outputs, ids that are not too long, and report too many calls.
+
+    The first `fixed` messages go back as they came.
+    """
+    longest, most = rules.longest_call_id, rules.calls
+    if longest is None and most is None:
+        return
+    kept = {holder[key] for holder, key in _ids_in(messages[:fixed])}
+    for holder, key in _ids_in(messages[fixed:]):
+        original = holder[key]
+        if longest is not None and len(original) > longest and original not in kept:
+            holder[key] = f"call_{hashed(original)}"
+            if key == "id":
+                detail = f"The call id {original!r} became a hash: the provider takes {longest} characters."
+                context.repair("call_id", "call_id", detail)
+    for message in messages[fixed:]:
+        calls = message.get("tool_calls")
+        if most is not None and isinstance(calls, list) and len(calls) > most:
+            detail = f"A message has {len(calls)} calls; the provider takes {most}."
+            context.loss("refused", "tool_calls", detail)
 
 
 def _ids_in(messages: Sequence[JsonObject]) -> Iterator[tuple[JsonObject, str]]:

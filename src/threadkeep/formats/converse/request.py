@@ -44,7 +44,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     body = _body(settings, rendering.spelling, context)
     if "modelId" not in body and is_new:
         raise no_model()
-    writer = Writer(rendering, context)
+    thinks = value_at(body, "additionalModelRequestFields.thinking.type") == "enabled"
+    writer = Writer(rendering, context, thinks=thinks)
     messages, stable = writer.write(rendering.entries)
     if not any(message["role"] != "system" for message in messages):
         report_filler(rendering.entries, context, FILLER)

@@ -14,7 +14,7 @@ Source: Amazon Bedrock's API reference, "Message"; its error messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -54,10 +54,11 @@ class Turn:
 class Writer(TurnWriter):
     """Writes messages item by item; the last of them may still grow."""
 
-    def __init__(self, rendering: Rendering, context: WriteContext) -> None:
+    def __init__(self, rendering: Rendering, context: WriteContext, *, thinks: bool) -> None:
         super().__init__(rendering, pairing.paired(rendering.entries, pairing.left_alone(rendering.snapshot, NAME)))
         self._context: WriteContext = context
         self._rules = rendering.rules
+        self._thinks = thinks  # whether Claude does, which then continues no answer
         self.turns: list[Turn] = []
         self.system: list[JsonObject] = []
         self.names: dict[str, None] = {}  # of the functions that were called
@@ -90,7 +91,10 @@ class Writer(TurnWriter):
         last = next((turn for turn in reversed(self.turns) if turn.role in ROLES), None)
         if last is None or last.role == "user":
             return messages
-        if not needs_last_turn(self._rules, self._context, is_as_came=last.is_as_came):
+        rules = self._rules
+        if self._thinks and not any("reasoningContent" in block for block in last.blocks[:1]):
+            rules = replace(rules, last_turn="filled")
+        if not needs_last_turn(rules, self._context, is_as_came=last.is_as_came):
             return messages
         return [*messages, {"role": "user", "content": [{"text": FILLER}]}]
 

@@ -183,15 +183,18 @@ def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
     return [*turns[:-1], replace(turns[-1], blocks=[*blocks, *([{**last, "text": end}] if end else [])])]
 
 
-def with_last_turn(turns: list[Turn], rules: ProviderRules, context: Context) -> list[Turn]:
+def with_last_turn(turns: list[Turn], rules: ProviderRules, context: Context, *, thinks: bool) -> list[Turn]:
     """The turns with a filler of the user behind a last assistant turn that the model would not continue.
 
-    It does continue one that it paused itself, in the use of its own tools. What ends with thinking is refused.
+    It does continue one that it paused itself, in the use of its own tools. What ends with thinking is refused, and so
+    is what begins without it while the model `thinks`.
     """
     last = next((turn for turn in reversed(turns) if turn.role != "system"), None)
     if last is None or last.role != "assistant" or not last.blocks:
         return turns
     kind = block_type(last.blocks[-1])
+    if thinks and block_type(last.blocks[0]) not in THOUGHTS:
+        rules = replace(rules, last_turn="filled")
     if not _is_paused(kind) and needs_last_turn(rules, context, is_as_came=last.is_imported):
         return [*turns, ellipsis()]
     if kind in THOUGHTS and not last.is_imported:

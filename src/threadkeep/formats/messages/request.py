@@ -52,8 +52,9 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if not is_as_it_came:
         turns = joining.with_clean_end(turns, context)
     stable = joining.stable_count(turns)
-    turns = joining.with_last_turn(turns, rendering.rules, context)
-    if thinking_type(body) == "enabled" and joining.lacks_thought(turns):
+    thinks = thinking_type(body) == "enabled"
+    turns = joining.with_last_turn(turns, rendering.rules, context, thinks=thinks)
+    if thinks and joining.lacks_thought(turns):
         context.repair("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
         del body["thinking"]
     if "system" not in body and (system := joining.wire_system(rendering, hoisted)) is not None:

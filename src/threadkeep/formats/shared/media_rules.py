@@ -25,6 +25,8 @@ from threadkeep.formats.shared.reports import Context
 
 _ALIASES: Final = {"image/jpg": "image/jpeg"}
 _FAILED: Final = frozenset({"failed", "incomplete", "error"})
+# what a provider takes of URLs -> the schemes that it refuses
+_WEB: Final = {"taken": (), "https": ("http",), "refused": ("http", "https")}
 _KEYS: Final = ("content", "output")  # where items hold parts
 
 
@@ -57,6 +59,8 @@ def _problem(medium: Medium, rules: ProviderRules) -> str | None:
     if medium.stated.startswith(rules.refused_types):
         kind = medium.stated if medium.stated != "image/" else "images"
         return f"The provider takes no {kind}"
+    if medium.scheme in _WEB[rules.media_urls]:
+        return f"The provider takes no media by a URL that begins with {medium.scheme}"
     return None
 
 

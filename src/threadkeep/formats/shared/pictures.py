@@ -40,6 +40,7 @@ class Medium(NamedTuple):
     side: int = 0  # pixels on its longer side; 0 where that is not known
     stated: str = ""  # its media type; of a picture that is elsewhere: image/
     shown: str = ""  # the type that its bytes are of, where they are known and say so
+    scheme: str = ""  # of its URL, where it is elsewhere: http, https …
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ def medium_of(part: Any, position: int) -> Medium | None:
     url = url_of(part)
     stated = _type_of(part, url) or ("image/" if kind == "picture" else "")
     if base64_media_type(url) is None:
-        return Medium(position, 0, stated=stated)
+        return Medium(position, 0, stated=stated, scheme=url.partition(":")[0].lower())
     is_picture = kind == "picture"
     side, shown = (longer_side(url), shown_type(url)) if is_picture else (0, "")
     return Medium(position, len(url) - url.find(",") - 1, side, stated, shown)

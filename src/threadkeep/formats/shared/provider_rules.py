@@ -40,6 +40,10 @@ class ProviderRules:
     error_media: bool = True  # whether those that report an error do
     refused_types: tuple[str, ...] = ()  # how refused media types begin; a picture by URL is of the type `image/`
     checks_types: bool = False  # whether the media type of a picture must be what its bytes are
+    # whether media may stand elsewhere in the web: anywhere, behind https, or nowhere
+    media_urls: Literal["taken", "https", "refused"] = "taken"
+    longest_call_id: int | None = None  # characters
+    calls: int | None = None  # how many calls an assistant message may have
     json_word: bool = False  # whether JSON mode needs the word JSON in the messages
     pictures: int | None = None  # how many a request may have; also with the documents
     documents: int | None = None
@@ -139,6 +143,20 @@ TABLE: Final = (
         {"last_turn": "filled"},
         "Anthropic docs: Prefill not supported; strands-agents 1694, bedrock-access-gateway 219, forgecode 2107",
         models=_refuses_prefill,
+    ),
+    RuleRow(
+        "Anthropic",
+        ("messages",),
+        {"media_urls": "https"},
+        "Anthropic API error: Only HTTPS URLs are supported",
+        providers=("anthropic",),
+    ),
+    RuleRow(
+        "Claude on Vertex AI and Amazon Bedrock",
+        ("messages",),
+        {"media_urls": "refused"},
+        "litellm 18430, 18497; anthropic-sdk-typescript issue 1038; langchain-google issue 1088",
+        providers=("vertex", "bedrock"),
     ),
     # Amazon Bedrock
     RuleRow(
@@ -265,6 +283,15 @@ TABLE: Final = (
         {"refused_types": _NOT_OPENAI, "json_word": True},
         "recorded error: unsupported image; OpenAI docs: Images and vision, JSON mode",
         dialects=(None, "openai"),
+        providers=("openai", "azure"),
+    ),
+    RuleRow(
+        "OpenAI's models",
+        _CHAT,
+        {"longest_call_id": 40, "calls": 128},
+        "agno issue 5382; openclaw 31934; camel issue 2215; openai-dotnet issue 317; pydantic-ai issue 1105",
+        dialects=(None, "openai"),
+        models=named(r"gpt-|chatgpt|o\d"),
         providers=("openai", "azure"),
     ),
     RuleRow(
