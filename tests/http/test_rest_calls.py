@@ -154,6 +154,63 @@ def test_a_model_goes_on_only_with_all_outputs(api: httpx2.Client, served: Any, 
     assert post(api, f"{chat}/tool_outputs", **output(call_id="call_2"))["response"]["status"] == "completed"
 
 
+@pytest.fixture
+def asked(api: httpx2.Client, served: Any, model: Scripted) -> str:
+    """The path of a conversation in which a call waits, and a server of MCP asks whether a tool may run."""
+    conversation = served.call(served.store.for_user("ann").create_conversation, model="m", input="Weather?")
+    served.call(
+        conversation.add_items,
+        [
+            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+            {
+                "type": "mcp_approval_request", "id": "mcpr_1", "server_label": "maps", "name": "find",
+                "arguments": "{}",
+            },
+        ],
+    )  # fmt: skip
+    model.scripts.pop(0)
+    return f"/conversations/{conversation.id}"
+
+
+def approval(**more: Any) -> dict[str, Any]:
+    return {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True, **more}
+
+
+def test_a_question_of_mcp_is_answered_beside_outputs(api: httpx2.Client, asked: str) -> None:
+    given = [approval(reason="It is free."), *output()["tool_outputs"]]
+    turn = post(api, f"{asked}/tool_outputs", tool_outputs=given)
+    answered = turn["tool_outputs"][0]["item"]
+    assert (answered["type"], answered["approve"], answered["reason"]) == ("mcp_approval_response", True, "It is free.")
+    assert turn["response"]["status"] == "completed"
+    assert calls(api, asked) == ([], "user")
+
+
+def test_a_question_of_mcp_is_answered_alone(api: httpx2.Client, asked: str) -> None:
+    refused = api.post(f"{asked}/tool_outputs", json={"tool_outputs": [approval()]})
+    assert refusal(refused) == (409, "tool_calls_pending", "tool_outputs")
+    post(api, f"{asked}/tool_outputs", tool_outputs=[approval(approve=False)], answer=False)
+    assert [one["call_id"] for one in calls(api, asked)[0]] == ["call_1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        (approval(approval_request_id="mcpr_2"), "approval_request_id"),
+        (approval(approval_request_id="call_1"), "approval_request_id"),
+        (approval(approve="yes"), "approve"),
+        (approval(output="yes"), "output"),
+        ({"call_id": "mcpr_1", "output": "yes"}, "call_id"),
+        ({"output": "yes"}, "call_id"),
+    ],
+)
+def test_other_answers_to_a_question_of_mcp_are_refused(
+    api: httpx2.Client, asked: str, given: dict[str, Any], key: str
+) -> None:
+    refused = api.post(f"{asked}/tool_outputs", json={"tool_outputs": [given]})
+    assert refusal(refused) == (400, "invalid_value", f"tool_outputs.0.{key}")
+    assert len(calls(api, asked)[0]) == 2
+
+
 def test_outputs_that_a_provider_refuses_are_not_stored(api: httpx2.Client, chat: str, model: Scripted) -> None:
     model.scripts[:] = [[UpstreamError(429, None, "Too many.")]]
     assert refusal(api.post(f"{chat}/tool_outputs", json=output()))[:2] == (429, "upstream_error")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from starlette.responses import Response
 
-from threadkeep.domain.call_kinds import is_asynchronous
+from threadkeep.domain.call_kinds import BY_OUTPUT, is_asynchronous, reference_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import StoredItem
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS
@@ -18,7 +18,7 @@ from threadkeep.http.rest.answering import Turn, answer, stored_turn, upstream_o
 from threadkeep.http.rest.bodies import read_body
 from threadkeep.http.rest.media import ReferredMedia
 from threadkeep.http.rest.messages import content_of, conversation_on_branch, key_of_input
-from threadkeep.http.rest.models import Denial, ToolOutput, ToolOutputs
+from threadkeep.http.rest.models import Denial, McpApproval, ToolOutput, ToolOutputs
 from threadkeep.http.rest.objects import call_view, message_view, plain_list
 from threadkeep.http.service import Call
 from threadkeep.store.aio import check_request, in_transaction
@@ -70,12 +70,12 @@ async def create_outputs(call: Call) -> Response:
     return JsonAnswer(stored_turn(*await in_transaction(call.store, store)), 201)
 
 
-async def _items(call: Call, given: Sequence[ToolOutput]) -> list[JsonObject]:
+async def _items(call: Call, given: Sequence[ToolOutput | McpApproval]) -> list[JsonObject]:
     """Outputs as items, with media in the place of their references."""
     media, items = ReferredMedia(call, call.service.max_body_bytes), []
     for number, one in enumerate(given):
         item = one.model_dump(exclude_none=True)
-        if isinstance(one.output, list):
+        if isinstance(one, ToolOutput) and isinstance(one.output, list):
             item["output"] = await media.put_back(one.output, f"tool_outputs.{number}.output")
         items.append(item)
     return items
@@ -154,11 +154,11 @@ def _check_calls(given: Sequence[JsonObject], face: Conversation) -> None:
     open_calls = [(call.call_id, CLIENT_CALLS[call.item.type]) for call in face.pending_calls()]
     has_later = False
     for number, item in enumerate(given):
-        answered = item["call_id"], CLIENT_OUTPUTS[item["type"]]
+        answered = reference_of(item) or "", CLIENT_OUTPUTS[item["type"]]
         if answered not in open_calls and not has_later:
             open_calls, has_later = [*open_calls, *_asynchronous_calls(face, open_calls)], True
         if answered not in open_calls:
-            param = f"tool_outputs.{number}.call_id"
-            problem = f"{param}: no call {item['call_id']!r} waits for an output of the type {item['type']!r}."
+            param = f"tool_outputs.{number}.{BY_OUTPUT[item['type']].output_key}"
+            problem = f"{param}: no call {answered[0]!r} waits for an output of the type {item['type']!r}."
             raise Problem(400, problem, param=param, code="invalid_value")
         open_calls.remove(answered)

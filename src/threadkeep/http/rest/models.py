@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from threadkeep.http.bounds import MAX_LABELS, MAX_PARTS, MAX_TOOLS
 
@@ -93,10 +93,31 @@ class ToolOutput(Body):
     status: str | None = Field(None, description="Such as `completed`, or `incomplete` for a call that failed.")
 
 
+class McpApproval(Body):
+    """The answer to a server of MCP that asks whether a tool may run, as the Responses API has it."""
+
+    type: Literal["mcp_approval_response"]
+    approval_request_id: str = Field(min_length=1, description="The id of the request that it answers.")
+    approve: bool
+    reason: str | None = Field(None, description="Why, for the model.")
+
+
+def _kind_of_output(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return _APPROVAL if kind == "mcp_approval_response" else _OUTPUT
+
+
+# named as Pydantic names members of a union, which stand in no path of an error
+_OUTPUT, _APPROVAL = "dict[output]", "dict[approval]"
+_Given = Annotated[
+    Annotated[ToolOutput, Tag(_OUTPUT)] | Annotated[McpApproval, Tag(_APPROVAL)], Discriminator(_kind_of_output)
+]
+
+
 class ToolOutputs(Asking):
     """Outputs of calls that wait for them, and whether the model goes on with them."""
 
-    tool_outputs: Annotated[list[ToolOutput], Field(max_length=MAX_TOOLS)] = Field(
+    tool_outputs: Annotated[list[_Given], Field(max_length=MAX_TOOLS)] = Field(
         description="They may be empty, for a model to go on with what is stored."
     )
     answer: bool = Field(default=True, description="Whether the model goes on, which no other call must wait for.")
