@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -684,6 +684,16 @@ def is_over(recorder: AsyncRecorder) -> bool:
 def received_bytes(recorder: AsyncRecorder) -> int:
     """Return how many bytes the events have that have come."""
     return recorder._writer.received_bytes
+
+
+def has_events(recorder: AsyncRecorder) -> bool:
+    """Return whether any event of the provider's was recorded."""
+    return recorder._writer.assembler.has_events
+
+
+def note_error(recorder: AsyncRecorder, error: Mapping[str, Any]) -> None:
+    """Let a response end as `failed`, with an error that no event told."""
+    recorder._writer.assembler.error = dict(error)
 
 
 def keep_beginning(recorder: AsyncRecorder) -> None:

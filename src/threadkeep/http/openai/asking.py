@@ -41,9 +41,11 @@ from threadkeep.store.aio import (
     check_request,
     conversation_on,
     has_ended,
+    has_events,
     is_over,
     is_unstored,
     keep_beginning,
+    note_error,
     on_conversation,
     partial_items,
     received_bytes,
@@ -316,26 +318,19 @@ def stopping() -> Problem:
 
 
 async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
-    """The events of an answer; the first one comes when the upstream has begun to answer."""
+    """The events of an answer; the first one comes when the upstream has begun to answer, in the background at once."""
     async with AsyncExitStack() as stack:
         stack.callback(run.leave_room)
         recorder = await _recorder(run, stack)
         beginning = run.beginning(recorder)
-        growing, stored = GrowingEvents(run.upstream.format, beginning), BackgroundFeed(recorder)
-        output = partial(run.output, recorder)
+        growing = GrowingEvents(run.upstream.format, beginning)
         try:
-            async with aclosing(stored.each(_asked(run, recorder))) as answer:
-                async for event in answer:
-                    taken: Iterable[JsonObject] = growing.take(event, output, unsettled_count(recorder))
-                    if stored.is_large:
-                        taken = await stored.in_thread(partial(list, taken))
-                    for made in taken:
-                        keep_beginning(recorder)
-                        yield made
+            async with aclosing(_growing_events(run, recorder, growing)) as made_events:
+                async for made in made_events:
+                    keep_beginning(recorder)
+                    yield made
         except (UpstreamError, FormatError) as error:
-            if not growing.has_begun:
-                raise _broken(run, error) from error
-            logger.warning("An upstream broke off: %s", error.message)
+            _note_broken(run, recorder, growing, error)
         except (asyncio.CancelledError, GeneratorExit) as interruption:
             if not run.call.service.is_closing:
                 raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
@@ -346,12 +341,32 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
         yield made
 
 
-def _broken(run: Run, error: UpstreamError | FormatError) -> UpstreamError:
-    """What a provider did that did not answer: what cannot be read is its fault, not that of the request."""
-    if isinstance(error, UpstreamError):
-        return error
-    text = f"{run.upstream.name} answered with a stream that cannot be read as {run.upstream.format}: {error.message}"
-    return UpstreamError(_BAD_GATEWAY, None, text)
+async def _growing_events(run: Run, recorder: AsyncRecorder, growing: GrowingEvents) -> AsyncGenerator[JsonObject]:
+    """The events up to the last of the upstream's, all of which are recorded."""
+    if run.wanted.is_background and not recorder.replayed:
+        for made in growing.begin():
+            yield made
+    output, stored = partial(run.output, recorder), BackgroundFeed(recorder)
+    async with aclosing(stored.each(_asked(run, recorder))) as answer:
+        async for event in answer:
+            taken: Iterable[JsonObject] = growing.take(event, output, unsettled_count(recorder))
+            if stored.is_large:
+                taken = await stored.in_thread(partial(list, taken))
+            for made in taken:
+                yield made
+
+
+def _note_broken(run: Run, recorder: AsyncRecorder, growing: GrowingEvents, error: UpstreamError | FormatError) -> None:
+    """Note that a provider broke off; raise UpstreamError where nothing was answered yet."""
+    broken = error
+    if not isinstance(broken, UpstreamError):  # what cannot be read is the fault of the provider, not of the request
+        text = f"answered with a stream that cannot be read as {run.upstream.format}: {error.message}"
+        broken = UpstreamError(_BAD_GATEWAY, None, f"{run.upstream.name} {text}")
+    if not growing.has_begun:
+        raise broken from error
+    logger.warning("An upstream broke off: %s", error.message)
+    if not has_events(recorder):  # no event tells of it
+        note_error(recorder, {"message": refused(broken).message})
 
 
 async def _recorder(run: Run, stack: AsyncExitStack) -> AsyncRecorder:
