@@ -156,21 +156,26 @@ class Target(NamedTuple):
 
 def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Target:
     """Who gets a request of a conversation in a format."""
-    view = {"provider": options.provider, "account": options.account, "dialect": options.dialect}
-    asked = asked_of(snapshot.settings, view)
-    model = asked.asked if isinstance(asked.asked, str) else None
+    get = snapshot.settings.get
+    model = get("model") if isinstance(get("model"), str) else None
+    given, view = (get("provider"), get("dialect"), model), (options.provider, options.dialect, options.account)
+    return _target(format_name, given, view, _makers_in(snapshot).newest)
+
+
+@lru_cache(maxsize=1024)
+def _target(format_name: str, given: tuple[Any, ...], view: tuple[str | None, ...], newest: _Signed) -> Target:
+    asked = asked_of(
+        dict(zip(("provider", "dialect", "model"), given, strict=True)),
+        dict(zip(("provider", "dialect", "account"), view, strict=True)),
+    )
+    model = asked.asked
     if asked.provider is not None:
         return Target(provider_name(asked.provider), model, asked.account)
-    last = _last_asked(snapshot, format_name)
+    origin, maker = newest
+    last = maker_from(maker or "" if origin == format_name else "")  # who has answered last, if that was in the format
     if last.provider is not None and (model is None or _is_asked_for(last, model)):
         return Target(provider_name(last.provider), model or last.asked or last.model, asked.account or last.account)
     return Target(vendor_of(model, format_name), model, asked.account)
-
-
-def _last_asked(snapshot: Snapshot, format_name: str) -> Maker:
-    """Who has answered last, if that was in a format."""
-    origin, maker = _makers_in(snapshot).newest
-    return maker_from(maker or "" if origin == format_name else "")
 
 
 def author_of(format_name: str | None) -> str | None:

@@ -35,8 +35,6 @@ def sendable_media(
 ) -> Sequence[Entry]:
     """The entries with media that the provider takes; the very same where it takes all of them."""
     media = media_of(snapshot)
-    if not media.pictures and not media.documents:
-        return entries
     imported = snapshot.imported
     first = imported.count if imported is not None and imported.format == format_name else 0
     everywhere = {one.position for one in (*media.pictures, *media.documents) if one.position >= first}

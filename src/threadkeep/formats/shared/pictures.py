@@ -51,6 +51,9 @@ class Media:
     documents: list[Medium] = field(default_factory=list)
     held: set[int] = field(default_factory=set)  # positions of the items with files that a provider keeps
 
+    def __bool__(self) -> bool:
+        return bool(self.pictures or self.documents or self.held)
+
     def among(self, positions: set[Any]) -> Media:
         """Those of some items."""
         return Media(

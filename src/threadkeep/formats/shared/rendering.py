@@ -67,14 +67,14 @@ class Rendering:
 
         Settings and tools of which all were taken are not looked at again.
         """
-        shared, key, context = self.snapshot.shared, f"{_TAKEN} {self.to}", self.context
-        if not self.setting_rules or self.spelling is not None or key in shared:
+        context, taken = self.context, self.snapshot.shared.setdefault(_TAKEN, set())
+        if not self.setting_rules or self.spelling is not None or self.to in taken:
             return body
         native = (self.snapshot.settings.get("extra") or {}).get(self.format_name)
         count = len(context.losses) + len(context.repairs)
         body = fitted(body, self.setting_rules, context, native if isinstance(native, dict) else ())
         if count == len(context.losses) + len(context.repairs):
-            shared[key] = True
+            taken.add(self.to)
         return body
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
@@ -123,11 +123,15 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     to = (format_name, options.dialect or settings.get("dialect"), target.model, target.provider)
     rules = rules_for(*to)
     view = view_of(snapshot, options, format_name, rules)
-    _report_pictures(snapshot, view, rules, options, context)
+    if view.omitted:
+        context.repair("pictures", "", f"{view.omitted} earlier images were replaced with a note, as the view asks.")
     has_texts = options.reasoning == "text"
     entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
-    entries = without_others(entries, snapshot, target, format_name, context)
-    entries = sendable_media(entries, snapshot, rules, format_name, context)
+    media = pictures.media_of(snapshot)
+    if media:
+        _report_pictures(media, view, rules, options, context)
+        entries = without_others(entries, snapshot, target, format_name, context)
+        entries = sendable_media(entries, snapshot, rules, format_name, context)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
     rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to), to)
@@ -142,14 +146,9 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
 
 
 def _report_pictures(
-    snapshot: Snapshot, view: View, rules: ProviderRules, options: RenderOptions, context: Context
+    media: pictures.Media, view: View, rules: ProviderRules, options: RenderOptions, context: Context
 ) -> None:
-    """Report pictures that the view leaves out, and those that the provider is known to refuse."""
-    if view.omitted:
-        context.repair("pictures", "", f"{view.omitted} earlier images were replaced with a note, as the view asks.")
-    media = pictures.media_of(snapshot)
-    if not media.pictures and not media.documents:
-        return
+    """Report pictures and documents that the provider is known to refuse."""
     if not view.is_whole:
         media = media.among({entry.position for entry in view.entries})
     if not options.vision:
