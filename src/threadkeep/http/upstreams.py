@@ -39,6 +39,7 @@ from threadkeep.http.provider_answers import (
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
 KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
+_MAX_NAMED: Final = 100  # characters of a header that an error repeats
 _NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
 # what a URL has before its host, with its scheme as the group; it may lack slashes
 _USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
@@ -126,12 +127,20 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
+                self._check_encoding(response.headers.get("content-encoding", ""))
                 events = binary_events if self._format == "converse" else self._text_events
                 async with aclosing(events(response, most)) as answer:
                     async for event in answer:
                         yield event
         except httpx2.HTTPError as error:
             raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
+
+    def _check_encoding(self, given: str) -> None:
+        """Raise UpstreamError for an answer that cannot be decoded: none was asked to be encoded."""
+        known = {"", "identity", *self._client().headers.get("accept-encoding", "").lower().split(", ")}
+        if unknown := [name for one in given.split(",") if (name := one.strip()).lower() not in known]:
+            text = f"{self._name} answered in the content-encoding {', '.join(unknown)[:_MAX_NAMED]}"
+            raise UpstreamError(502, None, f"{text}, which cannot be decoded.")
 
     def _text_events(self, response: httpx2.Response, most: int) -> AsyncGenerator[str]:
         if not is_event_stream(response.headers):

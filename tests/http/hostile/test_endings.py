@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.databases import Database
-from tests.http.hostile.providers import DONE, FACES, GARBAGE, PATHS, TEXT, Script, answer, delta, hostile, sse
+from tests.http.hostile.providers import DONE, FACES, GARBAGE, PATHS, SSE, TEXT, Script, answer, delta, hostile, sse
 from tests.http.scripts import FORMATS, script
 from tests.waiting import wait_until
 from threadkeep.formats import get_format
@@ -115,3 +115,26 @@ def test_only_the_last_event_is_one_that_nothing_follows(format_: Any) -> None:
     assembler.feed(events[0])
     assembler.feed("no JSON at all")
     assert assembler.response == before
+
+
+UNREADABLE = {
+    "empty": (Script(), "has no events"),
+    "done": (Script([DONE]), "has no events"),
+    "comments": (Script([b": nothing\n\n"]), "has no events"),
+    "encoded": (Script([answer("chat_completion")], (*SSE, "content-encoding: gzip, X-Rot13")), "encoding X-Rot13,"),
+}
+
+
+@pytest.mark.parametrize("face", ["responses", "rest"])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_answer_of_which_nothing_can_be_read_is_none(
+    database: Database, face: str, kind: str, *, stream: bool
+) -> None:
+    """The client is told why, and nothing of the request is kept."""
+    script, message = UNREADABLE[kind]
+    with hostile(database, face, "chat_completion", script) as world:
+        status, text = world.ask(is_stream=stream)
+        assert (status, message in text) == (502, True), text
+        assert [one.status for talk in world.conversations() for one in talk.responses()] in ([], ["incomplete"])
+        assert [len(talk.items().items) for talk in world.conversations()] == ([0] if face == "rest" else [])

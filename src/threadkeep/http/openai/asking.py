@@ -420,6 +420,8 @@ async def _asked(run: Run, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
                 yield text
             if received_bytes(recorder) > most:
                 raise AnswerTooLong(most)
+    if not has_events(recorder):
+        raise UpstreamError(_BAD_GATEWAY, None, f"{run.upstream.name} answered with a stream that has no events.")
 
 
 def refused(error: UpstreamError) -> Problem:
