@@ -48,6 +48,9 @@ def test_an_item_that_was_cut_off_is_incomplete_wherever_it_is_shown(
         pytest.fail(str(response))
     assert response["status"] == "incomplete"
     assert statuses_of(http, response) == [(where, "incomplete") for where in PLACES]
+    details = {"reason": "max_output_tokens"} if what == "a call at the limit" else None
+    again = http.get(f"/responses/{response['id']}").json()
+    assert [one["incomplete_details"] for one in (response, again)] == [details, details]
 
 
 def paused() -> list[Json]:

@@ -191,4 +191,4 @@ def _incomplete_details(stored: StoredResponse, parsed: Response | None) -> Json
         return None
     details = parsed.incomplete_details if parsed is not None else None
     reason = details.get("reason") if isinstance(details, Mapping) else None
-    return {"reason": reason} if reason in _REASONS else {}
+    return {"reason": reason} if reason in _REASONS else None
