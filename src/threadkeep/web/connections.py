@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of a request
 READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
+MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
 
 
@@ -136,7 +137,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._unread = 0
+        self._unread = self._discarded = 0
         self.patience.for_requests.add(self)
         if len(self.connections) > self.patience.most:
             self.patience.make_room()
@@ -158,14 +159,18 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer."""
-        self._unread = 0
+        self._unread = self._discarded = 0
         self.patience.for_requests.remove(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body."""
+        """Take a part of a body; of one that was answered already, only so much."""
         self._unread = 0
         super().on_body(body)
+        if self.is_idle:
+            self._discarded += len(body)
+            if self._discarded > MAX_DISCARDED:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         """Note that the request is whole."""

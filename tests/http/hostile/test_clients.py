@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, RecordedUpstream, app, http_upstream, recorder_app, rest_app
 from threadkeep.viewer import app as viewer_app
-from threadkeep.web.connections import Patience, protocol
+from threadkeep.web.connections import MAX_DISCARDED, Patience, protocol
 from threadkeep.web.limits import Limits
 from threadkeep.web.site import site
 
@@ -30,6 +30,7 @@ OTHERS = 5
 MAX_BODY = 256 * 1024
 SENT = 64 * 1024 * 1024  # bytes of a body without an end, as far as a test goes …
 ROOM = 32 * 1024  # … and KiB by which the process may grow meanwhile
+BUFFERS = 16 * 1024 * 1024  # bytes that the system takes for both ends of a connection
 PATHS = {
     "openai": "POST /v1/responses", "rest": "POST /api/conversations", "recorder": "POST /record/v1/chat/completions",
     "pages": "GET /",
@@ -144,3 +145,19 @@ def test_others_are_answered_meanwhile(database: Database, face: str, kind: Any)
         wait_until(lambda: not place.in_flight())
         assert len(list(place.store.list_conversations())) == OTHERS
         assert place.store.usage(by="status") == []
+
+
+@pytest.mark.parametrize("face", ["openai", "rest", "recorder"])
+def test_a_body_without_an_end_is_not_read_for_ever_after_its_answer(database: Database, face: str) -> None:
+    """Its client can read the 413; then the connection is closed."""
+    piece, sent = b"10000\r\n" + b"x" * 65_536 + b"\r\n", 0
+    with placed(database) as place, place.client() as client:
+        client.sendall(head(face, "transfer-encoding: chunked"))
+        for _ in range(MAX_BODY // 65_536 + 1):
+            client.sendall(piece)
+        assert client.recv(12) == b"HTTP/1.1 413"
+        with suppress(OSError):
+            while sent < SENT:
+                client.sendall(piece)
+                sent += len(piece)
+        assert sent < MAX_DISCARDED + BUFFERS
