@@ -19,6 +19,7 @@ from threadkeep import (
     Message,
     NotFound,
     ResponseInProgress,
+    Session,
 )
 
 pytestmark = pytest.mark.one_face
@@ -423,3 +424,44 @@ def test_within_a_transaction_of_the_caller(stores: Any, tenant: str, root: Any,
         assert says(handle) == "[redacted] 2"
         connection.rollback()
     assert says(root) == "0 1 2 3"
+
+
+def _reasoned(store: Any) -> Any:
+    """A conversation with an answer of reasoning, a message, and a call."""
+    conversation = store.create_conversation(model="gpt-5.4", input="Hi")
+    said = [{"type": "output_text", "text": "Let me see.", "annotations": []}]
+    output = [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": said},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"},
+    ]
+    body = {"id": "resp_1", "object": "response", "status": "completed", "model": "gpt-5.4", "output": output}
+    conversation.add_response(body, "open_responses")
+    conversation.add_function_call_output(call_id="c1", output="Rain.")
+    return conversation
+
+
+@pytest.mark.parametrize("change", ["remove_item", "redact_item"])
+def test_a_detached_session_knows_what_its_answers_lack(store: Any, change: str) -> None:
+    conversation = _reasoned(store)
+    getattr(conversation, change)(1)
+    session = conversation.session()
+    assert [item.to_dict().get("id") for item in session.items][-3:-1] == ["msg_1", "fc_1"]
+    for one in (conversation, session, Session.from_dict(session.to_dict())):
+        sent = one.render("open_responses").payload["input"]
+        assert [item.get("id") for item in sent] == [None] * 4
+    assert session.gaps == (frozenset({1}) if change == "remove_item" else frozenset())
+    assert session.clear().gaps == frozenset()
+
+
+def test_a_detached_session_has_no_gaps_where_nothing_was_removed(store: Any) -> None:
+    session = _reasoned(store).session()
+    assert session.gaps == frozenset()
+    sent = session.render("open_responses").payload["input"]
+    assert [item.get("id") for item in sent] == [None, "rs_1", "msg_1", "fc_1", None]
+
+
+@pytest.mark.parametrize("gaps", [[1], [-1], ["0"], [True], "0", 7])
+def test_gaps_of_a_session_are_indexes_of_its_items(gaps: Any) -> None:
+    with pytest.raises(InvalidOption, match="gaps"):
+        Session.from_dict({"input": "Hi", "gaps": gaps})

@@ -35,7 +35,7 @@ from threadkeep.domain.tools import Tool, tools_from
 from threadkeep.errors import InvalidOption
 
 # keys of a session's dict beside the options
-_LISTS: Final = ("input", "tools", "response_boundary", "turns", "makers", "imported")
+_LISTS: Final = ("input", "tools", "response_boundary", "turns", "makers", "gaps", "imported")
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
 
@@ -59,7 +59,7 @@ class Session(OptionAttributes, ToolList):
         InvalidItem: the content cannot be used.
     """
 
-    __slots__ = ("_items", "_makers", "_settings", "_turns", "imported", "response_boundary")
+    __slots__ = ("_gaps", "_items", "_makers", "_settings", "_turns", "imported", "response_boundary")
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class Session(OptionAttributes, ToolList):
         self._items: list[Item] = []
         self._turns: list[int | None] = []
         self._makers: list[str | None] = []  # of each item, see `domain.makers`
+        self._gaps: frozenset[int] = frozenset()
         self.response_boundary = 0
         self.imported: ImportInfo | None = None
         if system is not None:
@@ -152,6 +153,7 @@ class Session(OptionAttributes, ToolList):
         self._items.clear()
         self._turns.clear()
         self._makers.clear()
+        self._gaps = frozenset()
         self.response_boundary = 0
         self.imported = None
         self.update(instructions=None, **dict.fromkeys(SERVER_STATE))
@@ -176,6 +178,18 @@ class Session(OptionAttributes, ToolList):
         What only its maker can read, such as a signature, is sent to that maker alone.
         """
         return list(self._makers)
+
+    @property
+    def gaps(self) -> frozenset[int]:
+        """The indexes of items before which something of their answer was removed from the stored conversation.
+
+        What followed reasoning that is gone is sent without its id, which the provider would refuse.
+        """
+        return self._gaps
+
+    @gaps.setter
+    def gaps(self, indexes: Iterable[int]) -> None:
+        self._gaps = frozenset(indexes)
 
     def attribute(self, maker: Maker) -> None:
         """Say who gave the items of the model."""
@@ -320,6 +334,8 @@ class Session(OptionAttributes, ToolList):
             result["turns"] = self.turns
         if any(self._makers):
             result["makers"] = self.makers
+        if self._gaps:
+            result["gaps"] = sorted(self._gaps)
         if self.imported is not None:
             result["imported"] = self.imported.to_dict()
         return result
@@ -347,11 +363,18 @@ class Session(OptionAttributes, ToolList):
         session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
         session._turns = _turns(data.get("turns"), len(session.items))
         session._makers = _makers(data.get("makers"), len(session.items))
+        session._gaps = _gaps(data.get("gaps"), len(session.items))
         session.imported = None if data.get("imported") is None else ImportInfo.from_dict(data["imported"])
         return session
 
     def _turns_matter(self) -> bool:
-        """Return whether adjacent items from the same side belong to different turns; if not, the items are enough."""
+        """Return whether adjacent items from the same side belong to different turns; if not, the items are enough.
+
+        Turns also tell what followed something that was removed, or reasoning that was redacted.
+        """
+        pairs = zip(self._items, self._turns, strict=True)
+        if self._gaps or any(turn is not None and _is_blank_reasoning(item) for item, turn in pairs):
+            return True
         sides = [(_is_of_model(item), turn) for item, turn in zip(self._items, self._turns, strict=True)]
         return any(one[0] == other[0] and one[1] != other[1] for one, other in pairwise(sides))
 
@@ -360,12 +383,24 @@ def _is_of_model(item: Item) -> bool:
     return item.role == "assistant" if isinstance(item, Message) else not item.type.endswith("_output")
 
 
+def _is_blank_reasoning(item: Item) -> bool:
+    return item.type == "reasoning" and "origin" not in item.to_object()
+
+
 def _boundary(value: object, count: int) -> int:
     if value is None:
         return 0
     if type(value) is int and 0 <= value <= count:
         return value
     raise mismatch(InvalidOption, f"a number of items, 0 to {count}", value, "response_boundary")
+
+
+def _gaps(value: object, count: int) -> frozenset[int]:
+    if value is None:
+        return frozenset()
+    if isinstance(value, list | tuple) and all(type(index) is int and 0 <= index < count for index in value):
+        return frozenset(value)
+    raise mismatch(InvalidOption, f"a list of indexes of items, 0 to {count - 1}", value, "gaps")
 
 
 def _makers(value: object, count: int) -> list[str | None]:

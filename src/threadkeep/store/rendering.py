@@ -17,6 +17,7 @@ from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
+from threadkeep.formats.canonical.entries import is_behind_gap
 from threadkeep.formats.canonical.given import given_item
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.views import UNDONE
@@ -208,6 +209,8 @@ def _read_session(connection: Connection, handle: Handle) -> tuple[Session, Sequ
         if given is not None:
             typed = with_given(typed, given_item(entry, given))
         session.add_item(typed, turn=entry.turn, maker=entry.maker)
+    before = [None, *page.entries]
+    session.gaps = [index for index, entry in enumerate(page.entries) if is_behind_gap(before[index], entry)]
     if page.server_state is not None:
         boundary = sum(entry.position <= page.server_state.boundary for entry in page.entries)
         previous = page.server_state.previous_response_id

@@ -232,3 +232,9 @@ def call_id_of(item: JsonObject) -> str | None:
 def changed_entry(entry: Entry, item: JsonObject) -> Entry:
     """The entry of an item that is sent in another form than it was stored in, at the same place."""
     return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen, maker=entry.maker)
+
+
+def is_behind_gap(before: Entry | None, entry: Entry) -> bool:
+    """Whether what stands right before an item in its answer is not there; `turn` is where that begins."""
+    last = -1 if before is None else before.position
+    return entry.turn is not None and 0 <= entry.turn < entry.position and last < entry.position - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Snapshot:
     memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
     shared: dict[str, Any] = field(default_factory=dict, compare=False)  # … and of these options and tools
     turns_before: int = 0  # how many turns (see `windowed`) lie before `entries`, of which only the end was read
+    gaps: Collection[int] = frozenset()  # positions of a session's items whose answer lacks what was before them
     configured: tuple[bytes, bytes | None] | None = None  # the hashes of options and tools that are stored
 
 
@@ -56,6 +57,7 @@ def snapshot_of(session: Session | Snapshot) -> Snapshot:
         state=initial_state(settings, session.response_boundary - 1),
         imported=session.imported,
         memo={},
+        gaps=session.gaps,
     )
 
 

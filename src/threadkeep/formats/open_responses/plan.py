@@ -20,7 +20,7 @@ from typing import Any, Final
 from threadkeep.domain.call_kinds import BY_CALL, CALL_ID, KINDS
 from threadkeep.domain.jsontext import decode
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import Entry, is_behind_gap
 from threadkeep.formats.canonical.items import sized_call_id
 from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
 from threadkeep.formats.canonical.packed import Glance, PackedEntries
@@ -61,12 +61,13 @@ class FastPath:
         own_ids: Mapping[str, str] = NO_FORM,
         *,
         keeps_nothing: bool = False,
+        gaps: Collection[int] = (),
     ) -> None:
         self.text = b""  # the items as JSON, with commas between them
         self.ids: set[bytes] = set()  # those that they use, as they stand in the payloads
         self.call_ids: set[str] = set()
         self._used_ids, self._used_call_ids, self._own_ids = ids, call_ids, own_ids
-        self._keeps_nothing = keeps_nothing
+        self._keeps_nothing, self._gaps = keeps_nothing, gaps
         self._open: dict[tuple[str, str], int] = {}  # kind and id of calls that wait for their outputs -> position
         self._sent = -1  # the last position that a recorded request has shown, of the items while calls waited
         self._unseen = 0  # the index of the first item that was not looked at for that
@@ -96,7 +97,7 @@ class FastPath:
     def _loses_ids(self, entries: Sequence[Entry], texts: Sequence[bytes], others: Sequence[Glance]) -> bool:
         """Whether an item goes without its id."""
         is_other = bool(self._own_ids) and have_other_ids(texts, others, self._own_ids)
-        return is_other or _has_gaps(entries)
+        return is_other or bool(self._gaps) or _has_gaps(entries)
 
     def _goes_through(self, entries: Sequence[Entry], index: int, kind: str, position: int, call_id: str) -> bool:
         """Whether an item that is not a message is sent as it is."""
@@ -138,13 +139,7 @@ def _has_gaps(entries: Sequence[Entry]) -> bool:
         is_unbroken = entries[-1].position - entries[0].position == len(entries) - 1
     if is_unbroken:  # nearly always
         return False
-    return any(_is_behind_gap(before, entry) for before, entry in pairwise(entries))
-
-
-def _is_behind_gap(before: Entry | None, entry: Entry) -> bool:
-    """Whether what stands right before an item in its answer is not there; `turn` is where that begins."""
-    last = -1 if before is None else before.position
-    return entry.turn is not None and 0 <= entry.turn < entry.position and last < entry.position - 1
+    return any(is_behind_gap(before, entry) for before, entry in pairwise(entries))
 
 
 def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
@@ -216,10 +211,11 @@ def plan_of(
     own_ids: Mapping[str, str] = NO_FORM,
     knows_more: bool = False,
     keeps_nothing: bool = False,
+    gaps: Collection[int] = (),
 ) -> InputPlan:
     """What must be done about the items beyond sending them; `knows_more`: the provider has other items, too.
 
-    `own_ids`: item type -> how ids of such items begin, for a vendor that takes no others.
+    `own_ids`: item type -> how ids of such items begin, for a vendor that takes no others. `gaps`: as of a snapshot.
     """
     pairs = pairing.paired(entries, as_came.pairing.alone, ALL_KINDS)
     plan = InputPlan(pairs)
@@ -232,7 +228,7 @@ def plan_of(
     _excuse(plan, as_came)
     if own_ids:
         _leave_out_other_ids(plan, entries, own_ids)
-    _find_followers(plan, entries)
+    _find_followers(plan, entries, gaps)
     plan.followers -= as_came.followers
     for call in pairs.unanswered.values():
         if call.payload is not None and call.position not in plan.left_out:
@@ -306,7 +302,7 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry], *, keeps_not
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
 
 
-def _find_followers(plan: InputPlan, entries: Sequence[Entry]) -> None:
+def _find_followers(plan: InputPlan, entries: Sequence[Entry], gaps: Collection[int]) -> None:
     """What followed reasoning in an answer, where that is not sent, whatever the reason; or something that is gone."""
     before: Entry | None = None
     turn, is_missing = None, False
@@ -315,7 +311,7 @@ def _find_followers(plan: InputPlan, entries: Sequence[Entry]) -> None:
             continue
         if entry.turn is None or entry.turn != turn:
             turn, is_missing = entry.turn, False
-        is_missing = is_missing or _is_behind_gap(before, entry)
+        is_missing = any((is_missing, entry.position in gaps, is_behind_gap(before, entry)))
         before = entry
         is_sent = entry.payload is not None and entry.position not in plan.left_out
         if entry.type == "reasoning":

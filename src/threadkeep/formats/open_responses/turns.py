@@ -61,7 +61,7 @@ def joined_input(
     if prefix.count > len(entries):
         prefix = RenderedPrefix()
     new = entries[prefix.count :] if prefix.count else entries
-    path = FastPath(prefix.ids, prefix.call_ids, own_ids, keeps_nothing=has_none)
+    path = FastPath(prefix.ids, prefix.call_ids, own_ids, keeps_nothing=has_none, gaps=snapshot.gaps)
     if path.takes(new):
         context.losses += prefix.losses
         context.repairs += prefix.repairs
@@ -69,11 +69,11 @@ def joined_input(
         _remember(prefix, len(entries), memo, key)
         return prefix.pieces, prefix.elements
     as_came, tail = plans.imported_plan(snapshot), context.apart()
-    plan = plan_of(new, as_came, own_ids=own_ids, keeps_nothing=has_none)
+    plan = plan_of(new, as_came, own_ids=own_ids, keeps_nothing=has_none, gaps=snapshot.gaps)
     elements, stable = _rendered(new, plan, tail)
     if prefix.count and (_reaches_back(plan, prefix) or _cleans_names(tail)):  # names depend on all names before
         prefix, tail = RenderedPrefix(), context.apart()
-        plan = plan_of(entries, as_came, own_ids=own_ids, keeps_nothing=has_none)
+        plan = plan_of(entries, as_came, own_ids=own_ids, keeps_nothing=has_none, gaps=snapshot.gaps)
         elements, stable = _rendered(entries, plan, tail)
     context.losses += [*prefix.losses, *tail.losses]
     context.repairs += [*prefix.repairs, *tail.repairs]
@@ -130,7 +130,7 @@ def input_of(
     """The elements of `input` as JSON, and how many of them no later append changes."""
     plan = plan_of(
         entries, plans.imported_plan(snapshot), own_ids=dialect.ids, knows_more=state is not None,
-        keeps_nothing=plans.keeps_nothing(snapshot),
+        keeps_nothing=plans.keeps_nothing(snapshot), gaps=snapshot.gaps,
     )  # fmt: skip
     if state is None:
         return _rendered(entries, plan, context)
