@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.http.problems import problem_of
+from threadkeep.http.problems import Problem, problem_of
+from threadkeep.web.courses import stream_time
 from threadkeep.web.following import OpenStreams, Permission
 from threadkeep.web.refusals import refusal
 
@@ -80,12 +81,19 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         event: JsonObject = {}
+        limit = stream_time(LAST_SECONDS)
         try:
-            async with aclosing(self._events) as events:
+            async with limit, aclosing(self._events) as events:
                 async for event in events:
                     await send({"type": "http.response.body", "body": self.encoded(event), "more_body": True})
         except Exception as error:  # noqa: BLE001 - it is logged, and the stream ends with it
-            last = _encoded(_error_event(error, event))
+            failure: Exception | None = error
+        else:
+            failure = None
+        if limit.expired():
+            failure = Problem(504, "The answer took too long: its stream ends here.", code="timeout")
+        if failure is not None:
+            last = _encoded(_error_event(failure, event))
             await send({"type": "http.response.body", "body": last, "more_body": True})
 
     def encoded(self, event: JsonObject) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -45,11 +46,15 @@ class Course:
         shares: those of all owners.
         owner: the name of its owner; None as long as nobody is known.
         is_costly: whether it has done what must not be done twice.
+        deadline: when its time is over.
+        stream: that of the stream with which it is answered, which ends a little earlier.
     """
 
     shares: Shares
     owner: Hashable | None = None
     is_costly: bool = False
+    deadline: asyncio.Timeout | None = None
+    stream: asyncio.Timeout | None = None
 
 
 _course: ContextVar[Course | None] = ContextVar("course", default=None)  # of the request that is being answered
@@ -85,3 +90,20 @@ def note_owner(name: Hashable) -> None:
     if course is not None and course.owner is None:
         course.shares.take(name)
         course.owner = name
+
+
+def stream_time(last_seconds: float) -> asyncio.Timeout:
+    """Return the time of a stream with which the current request is answered; so long after it, its end can be sent."""
+    course = _course.get()
+    when = None if course is None or course.deadline is None else course.deadline.when()
+    limit = asyncio.timeout_at(when)
+    if course is not None and course.deadline is not None and when is not None:
+        course.stream = limit
+        course.deadline.reschedule(when + last_seconds)
+    return limit
+
+
+def is_late() -> bool:
+    """Return whether the time of the stream is over with which the current request is answered."""
+    course = _course.get()
+    return course is not None and course.stream is not None and course.stream.expired()

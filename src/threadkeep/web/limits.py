@@ -121,6 +121,7 @@ class Limited:
         with running(self._shares) as course:
             try:
                 async with deadline:
+                    course.deadline = deadline
                     await self._app(scope, receive, noting)
             except TimeoutError:
                 if not deadline.expired() or has_begun:  # the end of a stream that was cut off must not look like one

@@ -56,6 +56,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.sizes import request_bytes
 from threadkeep.store.streaming.background import BackgroundFeed
 from threadkeep.store.streaming.recorder import Recorder
+from threadkeep.web.courses import is_late
 
 logger = logging.getLogger(__name__)
 
@@ -332,6 +333,8 @@ async def answer_events(run: Run) -> AsyncGenerator[JsonObject]:
         except (UpstreamError, FormatError) as error:
             _note_broken(run, recorder, growing, error)
         except (asyncio.CancelledError, GeneratorExit) as interruption:
+            if is_late() and recorder.has_output:
+                return  # what came is incomplete, and the stream says why it ends
             if not run.call.service.is_closing:
                 raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
             if isinstance(interruption, GeneratorExit):
