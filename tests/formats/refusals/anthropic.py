@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.formats.factories import assistant, call, output, user
 from tests.formats.refusals.rows import (
     ABSENT,
@@ -27,7 +29,7 @@ _WEB: Json = {"type": "input_image", "image_url": "https://img.example.org/a.png
 _BUDGET: Json = {"reasoning": {"budget_tokens": 2000}}
 
 
-def _thought(**keys: str) -> Json:
+def _thought(**keys: Any) -> Json:
     content = [{"type": "thinking", "thinking": "Hm.", **keys}]
     return {"type": "reasoning", "content": content, "origin": "messages"}
 
@@ -129,6 +131,12 @@ MESSAGES = Provider(
         ),
         Refusal(
             "a name of 129 characters", _API, "name", {}, tools=(function("x" * 129),),
+        ),
+        Refusal(
+            "a mark on thinking", GITHUB + "UKGovernmentBEIS/inspect_ai/pull/3967", "cache_mark",
+            {"messages.1.content.0": {"type": "thinking", "thinking": "Hm.", "signature": "s"}},
+            [user("Hi"), _thought(signature="s", cache_control={"type": "ephemeral"}), assistant("a"), user("b")],
+            options=_BUDGET, model=_SONNET,
         ),
         Refusal(
             "a mark on an empty text", GITHUB + "anthropics/claude-code/issues/54039", "blank_text",

@@ -168,7 +168,11 @@ class Writer(TurnWriter):
         """Thinking."""
         needs_signature = self._target.needs_signature and not self._is_imported(entry)
         is_known = entry.maker is not None
-        if blocks := thoughts(item, self._context, needs_signature=needs_signature, is_known=is_known):
+        blocks = thoughts(item, self._context, needs_signature=needs_signature, is_known=is_known)
+        if not self._is_imported(entry) and any(MARK in block for block in blocks):
+            self._context.loss("cache_mark", "content", "A cache mark was left out: thinking takes none.")
+            blocks = [{key: value for key, value in block.items() if key != MARK} for block in blocks]
+        if blocks:
             self._turn("assistant", entry).blocks += blocks
 
     def compaction(self, item: JsonObject, entry: Entry) -> None:
