@@ -137,4 +137,4 @@ def test_removing_media_looks_at_no_uploads_of_others(
             call = partial(REMOVALS[remove], store.within(connection))
             counts.append(looked_at(connection, call, "uploads"))
     few, many = counts
-    assert many <= 1.5 * few + 2
+    assert many <= 1.5 * few + 6  # a look at each upload of others would be 16 hundreds of instructions
