@@ -24,6 +24,7 @@ FEWEST: Final = 13
 FORMATS: Any = ("chat_completion", "messages", "open_responses", "gemini", "converse")
 
 
+@pytest.mark.filterwarnings("ignore:jsonschema.RefResolver is deprecated:DeprecationWarning")  # it is llm-comply's
 @pytest.mark.parametrize("format_", FORMATS)
 def test_what_open_responses_requires_over_each_format(tmp_path: Path, format_: Any) -> None:
     async def ask(payload: dict[str, Any], model: str) -> AsyncGenerator[Any]:
