@@ -190,9 +190,9 @@ def test_labels_and_users_come_in_headers(recorded: Recorded) -> None:
 
 def test_an_application_finds_its_own_id_again(recorded: Recorded) -> None:
     """Also for its users; where another one has it already, it is one of the second user alone."""
-    for user in ("ann", "ben", "ann", "ben"):
+    for number, user in enumerate(("ann", "ben", "ann", "ben"), 1):
         ask(recorded, f"I am {user}", headers={"x-threadkeep-conversation": "trip", "x-threadkeep-user": user})
-    recorded.wait_for(4)
+        recorded.wait_for(number)  # calls of two users are stored in any order
     named = recorded.store.find_conversation(external_id="trip")
     assert named is not None
     assert named.user_id == "ann"
