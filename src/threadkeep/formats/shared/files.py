@@ -7,17 +7,15 @@ in tells whose it is; of an application's own item, nothing does, and its ids ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from threadkeep.domain.makers import maker_from
 from threadkeep.formats.canonical.entries import Entry, changed_entry
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.makers import Target, author_of, provider_of
-from threadkeep.formats.shared.media import note
+from threadkeep.formats.shared.media import note, with_parts
 from threadkeep.formats.shared.pictures import is_held, media_of
 from threadkeep.formats.shared.reports import Context
-
-_KEYS: Final = ("content", "output")  # where items hold parts
 
 
 class _Keeper(NamedTuple):
@@ -62,12 +60,8 @@ def _keepers(entries: Sequence[Entry], held: set[int]) -> dict[int, _Keeper]:
 
 def _noted(entry: Entry, keeper: _Keeper, context: Context) -> Entry:
     """An entry with notes in the place of the files that it names."""
-    item, context.position = entry.item(), entry.position
-    for key in _KEYS:
-        parts = item.get(key)
-        if isinstance(parts, list):
-            item = {**item, key: [_part(part, f"{key}[{index}]", keeper, context) for index, part in enumerate(parts)]}
-    return changed_entry(entry, item)
+    context.position = entry.position
+    return changed_entry(entry, with_parts(entry.item(), lambda part, path: _part(part, path, keeper, context)))
 
 
 def _part(part: Any, path: str, keeper: _Keeper, context: Context) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from threadkeep.domain.jsontext import JsonObject
@@ -34,6 +34,7 @@ _TYPES: Final = {ending: media_type for media_type, ending in ENDINGS.items()}
 _PDF: Final = "JVBERi0"  # how base64 of a PDF begins
 _URLS: Final = ("image_url", "video_url", "file_data", "file_url")
 # keys that hold the source of a part, in the order in which one is named
+_HOLDERS: Final = ("content", "output")  # where items hold parts
 SOURCES: Final = ("filename", "image_url", "file_url", "video_url", "file_id", "file_data")
 _LONGEST_SOURCE: Final = 200
 
@@ -112,6 +113,22 @@ def source_of(part: JsonObject) -> str:
             long = f"{value.strip()[:_LONGEST_SOURCE]}…" if key == "filename" else "long URL"
             return base64_media_type(value) or (value.strip() if len(value) <= _LONGEST_SOURCE else long)
     return "no source"
+
+
+def parts_of(item: JsonObject) -> Iterator[Any]:
+    """The parts of an item: of its content, and of its output."""
+    for key in _HOLDERS:
+        parts = item.get(key)
+        yield from parts if isinstance(parts, list) else ()
+
+
+def with_parts(item: JsonObject, change: Callable[[Any, str], Any]) -> JsonObject:
+    """An item with other parts: `change` gets each part and its path."""
+    for key in _HOLDERS:
+        parts = item.get(key)
+        if isinstance(parts, list):
+            item = {**item, key: [change(part, f"{key}[{index}]") for index, part in enumerate(parts)]}
+    return item
 
 
 def note(part: JsonObject) -> str:

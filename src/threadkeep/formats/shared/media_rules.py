@@ -17,7 +17,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Entry, changed_entry
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.shared.media import note, url_of
+from threadkeep.formats.shared.media import note, url_of, with_parts
 from threadkeep.formats.shared.pairing import ALL_KINDS
 from threadkeep.formats.shared.pictures import Medium, media_of, medium_of
 from threadkeep.formats.shared.provider_rules import ProviderRules
@@ -27,7 +27,6 @@ _ALIASES: Final = {"image/jpg": "image/jpeg"}
 _FAILED: Final = frozenset({"failed", "incomplete", "error"})
 # what a provider takes of URLs -> the schemes that it refuses
 _WEB: Final = {"taken": (), "https": ("http",), "refused": ("http", "https")}
-_KEYS: Final = ("content", "output")  # where items hold parts
 
 
 def sendable_media(
@@ -37,15 +36,12 @@ def sendable_media(
     media = media_of(snapshot)
     imported = snapshot.imported
     first = imported.count if imported is not None and imported.format == format_name else 0
-    everywhere = {one.position for one in (*media.pictures, *media.documents) if one.position >= first}
+    looked_at = (one for one in (*media.pictures, *media.documents) if one.position >= first)
     odd = {
         one.position
-        for one in (*media.pictures, *media.documents)
-        if _problem(one, rules) or _is_mislabelled(one, rules)
+        for one in looked_at
+        if not rules.error_media or _problem(one, rules) or _is_mislabelled(one, rules)
     }
-    if not rules.error_media:
-        odd |= everywhere
-    odd &= everywhere
     if not odd:
         return entries
     sending = _Sending(rules, context)
@@ -77,15 +73,9 @@ class _Sending:
         item, before = entry.item(), self.context.position
         self.context.position = entry.position
         is_error = not self.rules.error_media and entry.type in ALL_KINDS.outputs and item.get("status") in _FAILED
-        changed = {
-            key: [self._part(part, f"{key}[{index}]", is_error=is_error) for index, part in enumerate(item[key])]
-            for key in _KEYS
-            if isinstance(item.get(key), list)
-        }
+        changed = with_parts(item, lambda part, path: self._part(part, path, is_error=is_error))
         self.context.position = before
-        return (
-            entry if all(item[key] == parts for key, parts in changed.items()) else changed_entry(entry, item | changed)
-        )
+        return entry if changed == item else changed_entry(entry, changed)
 
     def _part(self, part: Any, path: str, *, is_error: bool) -> Any:
         medium = medium_of(part, -1)

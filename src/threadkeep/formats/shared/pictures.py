@@ -20,14 +20,13 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.entries import Entry, changed_entry
 from threadkeep.formats.canonical.packed import PackedEntries
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.shared.media import url_of
+from threadkeep.formats.shared.media import parts_of, url_of, with_parts
 from threadkeep.formats.shared.provider_rules import ProviderRules
 
 OMITTED: Final = "[An earlier image was omitted]"
 _FOUND: Final = "pictures"  # the place in a snapshot's memo
 _HAS_MEDIA: Final = re.compile(rb'"input_(?:image|file|video)"')  # how items with pictures or files look
 _PAYLOAD, _REST = Entry._fields.index("payload"), Entry._fields.index("rest")
-_KEYS: Final = ("content", "output")  # where items hold parts
 _HEAD: Final = 400_000  # how much of base64 is read: a JPEG may have a preview and a profile before its size
 _JPEG_SIZES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of the frames that state it
 
@@ -93,7 +92,7 @@ def _with_media(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _add(media: Media, entry: Entry) -> None:
-    for part in _parts_of(entry.item()):
+    for part in parts_of(entry.item()):
         if is_held(part):
             media.held.add(entry.position)
         medium = medium_of(part, entry.position)
@@ -119,12 +118,6 @@ def is_held(part: Any) -> bool:
     """Whether a part is a file that a provider keeps, named by its id alone."""
     is_file = isinstance(part, dict) and str(part.get("type")).startswith("input_")
     return is_file and isinstance(part.get("file_id"), str) and not url_of(part)
-
-
-def _parts_of(item: JsonObject) -> Iterator[Any]:
-    for key in _KEYS:
-        parts = item.get(key)
-        yield from parts if isinstance(parts, list) else ()
 
 
 def _kind_of(part: Any) -> Literal["picture", "document"] | None:
@@ -216,13 +209,9 @@ def without(entries: Sequence[Entry], media: Media, indexes: set[int]) -> list[E
 
 def _noted(entry: Entry, gone: Sequence[bool]) -> Entry:
     """An entry with notes for pictures, by whether each of them in turn is gone."""
-    item, flags = entry.item(), iter(gone)
-    for key in _KEYS:
-        parts = item.get(key)
-        if isinstance(parts, list):
-            note = {"type": "input_text", "text": OMITTED}
-            item = {**item, key: [note if _kind_of(part) == "picture" and next(flags) else part for part in parts]}
-    return changed_entry(entry, item)
+    flags, note = iter(gone), {"type": "input_text", "text": OMITTED}
+    noted = with_parts(entry.item(), lambda part, _: note if _kind_of(part) == "picture" and next(flags) else part)
+    return changed_entry(entry, noted)
 
 
 # Types
