@@ -78,10 +78,9 @@ def _with_system(
     body: JsonObject, messages: list[JsonObject], hoisted: list[JsonObject], rendering: Rendering
 ) -> list[JsonObject]:
     """Put the system text into the body; the messages begin with it where the model takes none."""
-    settings, context, is_new = rendering.snapshot.settings, rendering.context, rendering.spelling is None
-    said = _instructions(settings, context, is_new=is_new) + hoisted
-    if said and is_new and rendering.rules.system == "as user":
-        context.repair("role", "instructions", "The system text was sent as the user's: the model takes none.")
+    settings = rendering.snapshot.settings
+    said = _instructions(settings, rendering.context, is_new=rendering.spelling is None) + hoisted
+    if said and rendering.is_system_of_user():
         first, *others = messages
         return [{**first, "content": [*(block for block in said if "text" in block), *first["content"]]}, *others]
     if system := said or _native(settings).get("system"):

@@ -14,7 +14,7 @@ Source: Amazon Bedrock's API reference, "Message"; its error messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -91,10 +91,8 @@ class Writer(TurnWriter):
         last = next((turn for turn in reversed(self.turns) if turn.role in ROLES), None)
         if last is None or last.role == "user":
             return messages
-        rules = self._rules
-        if self._thinks and not any("reasoningContent" in block for block in last.blocks[:1]):
-            rules = replace(rules, last_turn="filled")
-        if not needs_last_turn(rules, self._context, is_as_came=last.is_as_came):
+        is_refused = self._thinks and not any("reasoningContent" in block for block in last.blocks[:1])
+        if not needs_last_turn(self._rules, self._context, is_as_came=last.is_as_came, is_refused=is_refused):
             return messages
         return [*messages, {"role": "user", "content": [{"text": FILLER}]}]
 

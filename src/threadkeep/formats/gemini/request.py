@@ -97,11 +97,10 @@ def _system_parts(writer: Writer, rendering: Rendering) -> list[Any]:
     """The system text; none where it is the user's, because the model takes no other."""
     instructions = rendering.snapshot.settings.get("instructions")
     parts = [*([] if instructions is None else [{"text": instructions}]), *writer.system]
-    if not parts or not writer.contents or rendering.rules.system != "as user" or rendering.spelling is not None:
+    if not parts or not writer.contents or not rendering.is_system_of_user():
         return parts
     first = writer.contents[0]
     first.parts[:0], first.places[:0] = parts, [first.places[0]] * len(parts)
-    rendering.context.repair("role", "instructions", "The system text was sent as the user's: the model takes none.")
     return []
 
 

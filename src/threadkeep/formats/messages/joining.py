@@ -193,9 +193,8 @@ def with_last_turn(turns: list[Turn], rules: ProviderRules, context: Context, *,
     if last is None or last.role != "assistant" or not last.blocks:
         return turns
     kind = block_type(last.blocks[-1])
-    if thinks and block_type(last.blocks[0]) not in THOUGHTS:
-        rules = replace(rules, last_turn="filled")
-    if not _is_paused(kind) and needs_last_turn(rules, context, is_as_came=last.is_imported):
+    is_refused = thinks and block_type(last.blocks[0]) not in THOUGHTS
+    if not _is_paused(kind) and needs_last_turn(rules, context, is_as_came=last.is_imported, is_refused=is_refused):
         return [*turns, ellipsis()]
     if kind in THOUGHTS and not last.is_imported:
         context.loss("refused", "", "The last message ends with thinking, which the service refuses.")

@@ -77,6 +77,14 @@ class Rendering:
             taken.add(self.to)
         return body
 
+    def is_system_of_user(self) -> bool:
+        """Whether the system text is sent as the user's, because the model takes no other, which is reported."""
+        if self.rules.system != "as user" or self.spelling is not None:
+            return False
+        detail = "The system text was sent as the user's: the model takes none."
+        self.context.repair("role", "instructions", detail)
+        return True
+
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
         head = self.view.head
@@ -207,14 +215,16 @@ def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> No
     context.repair("blank_text", "", f"The user's message is empty and was sent as {filler!r}.")
 
 
-def needs_last_turn(rules: ProviderRules, context: Context, *, is_as_came: bool) -> bool:
+def needs_last_turn(rules: ProviderRules, context: Context, *, is_as_came: bool, is_refused: bool = False) -> bool:
     """Whether a filler of the user must follow the assistant's last turn, which is reported.
 
-    A request that goes back as it came gets none: that the provider refuses it is reported alone.
+    A request that goes back as it came gets none: that the provider refuses it is reported alone. `is_refused`: the
+    model does not continue this one, whatever the rules say of others.
     """
-    if rules.last_turn == "taken":
+    last_turn = "filled" if is_refused else rules.last_turn
+    if last_turn == "taken":
         return False
-    if rules.last_turn == "reported":
+    if last_turn == "reported":
         context.repair(
             "last_turn", "", "The request ends with the model's turn, after which the service may not answer."
         )

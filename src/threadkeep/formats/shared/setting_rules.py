@@ -170,25 +170,18 @@ SETTINGS: Final = (
         "OpenAI API error: Unsupported parameter: 'parallel_tool_calls'",
         models=named(_O_SERIES), who="OpenAI's o series",
     ),
-    _openai(
-        _CHAT,
-        "reasoning_effort",
-        absent("refused"),
-        "OpenAI docs: Reasoning",
-        models=_not_reasoning,
-        who="OpenAI's GPT-4 and older",
-        option=_EFFORT,
-        is_kept=True,
-    ),
-    _openai(
-        _RESPONSES,
-        "reasoning",
-        absent("refused"),
-        "OpenAI docs: Reasoning",
-        models=_not_reasoning,
-        who="OpenAI's GPT-4 and older",
-        option=_EFFORT,
-        is_kept=True,
+    *(
+        _openai(
+            formats,
+            path,
+            absent("refused"),
+            "OpenAI docs: Reasoning",
+            models=_not_reasoning,
+            who="OpenAI's GPT-4 and older",
+            option=_EFFORT,
+            is_kept=True,
+        )
+        for formats, path in ((_CHAT, "reasoning_effort"), (_RESPONSES, "reasoning"))
     ),
     _openai(
         _RESPONSES,
