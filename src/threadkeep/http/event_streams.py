@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.http.problems import Problem, problem_of
 from threadkeep.web.courses import stream_time
-from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.following import OpenStreams, Permission, until_left
 from threadkeep.web.refusals import refusal
 
 LAST_SECONDS: Final = 5.0  # in which a client that may not follow a stream any more can take its end
@@ -59,8 +59,7 @@ class EventStream(Response):
 
             async def listen() -> None:
                 nonlocal is_left
-                while (await receive())["type"] != "http.disconnect":
-                    pass
+                await until_left(receive)
                 is_left = True
                 group.cancel_scope.cancel()
 

@@ -22,7 +22,7 @@ from threadkeep.http.unstored import Unstored
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.web.courses import note_cost
-from threadkeep.web.following import OpenStreams, Permission
+from threadkeep.web.following import OpenStreams, Permission, until_left
 from threadkeep.web.names import find_named
 from threadkeep.web.owners import Authenticate, Scope, owner_of
 
@@ -105,8 +105,7 @@ class Service:
         presence, now = asyncio.timeout(None), asyncio.get_running_loop().time
 
         async def listen() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
+            await until_left(request.receive)
             presence.reschedule(now())
 
         try:

@@ -24,6 +24,7 @@ from threadkeep.viewer.blocks import Block, Piece
 from threadkeep.viewer.pages import View, asset, environment
 from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
+from threadkeep.web.following import until_left
 from threadkeep.web.pictures import PICTURES
 
 PIECE_BYTES: Final = 256 * 1024  # of an export, and what its last line has beyond them
@@ -221,8 +222,7 @@ async def _html(view: View, id: str) -> str:
 
 
 async def _end_when_left(request: Request, budget: Budget) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    await until_left(request.receive)
     budget.end()
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
+from starlette.types import Receive
 
 from threadkeep.domain.api_keys import ApiScope
 from threadkeep.errors import ThreadkeepError
@@ -21,6 +22,12 @@ MAX_STREAMS: Final = 100  # that each owner follows at once, in a process
 RECHECK_SECONDS: Final = 60.0  # after which the owner of a stream is asked for again
 RETRY_SECONDS: Final = 5  # after which somebody who follows too many may try again
 _TOO_MANY: Final = 429
+
+
+async def until_left(receive: Receive) -> None:
+    """Wait until a client has left, whose request was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class OpenStreams:

@@ -26,7 +26,7 @@ from threadkeep.http.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.http.recorder.targets import RecordedRoute, RecordedUpstream, Target, passed_on
 from threadkeep.http.recorder.worker import RecordingThread
 from threadkeep.http.upstreams import CONNECT_SECONDS
-from threadkeep.web.following import Permission
+from threadkeep.web.following import Permission, until_left
 from threadkeep.web.owners import Authenticate, Owner, UserRefused, owner_of
 
 logger = logging.getLogger(__name__)
@@ -237,8 +237,7 @@ class _PassedCall:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _listen(self, running: anyio.CancelScope) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        await until_left(self._receive)
         running.cancel()
 
     async def _watch(self, permission: Permission, running: anyio.CancelScope) -> None:
