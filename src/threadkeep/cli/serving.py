@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TENANT: Final = "default"  # that of databases without tenants
 MAX_PORT: Final = 65_535
+MIB: Final = 1024 * 1024  # bytes in the unit of limits
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
 
 

@@ -243,6 +243,6 @@ def other_event(event: Json) -> OtherFormat | None:
 
 def other_message(value: Json) -> OtherFormat | None:
     """The same of a message or item of a history."""
-    if value.keys() <= _PLAIN_KEYS and isinstance(value.get("content"), str) and str(value.get("role")) in _PLAIN_ROLES:
+    if value.keys() <= _PLAIN_KEYS and isinstance(value.get("content"), str) and value.get("role") in _PLAIN_ROLES:
         return None  # nearly always
     return next((other for other in _HAVE_MESSAGES if other.is_message(value)), None)

@@ -7,11 +7,10 @@ import logging
 from contextlib import suppress
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
-from threadkeep.errors import LeaseLost, NotFound, PoolExhausted
+from threadkeep.errors import LeaseLost, NotFound
 from threadkeep.http.problems import Problem
 from threadkeep.store.aio import AsyncRecorder, give_up, store_again
+from threadkeep.store.connections import AWAY
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +18,6 @@ STORE_SECONDS: Final = 600.0  # for which an answer is tried to be stored
 FIRST_PAUSE: Final = 0.25  # seconds before the first try; each pause is twice as long as the one before …
 LONGEST_PAUSE: Final = 1.0  # … up to this
 RETRY_SECONDS: Final = 5  # after which a client may ask for what was stored
-AWAY: Final = (SQLAlchemyError, PoolExhausted)  # what is raised while the database cannot be used
 
 
 class Unstored:

@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
 from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
@@ -25,6 +25,7 @@ from threadkeep.errors import InvalidOption, PoolExhausted
 P = ParamSpec("P")
 T = TypeVar("T")
 
+AWAY: Final = (SQLAlchemyError, PoolExhausted)  # what is raised while the database cannot be used
 KEPT_SECONDS: Final = 60.0  # how long a connection to a server is not given back to the pool
 REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
 

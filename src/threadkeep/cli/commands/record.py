@@ -9,12 +9,11 @@ from typer import Option
 
 from threadkeep.cli.options import on_target
 from threadkeep.cli.output import note
-from threadkeep.cli.serving import MAX_PORT
+from threadkeep.cli.serving import MAX_PORT, MIB
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
 
 DEFAULT_PORT = 4011
-MIB = 1024 * 1024
 
 
 @on_target("url", "tenant", "blobs")

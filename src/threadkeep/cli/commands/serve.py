@@ -11,7 +11,7 @@ from typer import Option
 from threadkeep.cli.failures import about
 from threadkeep.cli.options import on_target
 from threadkeep.cli.output import note
-from threadkeep.cli.serving import MAX_PORT
+from threadkeep.cli.serving import MAX_PORT, MIB
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, MissingExtra
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from threadkeep.web.owners import Authenticate
 
 DEFAULT_PORT: Final = 4010
-MIB: Final = 1024 * 1024
 Rate = Annotated[
     int | None, Option("--rate", metavar="N", min=1, help="Requests a minute for each key; default: any number.")
 ]

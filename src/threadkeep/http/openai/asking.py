@@ -31,7 +31,7 @@ from threadkeep.http.provider_answers import AnswerTooLong, UpstreamError, until
 from threadkeep.http.requests import idempotency_key, required
 from threadkeep.http.rooms import SMALL
 from threadkeep.http.service import Call, Service
-from threadkeep.http.unstored import AWAY, not_stored
+from threadkeep.http.unstored import not_stored
 from threadkeep.http.upstreams import Upstream
 from threadkeep.store.aio import (
     AsyncConversation,
@@ -52,6 +52,7 @@ from threadkeep.store.aio import (
     recorder_on,
     unsettled_count,
 )
+from threadkeep.store.connections import AWAY
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.sizes import request_bytes
 from threadkeep.store.streaming.background import BackgroundFeed

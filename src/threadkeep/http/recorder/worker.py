@@ -13,9 +13,8 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.errors import PoolExhausted, ResponseInProgress
+from threadkeep.errors import ResponseInProgress
 from threadkeep.http.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.http.recorder.backlog import Backlog, is_usable
 from threadkeep.http.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
@@ -24,7 +23,7 @@ from threadkeep.http.recorder.spool import Spool, SpooledCall, SpoolFull
 from threadkeep.http.recorder.spooling import SpooledExchange
 from threadkeep.http.recorder.storing import Locks, store_exchange
 from threadkeep.store.aio import AsyncStore
-from threadkeep.store.connections import error_name
+from threadkeep.store.connections import AWAY, error_name
 from threadkeep.web.counters import Counters
 from threadkeep.web.owners import Owner
 from threadkeep.web.tallies import Tally
@@ -194,7 +193,7 @@ class RecordingThread:
             try:
                 exchange = SpooledExchange(call, self._max_bytes)
                 await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
-            except (SQLAlchemyError, PoolExhausted, ResponseInProgress) as error:
+            except (*AWAY, ResponseInProgress) as error:
                 tries += await is_usable(self._store)
                 if tries < SPOOLED_TRIES:
                     await asyncio.sleep(RETRY_SECONDS * 2**tries)

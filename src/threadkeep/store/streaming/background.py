@@ -7,12 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from threadkeep.domain.objects import body_object
-from threadkeep.errors import CannotParse, PoolExhausted
+from threadkeep.errors import CannotParse
 from threadkeep.store.aio import AsyncRecorder, uninterrupted
-from threadkeep.store.connections import error_name
+from threadkeep.store.connections import AWAY, error_name
 from threadkeep.store.streaming.writer import LOG
 
 T = TypeVar("T")
@@ -132,7 +130,7 @@ class BackgroundFeed:
                     await recorder._run(recorder._writer.flush)
                     while recorder._writer.is_due:  # more has come in the meantime, and maybe nothing comes after it
                         await recorder._run(recorder._writer.flush)
-                except (SQLAlchemyError, PoolExhausted) as error:
+                except AWAY as error:
                     LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))
 
 

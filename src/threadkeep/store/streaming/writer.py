@@ -12,17 +12,15 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.makers import asked_of
 from threadkeep.domain.objects import event_text, is_done, mismatch
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import CannotParse, InvalidOption, LeaseLost, NotFound, PoolExhausted
+from threadkeep.errors import CannotParse, InvalidOption, LeaseLost, NotFound
 from threadkeep.store.appending import write_items
-from threadkeep.store.connections import error_name
+from threadkeep.store.connections import AWAY, error_name
 from threadkeep.store.handle import Handle
 from threadkeep.store.ledger import CallInfo, check_call, milliseconds
 from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
@@ -230,7 +228,7 @@ class StreamWriter:
         except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
             self._written_at = float("-inf")  # so that the next event is written at once, and raises
             return None
-        except (SQLAlchemyError, PoolExhausted) as error:
+        except AWAY as error:
             LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
         return self.renewal
 
@@ -258,7 +256,7 @@ class StreamWriter:
         UNSTORED[token] = ending
         try:
             result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
-        except (SQLAlchemyError, PoolExhausted):
+        except AWAY:
             raise  # it is kept as it is, so that it can be stored later
         except BaseException:
             self.unstored = None
