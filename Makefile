@@ -9,7 +9,7 @@ OLDEST_SQLALCHEMY := 2.0.44
 BIN := .venv/bin
 OLDEST := .venv-sa20
 PEERS := .venv-peers
-TEST_EXTRAS := postgres,mysql,prices,parquet,plot,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
+TEST_EXTRAS := postgres,mysql,prices,parquet,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
 CORE := .venv/.core
@@ -86,7 +86,7 @@ test-cluster: $(READY) ## Start replicas and clusters of PostgreSQL and MariaDB,
 test-kills: export THREADKEEP_TEST_MATRIX = all
 test-kills: export THREADKEEP_LONG = 1
 test-kills: $(READY) ## Kill clients, servers, upstreams and databases in mid-stream, 50 times each
-	$(BIN)/python $(PYTEST) --timeout 3600 tests/http/test_kills.py $(ARGS)
+	$(BIN)/python $(PYTEST) --timeout 3600 tests/server/test_kills.py $(ARGS)
 
 test-sqlalchemy-20: $(OLDEST)/.installed ## Run the tests on SQLite with the oldest SQLAlchemy
 	$(OLDEST)/bin/python $(PYTEST) $(ARGS)

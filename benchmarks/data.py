@@ -65,7 +65,7 @@ def answer_item(turn: int) -> dict[str, Any]:
 
 
 def tool_items(turn: int) -> list[dict[str, Any]]:
-    call_id = identifier("call", turn)
+    call_id = identifier("call", turn)[:40]  # as long as OpenAI takes one
     return [
         {
             "type": "function_call",

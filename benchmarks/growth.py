@@ -30,7 +30,7 @@ from benchmarks.smallest import Smallest
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Store
 from threadkeep.db.base import PREFIX, written_columns
-from threadkeep.db.tables import METADATA
+from threadkeep.db.models import METADATA
 
 MUST: Final = 1.3
 BASE: Final = 100_000  # items of the store that is compared with

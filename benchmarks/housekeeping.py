@@ -24,7 +24,7 @@ from benchmarks.growth import filled
 from benchmarks.report import Line
 from benchmarks.scale import Scale
 from threadkeep import Store
-from threadkeep.store.transactions import EngineTransactions
+from threadkeep.store.work.transactions import EngineTransactions
 
 LIMIT: Final = 0.2  # seconds that a transaction may take
 USERS: Final = 50

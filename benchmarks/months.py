@@ -13,7 +13,7 @@ from benchmarks.databases import Database, postgres_database, postgres_missing
 from benchmarks.housekeeping import appending
 from benchmarks.report import Line
 from benchmarks.scale import Scale
-from threadkeep.db.tables import response_bodies
+from threadkeep.db.models import response_bodies
 
 MUST: Final = 0.1
 BYTES: Final = 512  # of a body, which cannot be compressed

@@ -21,9 +21,8 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.searching import PAGE, WORDS, texts_of, word_of
 from benchmarks.timing import Case, run_rounds
-from threadkeep.db.queries import search as queries
-from threadkeep.db.queries.search import indexed_words, user_token
-from threadkeep.db.tables import conversations
+from threadkeep.db.models import conversations
+from threadkeep.db.search import index_named, sqlite
 from threadkeep.domain.ids import new_key
 
 USER_MUST: Final = 2.0  # of the same question among few documents
@@ -143,7 +142,7 @@ def _fill(driver: Driver, kind: str, count: int) -> int:
         driver.write(f"CREATE INDEX {GIN} ON threadkeep_search_documents USING gin (words)", ())
         driver.write("ANALYZE threadkeep_search_documents, threadkeep_conversations", ())
     else:
-        for statement in (queries.DROP_INDEX, queries.CREATE_INDEX, queries.INDEX_ALL):
+        for statement in (sqlite.DROP_INDEX, sqlite.CREATE_INDEX, sqlite.INDEX_ALL):
             driver.write(str(statement), ())
         for plain in WORDS_ALONE:
             driver.write(plain, ())
@@ -167,14 +166,15 @@ def _documents(kind: str, tenant: int, count: int) -> Iterator[tuple[int, str, l
     """The key, the user and the rows of each conversation."""
     choose = random.Random(3)
     texts = list(islice(texts_of(2, LENGTHS), TEXTS))
-    words = [indexed_words(kind, text) for text in texts]
+    index = index_named(kind)
+    words = [index.words(text) for text in texts]
     moment: Any = datetime(2026, 5, 1, tzinfo=UTC)
     if kind == "sqlite":
         moment = "2026-05-01 00:00:00.000000"
     total = count // ITEMS
     for number in range(total):
         user = USER if number % (total // OWN) == 0 else f"u{choose.randrange(total // OWN)}"
-        key, scope = new_key(), user_token(tenant, user) if kind == "sqlite" else None
+        key, scope = new_key(), index.scope(tenant, user)
         rows = []
         for position in range(ITEMS):
             text = choose.randrange(TEXTS)

@@ -21,8 +21,8 @@ from uvicorn.loops.auto import auto_loop_factory
 
 from threadkeep import AsyncStore
 from threadkeep.http import Owner, RecordedUpstream, app, http_upstream, recorder_app
-from threadkeep.web.limits import Limits
-from threadkeep.web.site import site
+from threadkeep.server.limits import Limits
+from threadkeep.server.site import site
 
 SPAWN: Final = multiprocessing.get_context("spawn")
 MARK: Final = "@"  # around the time of an event

@@ -26,7 +26,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Store
-from threadkeep.store.rollups import GRACE
+from threadkeep.store.usage.rollups import GRACE
 
 SCAN_MUST: Final = 0.03  # filled days, against the same query by table scan
 MUST: Final = 1.15  # reports on the ledger, against the best SQL by hand on the same indexes
@@ -240,7 +240,7 @@ def _write(task: Task, barrier: Barrier, times: Times) -> None:
 
 def _leave_out_the_ledger() -> None:
     """In this process answers are stored without their rows of the ledger."""
-    responses: Any = import_module("threadkeep.store.responses")
+    responses: Any = import_module("threadkeep.store.writing.responses")
     insert_items = responses.insert_items
 
     def without(*arguments: Any, beside: Sequence[tuple[Any, Any]], **options: Any) -> None:

@@ -23,7 +23,7 @@ from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import AsyncStore, Store
 from threadkeep.db.base import PREFIX
-from threadkeep.db.tables import METADATA
+from threadkeep.db.models import METADATA
 from threadkeep.viewer import app
 
 MUST: Final = 150.0  # milliseconds

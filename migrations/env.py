@@ -9,8 +9,8 @@ from alembic.ddl.sqlite import SQLiteImpl
 from sqlalchemy import Connection, Table, create_engine
 
 from threadkeep.db.base import with_index_options
+from threadkeep.db.models import METADATA
 from threadkeep.db.schema import VERSION_TABLE
-from threadkeep.db.tables import METADATA
 
 
 class CopyingImpl(SQLiteImpl):

@@ -42,7 +42,7 @@ if not os.environ.get("THREADKEEP_TEST_PEERS"):
 
 settings.register_profile(
     "default",
-    max_examples=20 if MATRIX == "quick" else 50,
+    max_examples=10 if MATRIX == "quick" else 50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -65,12 +65,16 @@ else:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect without looking for garbage, and never look at what was collected again: it lives as long as the run."""
+    """Collect without looking for garbage, never look at what was collected again, and look seldom from then on.
+
+    What was collected lives as long as the run, and a test leaves little garbage.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 

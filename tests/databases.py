@@ -24,7 +24,7 @@ import pymysql
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.pool import NullPool
 
-from threadkeep.db.tls import share_context
+from threadkeep.db.hosts import share_context
 
 Upgrade = Callable[[Engine], object]
 

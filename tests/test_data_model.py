@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from threadkeep.db.tables import METADATA
+from threadkeep.db.models import METADATA
 
 PAGE = Path(__file__).parent.parent.joinpath("docs/data-model.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))

@@ -152,7 +152,7 @@ def test_every_promise_names_tests_that_exist() -> None:
 # Reference
 
 NAMES = [name for page in REFERENCE.values() for name in DIRECTIVE.findall(page)]
-MODULES = {"blobs", "formats", "schema"}
+MODULES = {"blobs", "formats", "models", "schema"}
 WITH_EXTRAS = {"contrib", "http", "viewer"}  # packages that `import threadkeep` does not have
 METHODS = (FunctionType, classmethod, staticmethod, property)
 
@@ -186,6 +186,11 @@ def test_every_function_for_the_schema_is_in_the_reference() -> None:
     assert functions == {name.removeprefix("threadkeep.schema.") for name in NAMES if ".schema." in name}
     others = {name for name in threadkeep.schema.__all__ if f"`schema.{name}`" in REFERENCE["schema.md"]}
     assert functions | others == set(threadkeep.schema.__all__)
+
+
+def test_every_model_is_in_the_reference() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", REFERENCE["models.md"], re.MULTILINE)
+    assert set(listed) == set(threadkeep.models.__all__)
 
 
 def undescribed(name: str) -> Iterator[str]:

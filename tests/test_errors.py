@@ -43,6 +43,8 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.IdempotencyConflict("turn-1"), {"key": "turn-1"}),
     (errors.ResponseInProgress(7, 1, 2.5), {"number": 7, "branch": 1, "retry_after": 2.5}),
     (errors.LeaseLost(7), {"number": 7}),
+    (errors.UnitOfWorkEnded(), {}),
+    (errors.UnitOfWorkRolledBack(), {}),
     (errors.InvalidToolArguments("f", [("a", "x")]), {"name": "f", "problems": [("a", "x")]}),
     (errors.StateConflict("run", 2, 3), {"name": "run", "expected": 2, "version": 3}),
     (errors.ToolNotFound("There is no tool 'find'."), {}),
@@ -52,7 +54,7 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.SchemaMissing("v2"), {"found": None, "wanted": "v2"}),
     (errors.SchemaOutOfDate("v1", "v2"), {"found": "v1", "wanted": "v2"}),
     (errors.SchemaTooNew("v3", "v2"), {"found": "v3", "wanted": "v2"}),
-    (errors.MissingExtra("plot", "--plot"), {"extra": "plot"}),
+    (errors.MissingExtra("parquet", "--parquet"), {"extra": "parquet"}),
 ]
 
 NAMES = [f"{type(error).__name__}-{number}" for number, (error, _) in enumerate(ERRORS)]
@@ -132,9 +134,9 @@ class QuotaExceeded(errors.Conflict):
         (errors.SchemaOutOfDate("v1", "v2"), "has schema v1; this version needs v2.", "schema.upgrade(engine)"),
         (errors.SchemaTooNew("v3", "v2"), "has schema v3, which this version (schema v2)", "Install the newer release"),
         (
-            errors.MissingExtra("plot", "--plot"),
-            "--plot needs an optional dependency.",
-            '`pip install "threadkeep[plot]"`',
+            errors.MissingExtra("parquet", "--parquet"),
+            "--parquet needs an optional dependency.",
+            '`pip install "threadkeep[parquet]"`',
         ),
     ],
     ids=itertools.count(),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = (".ci", "benchmarks", "docs", "examples", "migrations", "src", "tests")
-SUFFIXES = {"", ".css", ".ini", ".json", ".jsonl", ".mako", ".md", ".py", ".toml", ".txt"}
+FOLDERS = (".ci", ".devcontainer", ".github", "benchmarks", "docs", "examples", "migrations", "src", "tests")
+SUFFIXES = {"", ".css", ".ini", ".json", ".jsonl", ".mako", ".md", ".py", ".toml", ".txt", ".yml"}
 FILES = sorted(
     path
     for path in chain(ROOT.glob("[!.]*"), *(ROOT.joinpath(folder).rglob("*") for folder in FOLDERS))

@@ -71,11 +71,11 @@ def test_hints_name_what_is_meant() -> None:
     assert {call: get_type_hints(call)["return"] for call in returned} == returned
 
 
-def test_the_orm_is_imported_when_a_hint_is_resolved() -> None:
+def test_sqlalchemy_is_imported_with_the_first_store() -> None:
     code = (
-        "import sys, typing; from threadkeep import Store; Store('sqlite://').close(); "
-        "before = 'sqlalchemy.orm' in sys.modules; typing.get_type_hints(Store.within); "
-        "print(before, 'sqlalchemy.orm' in sys.modules)"
+        "import sys, typing; import threadkeep; before = 'sqlalchemy' in sys.modules; "
+        "hints = typing.get_type_hints(threadkeep.Store.within); from sqlalchemy.orm import Session; "
+        "print(before, Session in typing.get_args(hints['host']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]

@@ -31,7 +31,7 @@ parts, keys and tools are kept.
 _CELLS: Final = """## What the cells mean
 
 `sent` means that it is included in the request; a code after it names a repair. `left out` means that it is omitted,
-and `a note` that it is replaced with text. The codes are those of [losses](#losses) and [repairs](#repairs).
+and `a note` that it is replaced with text. The codes are explained under [losses](#losses) and [repairs](#repairs).
 """
 _PICTURE: Final = "data:image/png;base64,iVBORw0KGgo="
 _VIDEO: Final = "data:video/mp4;base64,AAAAGGZ0eXA="

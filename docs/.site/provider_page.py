@@ -12,7 +12,7 @@ from typing import Any, Final
 from threadkeep.domain.options import DIALECTS
 from threadkeep.formats import NAMES
 from threadkeep.formats.shared.limits import SettingRow
-from threadkeep.formats.shared.provider_rules import FILLER, MEGABYTE, NO_OUTPUT, TABLE, RuleRow
+from threadkeep.formats.shared.provider_rules import FILLER, MEGABYTE, NO_OUTPUT, RuleRow, table
 from threadkeep.formats.shared.setting_rules import SETTINGS
 
 _INTRODUCTION: Final = f"""# How providers differ
@@ -125,7 +125,7 @@ def _who_sets(row: SettingRow) -> str:
 
 
 def _rows(name: str) -> list[RuleRow]:
-    return [row for row in TABLE if name in row.formats]
+    return [row for row in table() if name in row.formats]
 
 
 def _table(name: str) -> str:

@@ -146,6 +146,16 @@ class PoolExhausted(ThreadkeepError):
         )
 
 
+class UnitOfWorkEnded(ThreadkeepError):
+    """A conversation, recorder, iterator or store of a unit of work was used after the end of its transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This unit of work has ended: its transaction was committed, rolled back or closed.",
+            hint="Open the conversation again, from the store or in another unit of work.",
+        )
+
+
 class FormatError(ThreadkeepError):
     """Base class of errors about wire formats."""
 
@@ -280,6 +290,16 @@ class LeaseLost(Conflict):
             f"Response {number} was ended by another writer: its lease had expired, or that writer asked for it. "
             "What had arrived by then is stored, with its ledger row; what arrived later is not.",
             hint="Pass a longer lease= where the process, or its database, may stand still for longer than that.",
+        )
+
+
+class UnitOfWorkRolledBack(Conflict):
+    """The database rolled back a unit of work, after a deadlock or a lost connection; nothing of it was stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database has rolled back this unit of work.",
+            hint="Run it again from its beginning, or pass a function to run_in_transaction(), which does.",
         )
 
 

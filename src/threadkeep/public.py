@@ -1,4 +1,4 @@
-"""The public names for annotations of public classes: each is imported when somebody resolves the annotation."""
+"""The public names for annotations of public classes: each is imported when the annotation is resolved."""
 
 from __future__ import annotations
 

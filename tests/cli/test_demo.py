@@ -62,32 +62,28 @@ def demo(tmp_path: Path) -> Cli:
     return Cli(f"sqlite:///{tmp_path / 'not-touched.db'}")
 
 
-def test_the_demo_runs_in_two_processes(demo: Cli, tmp_path: Path) -> None:
-    shown = demo.spawn("demo", cwd=tmp_path)
-    assert shown.err == ""
-    assert len(set(re.findall(r"Process (\d+)", shown.out))) == 2
-    assert len(set(re.findall(r"conv_[0-9a-f]{32}", shown.out))) == 1
-    for part in ("[image: image/png, ", "call soil_moisture", "#1 reasoning", "The next request in open_responses",
-                 "The next request in chat_completion", "image_url", "loss: ", "cached", "total",
-                 "  messages: ", "  gemini: ", "  converse: "):  # fmt: skip
-        assert part in shown.out
-    assert "\x1b" not in shown.out
-    assert len(shown.out.splitlines()) < 120
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_demo_needs_the_core_dependencies_only(demo: Cli, tmp_path: Path) -> None:
-    """Nor does the second process need more."""
-    tmp_path.joinpath("sitecustomize.py").write_text(SITE.format(modules=optional_modules()))
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+def test_the_demo_runs_in_two_processes_with_the_core_dependencies_only(demo: Cli, tmp_path: Path) -> None:
+    site, empty = tmp_path / "site", tmp_path / "empty"
+    for folder in (site, empty):
+        folder.mkdir()
+    site.joinpath("sitecustomize.py").write_text(SITE.format(modules=optional_modules()))
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**demo.environment(), "PYTHONPATH": path}
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
 
     shown = run(*PROGRAM, "demo")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert len(set(re.findall(r"Process (\d+)", shown.stdout))) == 2
+    assert len(set(re.findall(r"conv_[0-9a-f]{32}", shown.stdout))) == 1
+    for part in ("[image: image/png, ", "call soil_moisture", "#1 reasoning", "The next request in open_responses",
+                 "The next request in chat_completion", "image_url", "loss: ", "cached", "total",
+                 "  messages: ", "  gemini: ", "  converse: "):  # fmt: skip
+        assert part in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert len(shown.stdout.splitlines()) < 120
+    assert list(empty.iterdir()) == []
     assert "No module named 'pytest'" in run(sys.executable, "-c", "import pytest").stderr
 
 

@@ -39,6 +39,11 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.StateConflict("run", 2, 3), ""),
     (errors.CursorExpired(), ADVICE[errors.CursorExpired]),
     (errors.PoolExhausted(), "Use fewer threads or tasks at once, or pass an engine with a larger pool_size."),
+    (
+        errors.UnitOfWorkEnded(),
+        "Open the conversation again, from the store or in another unit of work.",
+    ),
+    (errors.UnitOfWorkRolledBack(), ""),
     (errors.FormatError("It failed."), ""),
     (errors.UnknownFormat("x", ["a", "b"]), "Known formats: a, b."),
     (errors.CannotRender("It has no model.", hint="Set it: conversation.update(model=...)."), CALLS["update(model="]),
@@ -57,7 +62,7 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.SchemaMissing("v2"), "Run `threadkeep --url <your URL> db upgrade`."),
     (errors.SchemaOutOfDate("v1", "v2", "sqlite:///a.db"), "Run `threadkeep --url sqlite:///a.db db upgrade`."),
     (errors.SchemaTooNew("v3", "v2"), "Install the newer release of threadkeep that upgraded it."),
-    (errors.MissingExtra("plot", "--plot"), 'Install it with `pip install "threadkeep[plot]"`.'),
+    (errors.MissingExtra("parquet", "--parquet"), 'Install it with `pip install "threadkeep[parquet]"`.'),
 ]
 
 
@@ -225,6 +230,7 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["copy", "--to", "nonsense"], 2, "--to is not a database URL", ""),
     (["serve", "--upstream", "a=messages@ftp://x"], 2, "--upstream must be an http or https URL", "."),
     (["serve", "--upstream", "a=b@http://localhost"], 2, "--upstream must be the name of a format, not 'b'.", "."),
+    (["serve", "--spool", "calls"], 2, "--spool needs an --upstream whose calls are recorded.", "."),
     (["serve", "--mask", "bogus"], 2, "--mask cannot be bogus.", "."),
     (["show", UNKNOWN], 3, f"There is no conversation '{UNKNOWN}'.", "tenant and user."),
 ]  # fmt: skip
@@ -249,7 +255,7 @@ def test_messages_are_in_the_words_of_a_shell(
 def test_a_database_in_memory_is_not_shown_as_an_empty_one(cli: Cli, url: str, command: list[str]) -> None:
     result = cli("--url", url, *command, code=2)
     assert result.out == ""
-    assert "which is empty when a command begins. Give that of a file, such as sqlite:///chat.db." in result.err
+    assert "which is empty when a command begins. Give the URL of a file, such as sqlite:///chat.db." in result.err
     assert result.err.startswith("threadkeep: --url sqlite:")
 
 

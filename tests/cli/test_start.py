@@ -13,11 +13,11 @@ from tests.cli.runs import Cli
 # Packages that take long to import, and that nobody needs who only looks …
 HEAVY = {
     "alembic", "boto3", "genai_prices", "numpy", "rich", "sqlalchemy.dialects.mysql", "sqlalchemy.dialects.postgresql",
-    "sqlalchemy.ext.asyncio", "sqlalchemy.orm", "threadkeep.store.aio", "threadkeep.store.importing",
-    "threadkeep.store.moving.exporting", "threadkeep.store.responses",
+    "sqlalchemy.ext.asyncio", "threadkeep.models", "threadkeep.store.aio", "threadkeep.store.writing.importing",
+    "threadkeep.store.moving.exporting", "threadkeep.store.writing.responses",
 }  # fmt: skip
 # … what is for items as objects of Python
-TYPED = {"pydantic", "threadkeep.domain.items", "threadkeep.domain.tools", "threadkeep.store.items"}
+TYPED = {"pydantic", "threadkeep.domain.items", "threadkeep.domain.tools", "threadkeep.store.writing.appending"}
 # command -> its arguments after the id of a conversation, if it takes one
 LISTS = {
     "ls": (), "search": ("France", "--by", "conversation", "--user", "ada"), "usage": ("--by", "model"), "tools": (),
@@ -26,13 +26,15 @@ LISTS = {
 READS = {"show": (None,), "tree": (None,)}
 QUICK = ("ls", "search", "usage", "show")
 LOOKS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow, id=name) for name in ({**LISTS, **READS})]
-RUN = """
+RUN = r"""
 import sys
 from threadkeep.cli import app
-try:
-    app()
-finally:
-    print(*sys.modules, file=sys.stderr)
+for command in "\n".join(sys.argv[1:]).split("\n;\n"):
+    try:
+        app(command.split("\n"))
+    except SystemExit:
+        pass
+print(*sys.modules, file=sys.stderr)
 """
 
 
@@ -51,7 +53,7 @@ def test_a_command_that_looks_loads_little(cli: Cli, stored: str, command: str) 
     assert modules & (HEAVY | TYPED) == set()
     assert len(modules) < 550
     if command in LISTS:
-        assert "threadkeep.store.item_reading" not in modules
+        assert "threadkeep.store.reading.items" not in modules
     commands = {name for name in modules if name.startswith("threadkeep.cli.commands.")}
     assert len(commands) == 1
 
@@ -61,16 +63,19 @@ def test_a_search_that_finds_nothing_loads_little(cli: Cli, stored: str) -> None
     assert loaded_by(cli, "search", "Atlantis", "--user", "ada") & (HEAVY | TYPED) == set()
 
 
-def test_the_list_of_commands_needs_no_database(cli: Cli) -> None:
-    assert {"sqlalchemy", "pydantic", "threadkeep.store.store"} & loaded_by(cli, "--help") == set()
+def test_what_needs_no_database_loads_none(cli: Cli) -> None:
+    """All of them in one process."""
+    modules = loaded_by(cli, "--version", ";", "--help", ";", "ls", "--help", ";", "ls", "--nope")
+    assert any(name.startswith("threadkeep.cli.commands.") for name in modules)  # the one of `ls`
+    assert {"sqlalchemy", "pydantic", "threadkeep.store.store"} & modules == set()
 
 
 def test_use_cases_are_loaded_when_they_are_called(cli: Cli, stored: str) -> None:
     code = (
         "import sys; from threadkeep import Store; store = Store(sys.argv[1]); "
         "conversation = store.get_conversation(sys.argv[2]); before = set(sys.modules); conversation.user('Hi'); "
-        "print(*(name in before for name in ('pydantic', 'threadkeep.store.items'))); "
-        "print('threadkeep.store.items' in sys.modules)"
+        "print(*(name in before for name in ('pydantic', 'threadkeep.store.writing.appending'))); "
+        "print('threadkeep.store.writing.appending' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, cli.url, stored], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True"]

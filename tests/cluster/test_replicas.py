@@ -15,7 +15,7 @@ from tests.databases import DRIVERS
 from tests.factories import an_answer, texts_of
 from tests.store.watching import transactions_of
 from threadkeep import HeadConflict, Store
-from threadkeep.store import replicas
+from threadkeep.store.work import replicas
 
 pytestmark = pytest.mark.cluster
 

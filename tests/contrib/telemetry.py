@@ -17,7 +17,7 @@ from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
 from opentelemetry.instrumentation.google_genai import GoogleGenAiSdkInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
-from tests.http.recorder.provider import Provider
+from tests.server.recorder.provider import Provider
 from threadkeep import Store
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook
 

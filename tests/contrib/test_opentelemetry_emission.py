@@ -19,7 +19,7 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.util.genai.handler import TelemetryHandler
 
-from tests.http.scripts import script
+from tests.server.scripts import script
 from threadkeep import AsyncStore, NormalizedUsage, ProviderError, Store
 from threadkeep.contrib.opentelemetry import conversation_context, instrument, names
 from threadkeep.contrib.opentelemetry.spans import ConversationSpans

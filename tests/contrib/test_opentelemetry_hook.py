@@ -23,8 +23,8 @@ from opentelemetry.util.genai.types import InputMessage, OutputMessage, TextPart
 
 from tests.contrib.telemetry import CLAUDE, GEMINI, GPT, PARAMETERS, Application, chat, instrumented
 from tests.databases import Database
-from tests.http.recorder.conftest import said
-from tests.http.recorder.provider import EVENTS, JSON, Provider, Reply, failure, serving, sse, stream, whole
+from tests.server.recorder.conftest import said
+from tests.server.recorder.provider import EVENTS, JSON, Provider, Reply, failure, serving, sse, stream, whole
 from threadkeep import Store
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook, conversation_context
 from threadkeep.contrib.opentelemetry.hook import completion_hook

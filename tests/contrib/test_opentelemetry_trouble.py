@@ -20,7 +20,7 @@ from sqlalchemy import text
 
 from tests.contrib.telling import SECRET, ask
 from tests.databases import Database
-from tests.http.recorder.conftest import said
+from tests.server.recorder.conftest import said
 from tests.waiting import wait_until
 from threadkeep import Store
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tests.databases import DRIVERS, Database
 from threadkeep.db.driver import COPY_ROWS, Statement, insert_rows
 from threadkeep.db.driver.executors import executor_for
-from threadkeep.db.tables import tenants
+from threadkeep.db.models import tenants
 
 DIRECT, THROUGH_CORE = ("_CursorExecutor", "_PsycopgExecutor"), "_CoreExecutor"
 IDS = Statement(select(tenants.c.id).where(tenants.c.id > bindparam("after")).order_by(tenants.c.id))

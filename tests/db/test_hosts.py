@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import make_url
 
 from threadkeep import InvalidOption
+from threadkeep.db.engines import engine_for, parsed_url, shown_url
 from threadkeep.db.hosts import hosts_of, spelled_out
-from threadkeep.store.engines import engine_for, parsed_url, shown_url
 
 
 @pytest.mark.parametrize(

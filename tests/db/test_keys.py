@@ -26,20 +26,20 @@ from sqlalchemy.exc import IntegrityError
 
 from tests.databases import Database
 from threadkeep import schema
-from threadkeep.db import tables
+from threadkeep.db import models
 from threadkeep.db.base import with_index_options, written_columns
+from threadkeep.db.models import METADATA
 from threadkeep.db.schema import VERSION_TABLE
-from threadkeep.db.tables import METADATA
 from threadkeep.db.types import Identifier, UtcDateTime
 
-WITHOUT_TENANT = {tables.tenants.name, VERSION_TABLE}
+WITHOUT_TENANT = {models.tenants.name, VERSION_TABLE}
 FULL_TEXT = "threadkeep_search_index"  # SQLite's own tables for it begin like this
 WORDS = "threadkeep_search_documents_words_idx"  # full text of all tenants; what it finds is looked up by tenant
 PARENTS = sorted(
     {key.referred_table.name for table in METADATA.tables.values() for key in table.foreign_key_constraints}
 )
 EQUAL = {"status", "user_id", "public_id"}  # columns that queries compare with one value, so that the tenant may follow
-WITHOUT_PARENT = {tables.usage_records.name, tables.changes.name}  # which outlive what they tell of
+WITHOUT_PARENT = {models.usage_records.name, models.changes.name}  # which outlive what they tell of
 TABLES = sorted(set(METADATA.tables) - WITHOUT_TENANT)
 NOW = datetime.now(UTC)
 SOME: dict[type, Any] = {
@@ -62,7 +62,7 @@ def test_every_key_holds_the_tenant(database: Database) -> None:
         assert keys[0][0] == "tenant_id"
         for key in seen.get_foreign_keys(table):
             assert key["constrained_columns"][0] == "tenant_id", table
-            expected = "id" if key["referred_table"] == tables.tenants.name else "tenant_id"
+            expected = "id" if key["referred_table"] == models.tenants.name else "tenant_id"
             assert key["referred_columns"][0] == expected, table
 
 
@@ -110,7 +110,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_an_offending_index_would_be_seen(name: str) -> None:
-    table = tables.conversations.to_metadata(MetaData())
+    table = models.conversations.to_metadata(MetaData())
     condition = text("id IS NOT NULL") if name == "all rows where" else None
     Index(name, *(table.c[column] for column in WRONG[name]), postgresql_where=condition)
     assert offending(table) == [name]
@@ -133,7 +133,7 @@ def test_every_table_leads_to_the_tenant(name: str) -> None:
         table = pending.pop()
         seen.add(table.name)
         pending += [key.referred_table for key in table.foreign_key_constraints if key.referred_table.name not in seen]
-    assert tables.tenants.name in seen
+    assert models.tenants.name in seen
 
 
 def row(table: Table, **values: Any) -> dict[str, Any]:
@@ -155,15 +155,15 @@ def connection(database: Database) -> Any:
 def filled(connection: Connection, tenant: int) -> None:
     """A tenant with a row in every table that others point at."""
     place = {"tenant_id": tenant, "hash": b"h" * 32}
-    connection.execute(insert(tables.tenants), {"id": tenant, "name": f"t{tenant}", "created_at": NOW})
-    for table in (tables.configs, tables.tool_sets, tables.blobs):
+    connection.execute(insert(models.tenants), {"id": tenant, "name": f"t{tenant}", "created_at": NOW})
+    for table in (models.configs, models.tool_sets, models.blobs):
         connection.execute(insert(table), row(table, **place))
     options = {"config_hash": b"h" * 32, "tool_set_hash": b"h" * 32}
-    connection.execute(insert(tables.conversations), row(tables.conversations, tenant_id=tenant, id=tenant, **options))
-    connection.execute(insert(tables.items), row(tables.items, tenant_id=tenant, conversation_id=tenant, position=0))
+    connection.execute(insert(models.conversations), row(models.conversations, tenant_id=tenant, id=tenant, **options))
+    connection.execute(insert(models.items), row(models.items, tenant_id=tenant, conversation_id=tenant, position=0))
     connection.execute(
-        insert(tables.responses),
-        row(tables.responses, tenant_id=tenant, conversation_id=tenant, number=0, **options),
+        insert(models.responses),
+        row(models.responses, tenant_id=tenant, conversation_id=tenant, number=0, **options),
     )
 
 
@@ -195,11 +195,11 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
     table = METADATA.tables[name]
     for tenant in (1, 2):
         filled(connection, tenant)
-    for shared in (tables.configs, tables.blobs):
+    for shared in (models.configs, models.blobs):
         connection.execute(insert(shared), row(shared, tenant_id=1, hash=b"1" * 32))
-    connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
+    connection.execute(insert(models.usage_days), row(models.usage_days, tenant_id=1))
     own = {**FOREIGN[name], "tenant_id": 1}
-    if table is tables.conversations:
+    if table is models.conversations:
         own["public_id"] = b"p" * 16
     connection.execute(insert(table), row(table, **own))
     with pytest.raises(IntegrityError):
@@ -209,7 +209,7 @@ def test_a_row_cannot_point_at_another_tenant(connection: Connection, name: str)
 def test_every_reference_inside_a_tenant_is_tried() -> None:
     pointing = {
         name for name in TABLES
-        if any(key.referred_table is not tables.tenants for key in METADATA.tables[name].foreign_key_constraints)
+        if any(key.referred_table is not models.tenants for key in METADATA.tables[name].foreign_key_constraints)
     }  # fmt: skip
     assert pointing == set(FOREIGN)
 
@@ -238,13 +238,13 @@ def test_foreign_keys_are_checked_on_primary_keys(empty_database: Database, is_w
         if is_wrong:
             connection.execute(text("CREATE INDEX wrong ON threadkeep_conversations (tenant_id, user_id, status, id)"))
         filled(connection, 1)
-        for shared in (tables.configs, tables.blobs):
+        for shared in (models.configs, models.blobs):
             connection.execute(insert(shared), row(shared, tenant_id=1, hash=b"1" * 32))
-        connection.execute(insert(tables.usage_days), row(tables.usage_days, tenant_id=1))
+        connection.execute(insert(models.usage_days), row(models.usage_days, tenant_id=1))
         for name, values in FOREIGN.items():
-            if name != tables.conversations.name:
+            if name != models.conversations.name:
                 connection.execute(insert(METADATA.tables[name]), row(METADATA.tables[name], tenant_id=1, **values))
         scanned = connection.execute(SCANNED).all()
-    beside = {tables.conversations.name} if is_wrong else set()
+    beside = {models.conversations.name} if is_wrong else set()
     assert {table for table, _, is_primary in scanned if is_primary} == set(PARENTS) - beside
     assert {index for _, index, is_primary in scanned if not is_primary} == ({"wrong"} if is_wrong else set())

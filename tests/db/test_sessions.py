@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import Database
 from threadkeep import AsyncStore, InvalidOption, SchemaError, Store, StoredItem, schema
-from threadkeep.store.engines import parsed_url
+from threadkeep.db.engines import parsed_url
 
 TEXT = "café “😀” \\ ' \" \x00 \ud800"
 TITLE = "café “😀” \\ ' \" %"
@@ -98,7 +98,7 @@ def test_the_mode_of_a_server_is_not_that_of_a_store(database: Database) -> None
 @mariadb
 def test_what_a_url_says_first_to_a_server_is_said(database: Database) -> None:
     url = make_url(database.url).update_query_dict({"init_command": "SET SESSION wait_timeout = 77"})
-    with Store(url, tenants=True) as store, store._transactions.engine.connect() as connection:  # type: ignore[union-attr]
+    with Store(url, tenants=True) as store, store.handle.transactions.engine.connect() as connection:  # type: ignore[union-attr]
         found = connection.exec_driver_sql("SELECT @@wait_timeout, @@sql_mode").one()
     assert found == (77, "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION")
 
@@ -109,7 +109,7 @@ def test_a_mode_that_a_url_sets_is_not_that_of_a_store(database: Database, mode:
     url = make_url(database.url).update_query_dict({"init_command": f"SET SESSION sql_mode = '{mode}'"})
     keeps(url, 'o"x')
     asyncio.run(keeps_too(url, 'p"y\\'))
-    with Store(url, tenants=True) as store, store._transactions.engine.connect() as connection:  # type: ignore[union-attr]
+    with Store(url, tenants=True) as store, store.handle.transactions.engine.connect() as connection:  # type: ignore[union-attr]
         written = select(literal("\\", String(), literal_execute=True))  # in the text of the statement
         assert connection.execute(written).scalar_one() == "\\"
 

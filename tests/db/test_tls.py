@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.databases import Database
-from threadkeep.store.engines import engine_for
+from threadkeep.db.engines import engine_for
 
 mariadb = pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 

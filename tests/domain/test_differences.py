@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import JSON
 from tests.domain.test_overlay import PAIRS
 from threadkeep.domain.jsontext import dumps, loads
-from threadkeep.formats.canonical.differences import applied, difference
+from threadkeep.formats.canonical.given import applied, difference
 
 LONG = "x" * 600
 

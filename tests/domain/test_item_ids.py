@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.domain.ids import new_public_id, public_id_text
-from threadkeep.domain.item_ids import OTHER, PREFIXES, derived_id, own_id, place_of
-from threadkeep.formats.canonical import keys
+from threadkeep.domain.ids import OTHER, PREFIXES, derived_id, new_public_id, own_id, place_of, public_id_text
+from threadkeep.formats.canonical import items
 
 TYPES = [*PREFIXES, "a_type_of_tomorrow"]
 
@@ -20,7 +19,7 @@ def test_a_derived_id_names_its_place_and_is_one_that_openai_takes(kind: str, po
     assert place_of(made) == (conversation, position)
     assert re.fullmatch(r"[a-z]+_[A-Za-z0-9]+", made)
     assert len(made) <= 64
-    assert made.startswith(keys.PREFIXES.get(kind, ""))
+    assert made.startswith(items.PREFIXES.get(kind, ""))
 
 
 def test_every_type_has_a_prefix_of_its_own() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import JSON, OBJECTS, TEXT, same
-from threadkeep.domain.content import PARTS, InputText, OutputText, Refusal
+from threadkeep.domain.content import PARTS, InputText, OutputText, Refusal, TypedObject
 from threadkeep.domain.items import (
     ITEMS,
     Compaction,
@@ -27,7 +27,6 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import dumps
-from threadkeep.domain.typed import TypedObject
 from threadkeep.errors import InvalidItem
 
 TEXT_PART = {"type": "input_text", "text": "hello"}

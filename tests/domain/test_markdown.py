@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.factories import a_call, a_message, a_picture, an_output
 from threadkeep import Store
-from threadkeep.domain.markdown import code, fenced, inline, quoted
+from threadkeep.domain.transcripts import code, fenced, inline, quoted
 
 
 def transcript(*items: Any, **info: Any) -> str:

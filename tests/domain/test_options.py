@@ -26,7 +26,7 @@ from threadkeep.domain.options import (
     thinking,
 )
 from threadkeep.errors import InvalidOption
-from threadkeep.store.updates import INFO
+from threadkeep.store.writing.updates import INFO
 
 COERCED = [
     ("temperature", 1, 1.0),

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.domain.ranking import BY_LENGTH, LENGTH, REPEATS, question_of, score_of
-from threadkeep.domain.searching import IS_UNUSUAL, respelled, terms_of, words_of
+from threadkeep.domain.searching import (
+    BY_LENGTH,
+    IS_UNUSUAL,
+    LENGTH,
+    REPEATS,
+    question_of,
+    respelled,
+    score_of,
+    terms_of,
+    words_of,
+)
 
 
 def score(text: str, question: str) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep.domain.redaction import HIDDEN, redact
+from threadkeep.domain.printing import HIDDEN, redact
 
 # how messages contain secrets; SECRET stands for one
 SPELLINGS = (

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tests.domain.jsonvalues import JSON
 from threadkeep.domain.content import OutputText, Refusal
 from threadkeep.domain.items import FunctionCall, Message, UnknownItem
-from threadkeep.domain.objects import body_object
+from threadkeep.domain.jsontext import body_object
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ParsedJsonError, UnknownFormat

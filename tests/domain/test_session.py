@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from tests.domain.jsonvalues import OBJECTS, same
 from threadkeep.domain import formats
 from threadkeep.domain.content import InputText
-from threadkeep.domain.formats import Format
+from threadkeep.domain.formats import Format, Signs
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Message
 from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
-from threadkeep.formats.base import Signs
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "session_roundtrip.jsonl"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.recorder.conftest import said
-from tests.http.recorder.provider import Provider, serving, whole
+from tests.server.recorder.conftest import said
+from tests.server.recorder.provider import Provider, serving, whole
 from threadkeep import Store
 
 FILE = Path(__file__).parents[2] / "examples" / "otel_chat.py"

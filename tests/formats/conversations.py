@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 Json = dict[str, Any]
@@ -217,7 +217,7 @@ class Conversation:
 
     settings: Json
     tools: list[Json]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ItemEntry] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)  # number of items after each append
 
     def snapshot(self, count: int | None = None) -> Snapshot:

@@ -6,7 +6,7 @@ from typing import Any
 
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.entries import Entry, entry_of
+from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ def snapshot(
     *items: Any, tools: list[Json] | None = None, state: ServerState | None = None, **settings: Any
 ) -> Snapshot:
     """A conversation of items and answers."""
-    entries: list[Entry] = []
+    entries: list[ItemEntry] = []
     turns: dict[int, int] = {}
     for number, thing in enumerate(items):
         found = [(thing, None, None)] if isinstance(thing, dict) else thing

@@ -109,20 +109,16 @@ def test_the_stop_reason_says_status_and_why(word: str, status: str, reason: str
 
 @pytest.mark.parametrize(
     ("word", "ending"),
-    [
-        ("new", "ended with the unknown word 'new'"),
-        (["x"], "ended with the unknown word"),
-        ("", "has no finish_reason"),
-        (None, "has no finish_reason"),
-    ],
+    [("new", "ended with the unknown word 'new'"), (["x"], "ended with the unknown word"), ("", None), (None, None)],
 )
 def test_an_unknown_word_means_completed_and_is_logged(
-    word: Any, ending: str, caplog: pytest.LogCaptureFixture
+    word: Any, ending: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """None may be missing because the answer was cancelled, which is known elsewhere."""
     with caplog.at_level(logging.WARNING, logger="threadkeep"):
         assert parsed({"text": "x"}, stopReason=word).status == "completed"
-    assert f"The converse response {ending}" in caplog.text
-    assert "it is stored as completed" in caplog.text
+    logged = f"The converse response {ending}" in caplog.text and "it is stored as completed" in caplog.text
+    assert logged if ending else not caplog.text
 
 
 # Ids and what stands beside

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
+from threadkeep.formats.canonical import items as responses_content
 from threadkeep.formats.canonical import items as responses_items
-from threadkeep.formats.canonical import parts as responses_content
 from threadkeep.formats.chat_completion import fields as chat_fields
 from threadkeep.formats.chat_completion import parts as chat_content
-from threadkeep.formats.chat_completion import turns as chat_messages
+from threadkeep.formats.chat_completion.turns import ChatWriter
 from threadkeep.formats.converse import fields as converse_fields
 from threadkeep.formats.converse import parts as converse_content
-from threadkeep.formats.converse import turns as converse_messages
-from threadkeep.formats.gemini import turns as gemini_contents
-from threadkeep.formats.messages import turns as messages_turns
+from threadkeep.formats.converse.turns import ConverseWriter
+from threadkeep.formats.gemini.turns import GeminiWriter
+from threadkeep.formats.messages.turns import MessagesWriter
 from threadkeep.formats.open_responses import fields as responses_fields
 from threadkeep.formats.pydantic_ai import fields as pydantic_ai_fields
-from threadkeep.formats.pydantic_ai import turns as pydantic_ai_turns
+from threadkeep.formats.pydantic_ai.turns import PydanticWriter
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, render_fields
 from threadkeep.formats.shared.rendering import WRITERS
 from threadkeep.formats.shared.reports import Context
@@ -53,11 +52,9 @@ def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= WRITERS.keys()
 
 
-@pytest.mark.parametrize(
-    "turns", [chat_messages, converse_messages, gemini_contents, messages_turns, pydantic_ai_turns]
-)
-def test_every_writer_has_the_methods_of_the_table(turns: Any) -> None:
-    assert all(callable(getattr(turns.Writer, name)) for name in WRITERS.values())
+@pytest.mark.parametrize("writer", [ChatWriter, ConverseWriter, GeminiWriter, MessagesWriter, PydanticWriter])
+def test_every_writer_has_the_methods_of_the_table(writer: type) -> None:
+    assert all(callable(getattr(writer, name)) for name in WRITERS.values())
 
 
 def test_every_part_type_has_a_mapper() -> None:

@@ -10,13 +10,12 @@ from tests.formats.factories import codes, render, user
 from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.session import Session
+from threadkeep.domain.tool_names import Names
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.gemini.fields import FAMILIES, FIELDS, GENERAL, family_of, fields_of
+from threadkeep.formats.gemini.fields import FAMILIES, FIELDS, GENERAL, family_of, fields_of, is_schema, json_schema
 from threadkeep.formats.gemini.fields import NAMES as NAME_RULE
-from threadkeep.formats.gemini.schemas import is_schema, json_schema
 from threadkeep.formats.shared.fields import NoField, SpecialField
-from threadkeep.formats.shared.names import Names
 
 Json = dict[str, Any]
 LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}

@@ -13,7 +13,7 @@ from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, ProviderError, StreamChunk
 from threadkeep.formats import get_format
 from threadkeep.formats.gemini.stream import place
-from threadkeep.formats.shared.growth import GrowingTexts
+from threadkeep.formats.shared.streams import GrowingTexts
 
 Json = dict[str, Any]
 FORMAT = get_format("gemini")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,8 +23,7 @@ from threadkeep.errors import InvalidItem
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.given import given_text
-from threadkeep.formats.canonical.view import REQUIRED
-from threadkeep.formats.canonical.views import ItemViews
+from threadkeep.formats.canonical.view import REQUIRED, StoredItemViews
 
 Json = dict[str, Any]
 OPENAI: TypeAdapter[Any] = TypeAdapter(ConversationItem)
@@ -33,10 +33,10 @@ OWN = get_format(NAME)
 UNKNOWN = {"provider_item", "item_reference", "compaction_undone"}
 
 
-def views_of(item: Item) -> ItemViews:
+def views_of(item: Item) -> StoredItemViews:
     """The views of an item, as the store has them."""
     entry = entry_of(item.to_object(), position=0)
-    return ItemViews(entry, given_text(given_of(item), entry))
+    return StoredItemViews(entry, given_text(given_of(item), entry))
 
 
 def check(item: Any) -> None:
@@ -209,15 +209,14 @@ def test_a_copy_with_changes_does_not_remember() -> None:
 # As OpenAI's clients validate it
 
 
-@pytest.mark.parametrize("kind", sorted(REQUIRED))
 @pytest.mark.parametrize("odd", [{}, {"status": None}, {"status": "failed"}, {"id": None}, {"vendor": {"x": None}}])
-def test_every_type_has_what_is_required(kind: str, odd: Json) -> None:
-    for origin in (None, "open_responses", "messages"):
+def test_every_type_has_what_is_required(odd: Json) -> None:
+    for kind, origin in itertools.product(REQUIRED, (None, "open_responses", "messages")):
         raw = {"type": kind, **({"origin": origin} if origin else {}), **odd}
         if kind == "message":
             raw["role"] = "user"
         entry = entry_of(raw, position=0)
-        check(ItemViews(entry).canonical("x_1") | {"id": "x_1"})
+        check(StoredItemViews(entry).canonical("x_1") | {"id": "x_1"})
 
 
 def test_every_type_of_the_client_is_known() -> None:
@@ -419,7 +418,7 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_other_formats_are_the_items_that_openai_has_for_them(name: str) -> None:
     raw, expected = BLOCKS[name]
-    assert ItemViews(entry_of(raw, position=0)).canonical("x_1") == {"id": "x_1", **expected}
+    assert StoredItemViews(entry_of(raw, position=0)).canonical("x_1") == {"id": "x_1", **expected}
 
 
 @pytest.mark.parametrize("name", CANONICAL)
@@ -436,7 +435,7 @@ def test_reasoning_of_another_provider_does_not_go_to_openai() -> None:
         "encrypted_content": "sig",
         "content": [{"type": "reasoning_text", "text": "Hm"}],
     }
-    found = ItemViews(entry_of(item, position=0)).canonical("rs_1")
+    found = StoredItemViews(entry_of(item, position=0)).canonical("rs_1")
     assert found == {
         "id": "rs_1",
         "type": "reasoning",
@@ -449,7 +448,7 @@ def test_reasoning_of_another_provider_does_not_go_to_openai() -> None:
 def test_parts_of_unknown_types_become_text(origin: str | None) -> None:
     part = {"type": "novel", "x": [1]}
     raw = {"type": "message", "role": "user", "content": [part], **({"origin": origin} if origin else {})}
-    found = ItemViews(entry_of(raw, position=0)).canonical("x_1")
+    found = StoredItemViews(entry_of(raw, position=0)).canonical("x_1")
     assert found["content"] == [{"type": "input_text", "text": '{"type":"novel","x":[1]}'}]
     check(found)
 

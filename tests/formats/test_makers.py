@@ -12,7 +12,7 @@ from threadkeep import LossError, Rendered, Session, Store, Turns
 from threadkeep.domain.makers import Maker, maker_from
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.formats.shared.makers import Target, can_read, family_of, plain_model, provider_name
+from threadkeep.formats.shared.makers import RequestTarget, can_read, family_of, plain_model, provider_name
 
 
 def claude_body(model: str, *blocks: Json) -> Json:
@@ -527,10 +527,10 @@ def test_a_model_has_a_family_and_a_plain_name(model: str, family: str | None, p
 
 
 def test_thinking_of_some_models_stays_with_the_account() -> None:
-    target = Target("anthropic", "claude-sonnet-5-5", "a")
+    target = RequestTarget("anthropic", "claude-sonnet-5-5", "a")
     assert can_read(target, "messages", Maker("anthropic", "claude-sonnet-5-5", "a"))
     assert not can_read(target, "messages", Maker("anthropic", "claude-sonnet-5-5", "b"))
-    assert can_read(Target("anthropic", OPUS, "a"), "messages", Maker("bedrock", OPUS, "b"))
+    assert can_read(RequestTarget("anthropic", OPUS, "a"), "messages", Maker("bedrock", OPUS, "b"))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ThreadkeepError
 from threadkeep.formats import get_format
 from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
-from threadkeep.formats.shared.mending import Mending
+from threadkeep.formats.shared.arguments import Mending
 
 WIRE = get_format("messages")
 

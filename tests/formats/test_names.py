@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from tests.formats.factories import codes, render, user
 from threadkeep import ToolNotFound, ToolRegistry
-from threadkeep.domain.tool_names import hashed, stands_for
+from threadkeep.domain.tool_names import OPENAI_NAMES, NameRule, Names, hashed, is_valid_name, stands_for
 from threadkeep.formats import NAMES, FormatName
 from threadkeep.formats.gemini import fields as gemini
 from threadkeep.formats.messages import fields as messages
-from threadkeep.formats.shared.media import ENDINGS, in_base64, is_textual, note
-from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names, is_valid_name
+from threadkeep.formats.shared.parts import ENDINGS, in_base64, is_textual, note
 
 RULES = [OPENAI_NAMES, messages.NAMES, gemini.NAMES]
 

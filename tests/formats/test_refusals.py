@@ -63,10 +63,10 @@ def test_what_is_refused_is_not_sent_without_a_word(provider: Provider, refusal:
             session.render(provider.format, **view, strict=True)
 
 
-@pytest.mark.parametrize(("provider", "refusal"), ROWS)
-def test_what_is_refused_has_a_source(provider: Provider, refusal: Refusal) -> None:
-    assert refusal.source.startswith("https://"), provider.name
-    assert set(refusal.reported.split()) <= {*LOSSES, *REPAIRS}
+def test_what_is_refused_has_a_source() -> None:
+    refusals = [refusal for provider in PROVIDERS for refusal in provider.refusals]
+    assert [one for one in refusals if not one.source.startswith("https://")] == []
+    assert {code for one in refusals for code in one.reported.split()} <= {*LOSSES, *REPAIRS}
 
 
 def test_each_format_has_enough_of_them() -> None:

@@ -29,10 +29,13 @@ def test_every_package_that_declares_a_format_is_registered_under_its_name() -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_functions_of_a_format_are_those_of_its_rooms(name: str) -> None:
-    rooms = {"render": "request", "parse_turns": "parse_request", "assembler": "stream"}
+    rooms = dict.fromkeys(("render", "parse_request", "parse_turns"), "request") | {
+        "parse_response": "response",
+        "assembler": "stream",
+    }
     functions = ["render", "parse_request", "parse_turns", "parse_response"]
     for function in [*functions, *(["assembler"] if get_format(name).has_streams else [])]:
-        room = import_module(f"threadkeep.formats.{name}.{rooms.get(function, function)}")
+        room = import_module(f"threadkeep.formats.{name}.{rooms[function]}")
         assert getattr(get_format(name), function) is getattr(room, function)
         assert getattr(room, function).__doc__
 
@@ -49,7 +52,7 @@ def test_importing_the_package_loads_no_format() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert sorted(eval(loaded)) == [
         "threadkeep.domain", "threadkeep.domain.formats", "threadkeep.errors", "threadkeep.formats",
-        "threadkeep.formats.registry", "threadkeep.lazy",
+        "threadkeep.lazy",
     ]  # fmt: skip
 
 

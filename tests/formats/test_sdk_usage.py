@@ -30,8 +30,8 @@ from pydantic_ai.usage import RequestUsage
 from threadkeep import FormatName, Response
 from threadkeep.domain.usage import reported_cost
 from threadkeep.formats import get_format
-from threadkeep.store.billing import UNITS, terms_of
-from threadkeep.store.prices import PER_REQUEST, PLAIN, PriceSheet
+from threadkeep.store.usage.billing import UNITS, terms_of
+from threadkeep.store.usage.prices import PER_REQUEST, PLAIN, PriceSheet
 
 Json = dict[str, Any]
 EVERY_UNIT: Final = PriceSheet.of(SimpleNamespace(**dict.fromkeys(UNITS, Decimal(1))), "openai")

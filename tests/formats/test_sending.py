@@ -489,5 +489,5 @@ def test_parameters_that_are_no_keys_of_a_request_are_in_the_table(service: Serv
 
 
 def test_each_field_of_a_config_of_google_genai_is_in_a_table() -> None:
-    tables = [*gemini.BESIDE, *gemini.INSIDE, *gemini.APART]
+    tables = [*gemini.NEXT_TO_CONFIG, *gemini.INSIDE, *gemini.APART]
     assert sorted(tables) == sorted(google_types.GenerateContentConfig.model_fields)

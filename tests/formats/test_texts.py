@@ -16,7 +16,7 @@ from tests.formats.factories import answer, assistant, call, codes, output, reas
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import LossError
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.shared.mending import Mending
+from threadkeep.formats.shared.arguments import Mending
 
 
 @pytest.mark.parametrize("format_name", NAMES)

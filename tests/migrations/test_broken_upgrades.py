@@ -9,7 +9,7 @@ from tests.databases import Database, Databases
 from tests.migrations.hosts import definitions, tables
 from tests.migrations.upgrading import burning
 from threadkeep import SchemaError, SchemaMissing, Store, schema
-from threadkeep.store.engines import engine_for
+from threadkeep.db.engines import engine_for
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from tests.migrations.hosts import definitions
 from tests.migrations.upgrading import bodies, counts, folder_with
 from tests.store.watching import engine_of
 from threadkeep import SchemaError, SchemaOutOfDate, Store, schema
+from threadkeep.db.models import METADATA
 from threadkeep.db.schema import HEAD, REVISIONS
-from threadkeep.db.tables import METADATA
 
 NEXT = "v0_1_1_a"
 UNFILLED: set[str] = set()

@@ -14,12 +14,12 @@ from sqlalchemy import Connection, Engine, UniqueConstraint, inspect, text
 from tests.databases import Database
 from tests.migrations.test_schema import constraint_names
 from threadkeep import InvalidOption, SchemaError, Store, schema
-from threadkeep.db import months
+from threadkeep.db import partitions
 from threadkeep.db.base import with_index_options
+from threadkeep.db.engines import engine_for
+from threadkeep.db.models import METADATA
 from threadkeep.db.partitions import MOST, PARTITIONED, partition_names, partitions_in
 from threadkeep.db.schema import VERSION_TABLE
-from threadkeep.db.tables import METADATA
-from threadkeep.store.engines import engine_for
 
 COUNT = 3
 TODAY = datetime.now(UTC).date()
@@ -80,8 +80,8 @@ def test_the_schema_is_the_same_with_partitions(engine: Engine) -> None:
 
 @POSTGRESQL
 def test_later_upgrades_leave_partitions_alone(engine: Engine) -> None:
-    for partitions in (COUNT, COUNT, None):
-        schema.upgrade(engine, partitions=partitions)
+    for count in (COUNT, COUNT, None):
+        schema.upgrade(engine, partitions=count)
     with engine.connect() as connection:
         assert partitions_in(connection) == COUNT
 
@@ -148,11 +148,11 @@ BODIES = "threadkeep_response_bodies"
 
 def months_of(engine: Engine) -> list[str]:
     with engine.connect() as connection:
-        return [month.name for month in months.find_months(connection) or ()]
+        return [month.name for month in partitions.find_months(connection) or ()]
 
 
 def coming(first: date) -> list[str]:
-    return [month.name for month in months.months_until(first, TODAY)]
+    return [month.name for month in partitions.months_until(first, TODAY)]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def coming(first: date) -> list[str]:
     ],
 )
 def test_there_are_partitions_until_the_third_month_that_comes(first: date, today: date, names: list[str]) -> None:
-    found = list(months.months_until(first, today))
+    found = list(partitions.months_until(first, today))
     assert [month.name.removeprefix(f"{BODIES}_") for month in found] == names
     assert all(one.end == other.first for one, other in pairwise(found))
 

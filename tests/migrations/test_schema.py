@@ -21,8 +21,8 @@ from tests.processes import forked
 from tests.store.watching import engine_of
 from threadkeep import AsyncStore, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
 from threadkeep.db.base import with_index_options
+from threadkeep.db.models import METADATA
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
-from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 
 TABLES = set(METADATA.tables)
@@ -70,6 +70,18 @@ def test_the_revisions_build_what_the_models_say(engine: Engine) -> None:
     if engine.dialect.name in MYSQL:  # every primary key is named PRIMARY
         expected = {name for name in expected if not name.endswith("_pkey")}
     assert expected - constraint_names(engine) == set()
+
+
+def test_an_empty_sqlite_database_gets_what_the_revisions_make(tmp_path: Path) -> None:
+    made = []
+    for revision in ("head", HEAD):  # the first one is set up from statements that are kept, also a second time
+        for number in range(2):
+            file = tmp_path / f"{revision}{number}.db"
+            schema.upgrade(create_engine(f"sqlite:///{file}"), revision)
+            with closing(sqlite3.connect(file)) as connection:
+                objects = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+                made.append([connection.execute(one).fetchall() for one in (objects, f"SELECT * FROM {VERSION_TABLE}")])
+    assert made == made[:1] * 4
 
 
 def test_the_indexes_are_those_of_the_models(engine: Engine) -> None:

@@ -17,7 +17,7 @@ from tests.factories import a_call, a_message, a_picture, an_answer, an_output, 
 from tests.store.ledger import attempt_at
 from threadkeep import Store
 from threadkeep.db.schema import VIEWS
-from threadkeep.store.purging import hide_conversation
+from threadkeep.store.removing.purging import hide_conversation
 
 FIGURES = [
     "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
@@ -77,8 +77,8 @@ def test_texts_of_messages(store: Store, connection: Connection) -> None:
     conversation.add_response(an_answer("Good day"), "open_responses")
     conversation.fork(at=0).user("Other")
     gone = store.create_conversation(input="Gone")
-    scope = store._scope
-    store._transactions.write(lambda connection: hide_conversation(connection, scope, gone.id, None))
+    scope = store.handle.scope
+    store.handle.transactions.write(lambda connection: hide_conversation(connection, scope, gone.id, None))
     found = rows(
         connection,
         "SELECT conversation, role, author_id, branch, position, text FROM threadkeep_messages_text ORDER BY 5, part",

@@ -12,10 +12,10 @@ from sqlalchemy import Engine, event, func, inspect, select, text
 
 from tests.factories import a_message, a_picture, an_answer, an_output, noise
 from threadkeep import Store, schema
+from threadkeep.db.engines import engine_for
+from threadkeep.db.models import METADATA
 from threadkeep.db.schema import migrations_folder
-from threadkeep.db.tables import METADATA
 from threadkeep.formats import FormatName
-from threadkeep.store.engines import engine_for
 
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 CACHES = (

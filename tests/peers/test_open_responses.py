@@ -14,8 +14,8 @@ from llm_comply.runner import TestRunner as Runner
 from llm_comply.schema import SpecLoader
 from llm_comply.tests.open_responses import OPEN_RESPONSES_TESTS as CASES
 
-from tests.http.scripts import script
-from tests.http.servers import running
+from tests.server.scripts import script
+from tests.server.servers import running
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, Upstream, app
 

@@ -9,9 +9,9 @@ from typing import Any
 from agents import Agent, OpenAIConversationsSession, OpenAIResponsesModel, RunConfig, Runner, function_tool
 from openai import AsyncOpenAI
 
-from tests.http.recorder.conftest import said
-from tests.http.scripts import Scripted
-from tests.http.servers import running
+from tests.server.recorder.conftest import said
+from tests.server.scripts import Scripted
+from tests.server.servers import running
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, app
 

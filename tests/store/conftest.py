@@ -86,7 +86,7 @@ def watching(database: Database) -> Iterator[Engine]:
 def tables(watching: Engine, store: Any) -> Iterator[Tables]:
     """The rows of the test's tenant."""
     with watching.connect() as connection:
-        yield Tables(connection, store._scope.tenant)
+        yield Tables(connection, store.handle.scope.tenant)
 
 
 @pytest.fixture

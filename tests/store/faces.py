@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +22,8 @@ class Blocking:
         self._wrapped, self._runner = wrapped, runner
 
     def __getattr__(self, name: str) -> Any:
-        wrapped = self._wrapped._sync if name == "_scope" else self._wrapped
+        is_handle = name == "handle" and isinstance(self._wrapped, AsyncStore)
+        wrapped = self._wrapped.sync if is_handle else self._wrapped
         return self._shown(getattr(wrapped, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -56,6 +57,8 @@ class Blocking:
             return BlockingWatcher(value, self._runner)
         if isinstance(value, AsyncRecorder):
             return BlockingRecorder(value, self._runner)
+        if isinstance(value, AbstractAsyncContextManager):
+            return BlockingContext(value, self._runner)
         if inspect.ismethod(value):
             return functools.wraps(value)(lambda *args, **options: self._shown(value(*args, **options)))
         return value
@@ -72,6 +75,13 @@ class BlockingRecorder(Blocking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._runner.run(self._wrapped.__aexit__(kind, error, trace))
+
+
+class BlockingContext(BlockingRecorder):
+    """Another async context manager, such as a unit of work that begins."""
+
+    def __enter__(self) -> Any:
+        return self._shown(self._runner.run(self._wrapped.__aenter__()))
 
 
 class BlockingWatcher(BlockingRecorder):

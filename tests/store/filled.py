@@ -12,9 +12,9 @@ from tests.conftest import KINDS_HERE, MATRIX, not_at_hand, upgraded
 from tests.databases import Database, Databases, NotAtHand
 from tests.factories import a_message
 from threadkeep import Store
-from threadkeep.db.tables import conversations, items
-from threadkeep.store.item_rows import encode_item
-from threadkeep.store.refs import BranchRef
+from threadkeep.db.models import conversations, items
+from threadkeep.store.work.item_rows import encode_item
+from threadkeep.store.work.refs import BranchRef
 
 SIZES = (10, 10_000 if MATRIX == "quick" else 100_000)
 
@@ -43,7 +43,7 @@ def upgraded_and_filled(engine: Engine) -> None:
             tenant = store.create_tenant(f"filled {size}")
             conversation = tenant.create_conversation(model="m", external_id=str(size))
             with engine.begin() as connection:
-                fill(connection, conversation._handle.ref, size)
+                fill(connection, conversation.handle.ref, size)
 
 
 @pytest.fixture(scope="module", params=KINDS_HERE)

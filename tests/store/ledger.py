@@ -11,7 +11,7 @@ from tests.store.faces import Blocking
 from threadkeep.db.types import escaped
 from threadkeep.domain.reports import SUMS, UsageRow
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
-from threadkeep.store.ledger import Attempt, insert_attempt
+from threadkeep.store.usage.ledger import Attempt, insert_attempt
 
 SUMMED = (*FIGURES, "cost_nano", "latency_ms", "first_token_ms")
 
@@ -29,11 +29,11 @@ def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
 
     def write(connection: Any) -> None:
         for at in moments:
-            insert_attempt(connection, conversation._handle.ref, attempt, at, user_id=conversation.user_id)
+            insert_attempt(connection, conversation.handle.ref, attempt, at, user_id=conversation.user_id)
 
-    transactions = conversation._handle.transactions
+    transactions = conversation.handle.transactions
     if isinstance(conversation, Blocking):
-        conversation._runner.run(conversation._wrapped._call(transactions.write, write))
+        conversation._runner.run(conversation._wrapped.call(transactions.write, write))
     else:
         transactions.write(write)
 

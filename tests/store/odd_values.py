@@ -28,8 +28,8 @@ from threadkeep import (
     UsageFilters,
     ViewOptions,
 )
-from threadkeep.domain.objects import shown
-from threadkeep.store.conversations import ConversationInfo
+from threadkeep.errors import shown
+from threadkeep.store.writing.conversations import ConversationInfo
 
 MODEL = "gpt-5.4"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from tests.store.watching import engine_of, sqlite_steps
-from threadkeep.db.queries.matches import SCORE
-from threadkeep.domain.ranking import score_of
+from threadkeep.db.search.sqlite import SCORE
+from threadkeep.domain.searching import score_of
 
 Statement = tuple[str, Any]
 

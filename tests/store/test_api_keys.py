@@ -13,7 +13,7 @@ from sqlalchemy import Engine, insert, text, update
 
 from tests.store.test_erasing import dump
 from threadkeep import InvalidOption, NotFound, Store
-from threadkeep.db import tables
+from threadkeep.db import models
 
 UNKNOWN = "tk_0123456789abcdef_" + "x" * 43
 LATER = timedelta(days=90)
@@ -75,7 +75,7 @@ def test_a_key_expires(store: Any, watching: Engine) -> None:
     with watching.begin() as connection:
         number = int(made.key.id.removeprefix("key_"), 16)
         past = datetime.now(UTC) - timedelta(seconds=1)
-        connection.execute(update(tables.api_keys).where(tables.api_keys.c.id == number).values(expires_at=past))
+        connection.execute(update(models.api_keys).where(models.api_keys.c.id == number).values(expires_at=past))
     assert store.keys.find(made.secret) is None
     assert len(store.keys.list()) == 1
 
@@ -90,7 +90,7 @@ def test_the_last_use_is_known_to_the_hour(store: Any, watching: Engine) -> None
     before = first - timedelta(hours=2)
     number = int(made.key.id.removeprefix("key_"), 16)
     with watching.begin() as connection:
-        connection.execute(update(tables.api_keys).where(tables.api_keys.c.id == number).values(last_used_at=before))
+        connection.execute(update(models.api_keys).where(models.api_keys.c.id == number).values(last_used_at=before))
     store.keys.note_use(made.key.id)
     assert store.keys.find(made.secret).last_used_at >= first
     store.keys.note_use("key_0000000000000001")
@@ -219,12 +219,12 @@ def test_keys_with_one_number_are_told_apart(stores: Any, store: Any, face: str,
     made, twin = store.keys.create(), stores.get(face).create_tenant(f"twin {tenant}")
     other = twin.keys.create()
     with watching.begin() as connection:
-        tenant_id = twin._scope.tenant
+        tenant_id = twin.handle.scope.tenant
         row = {
             "tenant_id": tenant_id, "id": int(made.key.id[4:], 16), "secret_hash": b"h" * 32, "scopes": "read",
             "created_at": datetime.now(UTC),
         }  # fmt: skip
-        connection.execute(insert(tables.api_keys), row)
+        connection.execute(insert(models.api_keys), row)
     assert stores.get(face).keys.find(made.secret).tenant == tenant
     assert twin.keys.find(made.secret) is None
     assert twin.keys.find(other.secret) == other.key

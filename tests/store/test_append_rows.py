@@ -91,7 +91,7 @@ def written(store: Any, steps: list[str], *, in_transaction: bool) -> dict[str, 
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as host, host.begin():
             STEPS[step](tenant.within(host).get_conversation(conversation.id), number)
     with engine.connect() as connection:
-        tables = Tables(connection, tenant._scope.tenant)
+        tables = Tables(connection, tenant.handle.scope.tenant)
         return {
             table: [{key: row[key] for key in row if key not in OWN} for row in tables.rows(table, *order)]
             for table, order in TABLES.items()

@@ -11,7 +11,7 @@ from tests.databases import Database
 from tests.store.test_exports import bodies, full
 from threadkeep import Conflict, InvalidOption, NotFound, Store, ThreadkeepError
 from threadkeep.blobs import FolderBlobs
-from threadkeep.store.tenants import list_tenants
+from threadkeep.store.work.tenants import list_tenants
 
 
 def test_backup_is_for_sqlite(database: Database, store: Any, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_backup_replaces_no_link_that_leads_nowhere(tmp_path: Path) -> None:
 
 
 def tenants_of(store: Store) -> list[str]:
-    return list_tenants(store._transactions)
+    return list_tenants(store.handle.transactions)
 
 
 def has(store: Any, id: str) -> bool:
@@ -90,7 +90,7 @@ def test_a_backup_by_the_store_of_a_user_is_refused(tmp_path: Path) -> None:
 def test_a_backup_within_a_transaction_is_refused(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'a.db'}") as store:
         store.create_conversation()
-        engine: Any = store._transactions.engine  # type: ignore[union-attr]
+        engine: Any = store.handle.transactions.engine  # type: ignore[union-attr]
         with engine.connect() as host, pytest.raises(InvalidOption, match="within a transaction"):
             store.within(host).backup(tmp_path / "b.db")
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.databases import Database
 from tests.factories import an_answer, texts_of
 from tests.store.test_lost_connections import commits
 from threadkeep import Conversation, HeadConflict, ResponseInProgress, Store
 from threadkeep.formats import FormatName
-from threadkeep.store.streaming.beginning import locked, started_at_once, undone
-from threadkeep.store.streaming.writer import StreamWriter
+from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def begin(conversation: Conversation, say: Callable[[Conversation], object]) -> 
     """Say something and begin a response, at once."""
 
     def make(*place: Any) -> StreamWriter:
-        inner = Conversation(locked(conversation._handle, *place))
+        inner = Conversation(locked(conversation.handle, *place))
         say(inner)
-        return inner.stream_response("open_responses")._writer
+        return inner.stream_response("open_responses").writer
 
-    return started_at_once(conversation._handle.transactions, make)
+    return started_at_once(conversation.handle.transactions, make)
 
 
 def said(store: Store, conversation: Conversation) -> list[str]:
@@ -69,6 +69,28 @@ def test_what_was_said_is_taken_back_with_the_end(plain: Store) -> None:
     assert [response.status for response in plain.get_conversation(conversation.id).responses()] == ["incomplete"]
 
 
+def test_an_end_is_written_again_after_a_deadlock_while_something_was_taken_back(plain: Store) -> None:
+    """The database has rolled all of it back then: a COMMIT would end nothing, without an error."""
+    conversation, runs = plain.create_conversation(model="m", input="Hi"), list[int]()
+    writer = begin(conversation, lambda inner: inner.user("Ho"))
+
+    def take_back(handle: Any) -> None:
+        Conversation(handle).remove_item(1, purge=True)
+        runs.append(1)
+        if len(runs) == 1:
+            handle.transactions.write(deadlocked)
+
+    writer.undo = undone(writer, take_back)
+    writer.finish(RuntimeError())
+    assert len(runs) == 2
+    assert said(plain, conversation) == ["Hi"]
+    assert [response.status for response in plain.get_conversation(conversation.id).responses()] == ["incomplete"]
+
+
+def deadlocked(_connection: Any) -> None:
+    raise OperationalError("UPDATE …", {}, Exception(1213, "Deadlock found when trying to get lock"))
+
+
 @pytest.mark.parametrize("format_", get_args(FormatName))
 @pytest.mark.parametrize("view", [{}, {"media_url": "https://media.example/{hash}"}], ids=["plain", "media"])
 def test_a_request_that_was_not_begun_leaves_nothing_in_later_ones(
@@ -98,8 +120,8 @@ def test_what_is_read_while_it_begins_need_not_be_read_again(plain: Store) -> No
     """A request sees what the store has read before, and leaves what it has read to the next one."""
     conversation = plain.create_conversation(model="m", input="Hi")
     conversation.render("open_responses")
-    known = plain._resources.histories.look_up
-    key = (conversation._handle.ref.scope.tenant, conversation._handle.ref.public_bytes, 0, False)
+    known = plain.handle.resources.histories.look_up
+    key = (conversation.handle.ref.scope.tenant, conversation.handle.ref.public_bytes, 0, False)
     before = known(key)
     writer = begin(conversation, lambda inner: (inner.user("Ho"), inner.render("open_responses")))
     after = known(key)

@@ -25,7 +25,7 @@ from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables
 from threadkeep import DamagedRow, HeadConflict, InvalidOption, NotFound, Session, Store
 from threadkeep.blobs import FolderBlobs, S3Blobs
-from threadkeep.db import tables as schema
+from threadkeep.db import models as schema
 
 BIG = noise(20_000)
 PICTURE = a_picture(BIG)
@@ -163,7 +163,7 @@ class TestEveryKind:
         store.retain(content=0)
         assert names_in(blobs.blobs) == []
         store.create_conversation(model="m").user([PICTURE])
-        blobs.blobs.put(f"{store._scope.tenant}/00/{'0' * 64}-{'0' * 16}", b"left by a killed writer", None)
+        blobs.blobs.put(f"{store.handle.scope.tenant}/00/{'0' * 64}-{'0' * 16}", b"left by a killed writer", None)
         with pytest.raises(InvalidOption, match="blobs="):
             stores.get("sync").delete_tenant(tenant)
         with Store(database.url, tenants=True, blobs=blobs) as owner:
@@ -189,7 +189,7 @@ class TestEveryKind:
         store.create_conversation(model="m").user([PICTURE])
         [kept] = names_in(blobs.blobs)
         orphan = f"{kept[:-16]}{'0' * 16}"
-        others = [f"{store._scope.tenant + 1}/{orphan.partition('/')[2]}", f"{store._scope.tenant}/readme"]
+        others = [f"{store.handle.scope.tenant + 1}/{orphan.partition('/')[2]}", f"{store.handle.scope.tenant}/readme"]
         for name in (orphan, *others):
             blobs.blobs.put(name, BIG, None)
         store.purge_deleted()

@@ -492,7 +492,7 @@ def test_the_calls_are_those_for_which_a_request_waits(stores: Any, tenant: str)
                     asked = rendered if step == "stale" else conversation.render(FORMAT)
                     body = an_answer("Well", id=f"resp_{number}", calls=(name,))
                     conversation.add_response(body, FORMAT, rendered=asked)
-        pairing = paired(conversation._handle.read_snapshot().entries)
+        pairing = paired(conversation.handle.read_snapshot().entries)
         assert {call.position for call in conversation.pending_calls()} == pairing.pending()
 
     run()

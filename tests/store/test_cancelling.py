@@ -19,7 +19,7 @@ WORDS = "one two three four five"
 
 def unhurried(recorder: Any) -> Any:
     """Each event is a batch of its own."""
-    inner(recorder)._writer._interval = 0
+    inner(recorder).writer._interval = 0
     return recorder
 
 

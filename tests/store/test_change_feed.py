@@ -16,8 +16,8 @@ from tests.store.watching import Tables, statements_of
 from tests.waiting import wait_until
 from threadkeep import CursorExpired, HeadConflict, InvalidOption, NotFound, Session, Store, ThreadkeepError
 from threadkeep.db.change_keys import SERIALS, key_at
-from threadkeep.db.tables import changes
-from threadkeep.store.changes.cursors import Cursor, Snapshot, cursor_from
+from threadkeep.db.feeds import Cursor, PgSnapshot, cursor_from
+from threadkeep.db.models import changes
 
 pytestmark = pytest.mark.one_face
 
@@ -27,7 +27,7 @@ DAY = 86_400_000_000 * SERIALS  # in keys
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests do not wait until rows of MariaDB count as settled, but for those that are about that."""
-    monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 0.0)
+    monkeypatch.setattr("threadkeep.db.feeds._SETTLED", 0.0)
 
 
 @pytest.fixture
@@ -167,9 +167,9 @@ def test_a_tenant_has_a_feed_of_its_own(stores: Any, face: str, store: Any, conv
     with pytest.raises(InvalidOption, match="another database or tenant"):
         other.changes(store.changes("now").cursor)
     other.create_conversation(model="m")
-    with_rows = other._scope.tenant
+    with_rows = other.handle.scope.tenant
     stores.get(face).delete_tenant(name)
-    with stores.get("sync")._transactions.engine.connect() as connection:
+    with stores.get("sync").handle.transactions.engine.connect() as connection:
         assert not connection.execute(select(changes.c.id).where(changes.c.tenant_id == with_rows)).all()
 
 
@@ -244,7 +244,7 @@ def test_old_changes_are_removed_and_old_cursors_expire(database: Database, stor
     for number in range(5):
         conversation.user(str(number))
     with database.engine().begin() as connection:
-        grow_old(connection, store._scope.tenant, 10)
+        grow_old(connection, store.handle.scope.tenant, 10)
     wait_until_settled(database)
     whole = store.changes()
     assert len(whole) == 6
@@ -275,11 +275,11 @@ def test_changes_of_the_last_hour_stay(store: Any, conversation: Any) -> None:
 def test_pruning_in_batches(
     database: Database, store: Any, conversation: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("threadkeep.store.pacing.FIRST", 2)
+    monkeypatch.setattr("threadkeep.store.work.pacing.FIRST", 2)
     for number in range(8):
         conversation.user(str(number))
     with database.engine().begin() as connection:
-        grow_old(connection, store._scope.tenant, 10)
+        grow_old(connection, store.handle.scope.tenant, 10)
     assert store.retain(changes=9).changes == 8
     mark, left = tables.rows("changes", "id")
     assert (mark["id"], mark["kind"], mark["conversation_id"], left["kind"]) == (0, "pruned", 0, "appended")
@@ -293,7 +293,7 @@ def test_what_was_removed_stays_known_after_a_late_change_is_removed(
     for number in range(5):
         conversation.user(str(number))
     with database.engine().begin() as connection:
-        grow_old(connection, store._scope.tenant, 10)
+        grow_old(connection, store.handle.scope.tenant, 10)
     behind = store.changes().changes[2].cursor
     late = tables.rows("changes", "id")[0]
     assert store.retain(changes=9).changes == 5
@@ -309,10 +309,10 @@ def test_a_restored_database_is_told_from_its_later_self(database: Database, sto
     page = store.changes()
     cursor = page.changes[0].cursor if database.kind == "postgresql" else page.cursor
     with database.engine().begin() as connection:
-        of_tenant = changes.c.tenant_id == store._scope.tenant
+        of_tenant = changes.c.tenant_id == store.handle.scope.tenant
         if database.kind == "postgresql":
-            found = cursor_from(cursor, "postgresql", store._scope.tenant)
-            cursor = str(Cursor("postgresql", found.tenant, 0, Snapshot(2**40, 2**40)))
+            found = cursor_from(cursor, "postgresql", store.handle.scope.tenant)
+            cursor = str(Cursor("postgresql", found.tenant, 0, PgSnapshot(2**40, 2**40)))
         else:
             connection.execute(changes.delete().where(of_tenant, changes.c.id == page.changes[-1].id))
     with pytest.raises(CursorExpired):
@@ -387,17 +387,17 @@ def test_what_appears_behind_the_cursor_makes_the_feed_go_back(
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)
 def test_rows_settle_before_they_are_told(store: Any, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 30.0)
+    monkeypatch.setattr("threadkeep.db.feeds._SETTLED", 30.0)
     store.create_conversation(model="m")
     assert list(store.changes(now)) == []
-    monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 0.0)
+    monkeypatch.setattr("threadkeep.db.feeds._SETTLED", 0.0)
     assert len(store.changes(now)) == 1
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_keys_of_sqlite_do_not_go_back_with_the_clock(database: Database, store: Any, conversation: Any) -> None:
     with database.engine().begin() as connection:
-        grow_old(connection, store._scope.tenant, -100)
+        grow_old(connection, store.handle.scope.tenant, -100)
     page = store.changes()
     conversation.user("Hi")
     conversation.user("Ho")
@@ -447,7 +447,7 @@ def test_a_deleted_conversation_is_told_before_its_rows_are_gone(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
+        patched.setattr("threadkeep.store.removing.retention.purging.purge_batch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.delete_conversation(conversation.id)
     assert read(store, now) == [("deleted", None, None, None)]

@@ -129,7 +129,7 @@ WRITES: dict[str, Callable[[Any, str, int], Any]] = {
 
 
 def test_a_mirror_of_the_feed_equals_the_store(database: Database, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 0.0)
+    monkeypatch.setattr("threadkeep.db.feeds._SETTLED", 0.0)
 
     @settings(max_examples=EXAMPLES)
     @given(st.lists(STEPS, min_size=5, max_size=40))

@@ -20,8 +20,8 @@ from tests.store.test_lost_connections import kill_all
 from tests.store.watching import engine_of
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, CursorExpired, InvalidOption, Store
-from threadkeep.db.tables import changes
-from threadkeep.store.changes.notify import Listener, Notifier
+from threadkeep.db.models import changes
+from threadkeep.store.changes.watching import Listener, Notifier
 
 QUICK = 0.02  # seconds between two looks
 POSTGRES = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """MariaDB's rows count as settled at once, and outages are looked after often."""
-    monkeypatch.setattr("threadkeep.store.changes.reading._SETTLED", 0.0)
+    monkeypatch.setattr("threadkeep.db.feeds._SETTLED", 0.0)
     monkeypatch.setattr("threadkeep.store.changes.watching.OUTAGE_SECONDS", QUICK)
 
 
@@ -166,7 +166,7 @@ def test_it_waits_for_a_database_that_is_away(
     """For as long as it takes, which the retries of other calls do not."""
     watcher = store.watch("now", poll=QUICK)
     conversation.user("Hi")
-    transactions, failures = store._transactions, iter(range(3))
+    transactions, failures = store.handle.transactions, iter(range(3))
     reading = transactions.read
 
     def read(work: Any) -> Any:
@@ -188,7 +188,7 @@ def test_other_errors_come_out(store: Any, conversation: Any, monkeypatch: pytes
     def expired(*_: Any) -> Any:
         raise CursorExpired
 
-    monkeypatch.setattr("threadkeep.store.changes.reading._page", expired)
+    monkeypatch.setattr("threadkeep.store.changes.feed._page", expired)
     with pytest.raises(CursorExpired):
         next(watcher)
 
@@ -253,14 +253,14 @@ def test_notifications_outlive_lost_connections(database: Database, notifying: A
 def test_a_write_does_not_notice_that_nobody_can_be_notified(
     notifying: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_engine: Any) -> Any:
+    def refused(_engine: Any, _seconds: int) -> Any:
         raise ConnectionRefusedError("secret")
 
-    monkeypatch.setattr("threadkeep.store.changes.notify._connect", refused)
+    monkeypatch.setattr("threadkeep.db.backends.postgresql.BACKEND.notification_connection", refused)
     with notifying.watch("now", poll=QUICK) as watcher, caplog.at_level(logging.WARNING, "threadkeep.changes"):
         notifying.create_conversation(model="m")
         assert next(watcher).kind == "appended"
-        wait_until(lambda: "notified" in caplog.text and "listened" in caplog.text)
+        wait_until(lambda: "notified" in caplog.text and "listen" in caplog.text)
     assert "secret" not in caplog.text
 
 
@@ -291,6 +291,6 @@ def test_a_watcher_that_nobody_holds_stops_listening(notifying: Any) -> None:
 
 @pytest.mark.one_face
 def test_elsewhere_nobody_is_notified(database: Database, notifying: Any) -> None:
-    assert (notifying._transactions.notifier is not None) == (database.kind == "postgresql")
+    assert (notifying.handle.transactions.notifier is not None) == (database.kind == "postgresql")
     notifying.create_conversation(model="m")
     assert len(notifying.changes()) == 1

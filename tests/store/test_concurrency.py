@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tests.conftest import is_set
 from tests.databases import Database
 from tests.factories import a_call, a_message, a_picture, an_answer, an_output, noise, texts_of
 from tests.processes import forked
+from tests.store.watching import engine_of
 from tests.store.writers import append_turns, open_and_say
 from threadkeep import HeadConflict, Store
 
@@ -154,7 +156,7 @@ def test_many_processes_open_a_new_file(database: Database, tmp_path: Path) -> N
         assert sorted(texts_of(one.transcript())[0] for one in store.list_conversations()) == list("01234567")
 
 
-@pytest.mark.parametrize("place", ["ledger", "conversations"])
+@pytest.mark.parametrize("place", ["usage.ledger.ids", "writing.conversations"])
 def test_a_number_that_another_process_drew_as_well(
     stores: Any, tenant: str, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -208,3 +210,35 @@ def test_two_processes_render_the_same_bytes(database: Database, stores: Any, te
 def detached(handle: Any, formats: tuple[str, ...]) -> list[bytes]:
     session = handle.session()
     return [session.request_body(wire) for wire in formats]
+
+
+@pytest.mark.one_face
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_threads_wait_for_each_other_rather_than_poll(stores: Any, tenant: str, conversation: Any) -> None:
+    """SQLite's own waiting sleeps ever longer, also while the file is free: no statement of a thread has to wait."""
+    store = stores.get("sync").for_tenant(tenant)
+    begun: list[str] = []
+    inside = 0
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        nonlocal inside
+        if statement.startswith("BEGIN"):
+            begun.append(statement)
+            assert inside == 0
+            inside += 1
+
+    def leave(_connection: Any) -> None:
+        nonlocal inside
+        inside = 0
+
+    engine = engine_of(store)
+    for name, listener in (("before_cursor_execute", note), ("commit", leave)):
+        event.listen(engine, name, listener)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: store.get_conversation(conversation.id).user(str(number)), range(40)))
+    finally:
+        for name, listener in (("before_cursor_execute", note), ("commit", leave)):
+            event.remove(engine, name, listener)
+    assert len(begun) == 40
+    assert len(conversation.transcript()) == 40

@@ -526,7 +526,7 @@ def test_conversations_that_begin_alike_share_a_cache(store: Any, elsewhere: Any
 @pytest.mark.parametrize("at_once", [1, 1_000])
 def test_the_longest_cache_that_fits_is_used(store: Any, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     """However many beginnings are looked up at once."""
-    monkeypatch.setattr("threadkeep.store.context_caches.claims.AT_ONCE", at_once)
+    monkeypatch.setattr("threadkeep.store.context_caches.AT_ONCE", at_once)
     conversation = talk(store)
     made(conversation)
     conversation.add_response(a_gemini_answer("to q3", 55_000, LARGE), "gemini")

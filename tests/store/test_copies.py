@@ -17,7 +17,7 @@ from tests.store.conftest import Stores
 from tests.store.test_exports import bodies, full, rows
 from tests.store.watching import statements_of
 from threadkeep import AsyncStore, InvalidOption, NotFound
-from threadkeep.store.moving.restoring import Target
+from threadkeep.store.moving.restoring import ImportTarget
 
 # From one to another: each kind to and from another one
 PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "mariadb"), ("mariadb", "sqlite")]
@@ -75,7 +75,7 @@ def test_a_copy_is_the_same(store: Any, other: Any) -> None:
 def test_an_interrupted_copy_goes_on(store: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         full(store, f"user {number}", str(number))
-    write, calls = Target._insert_conversation, iter(range(100))
+    write, calls = ImportTarget._insert_conversation, iter(range(100))
 
     def interrupted(*arguments: Any, **named: Any) -> int:
         result = write(*arguments, **named)
@@ -83,7 +83,7 @@ def test_an_interrupted_copy_goes_on(store: Any, other: Any, monkeypatch: pytest
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(Target, "_insert_conversation", interrupted)
+    monkeypatch.setattr(ImportTarget, "_insert_conversation", interrupted)
     with pytest.raises(KeyboardInterrupt):
         copied(store, other)
     monkeypatch.undo()
@@ -136,7 +136,7 @@ def test_a_deletion_in_the_target_that_was_interrupted_is_the_reason(store: Any,
     copied(store, other)
     with place.engine().begin() as connection:
         connection.exec_driver_sql(
-            f"UPDATE threadkeep_conversations SET status = 'deleted' WHERE tenant_id = {other._scope.tenant}"
+            f"UPDATE threadkeep_conversations SET status = 'deleted' WHERE tenant_id = {other.handle.scope.tenant}"
         )
     report = copied(store, other)
     assert [one.reason for one in report.differences] == [f"The conversation {conversation.id} is being deleted."]
@@ -156,7 +156,7 @@ def test_a_changed_ledger_is_seen(store: Any, other: Any, targets: Stores, place
     copied(store, other)
     with place.engine().begin() as connection:
         connection.exec_driver_sql(
-            f"UPDATE threadkeep_usage_records SET input_tokens = 11 WHERE tenant_id = {other._scope.tenant}"
+            f"UPDATE threadkeep_usage_records SET input_tokens = 11 WHERE tenant_id = {other.handle.scope.tenant}"
         )
     report = copied(store, other)
     assert [(one.conversation_id, one.tables) for one in report.differences] == [(None, ("usage_records",))]
@@ -232,7 +232,7 @@ def test_sqlite_never_holds_up_the_event_loop(database: Database, place: Databas
         def note(*_: Any) -> None:
             threads[name].add(threading.current_thread() is threading.main_thread())
 
-        event.listen(store._sync._root._engine, "before_cursor_execute", note)
+        event.listen(store.sync.handle.root.engine, "before_cursor_execute", note)
         return store
 
     async def use() -> None:

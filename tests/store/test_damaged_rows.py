@@ -52,7 +52,8 @@ DAMAGES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
 def damage(engine: Engine, store: Any, table: str, change: str) -> None:
     with engine.begin() as connection:
         connection.execute(
-            text(f"UPDATE threadkeep_{table} SET {change} WHERE tenant_id = :tenant"), {"tenant": store._scope.tenant}
+            text(f"UPDATE threadkeep_{table} SET {change} WHERE tenant_id = :tenant"),
+            {"tenant": store.handle.scope.tenant},
         )
 
 
@@ -60,7 +61,7 @@ def forget(*stores: Any) -> None:
     """What was read before would be as good as ever."""
     for store in stores:
         face = getattr(store, "_wrapped", store)
-        resources = getattr(face, "_sync", face)._resources
+        resources = getattr(face, "sync", face).handle.resources
         resources.configs.clear()
         resources.histories.clear()
 

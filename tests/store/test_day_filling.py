@@ -15,9 +15,8 @@ from tests.factories import a_stream, an_answer
 from tests.store.clocks import host_clock
 from tests.store.watching import Tables, statements_of
 from threadkeep import Store
-from threadkeep.store.day_filling import claim
-from threadkeep.store.retries import Replay
-from threadkeep.store.rollups import last_day
+from threadkeep.store.usage.rollups import claim, last_day
+from threadkeep.store.work.connections import Replay
 
 FORMAT = "open_responses"
 DAY = timedelta(days=1)
@@ -85,7 +84,7 @@ def test_one_process_does_it(store: Any, elsewhere: Any, tables: Tables, watchin
     answer(elsewhere, elsewhere.get_conversation(conversation.id))
     assert [row["day"] for row in tables.rows("usage_days", "day")] == [row["day"] for row in filled]
     assert len(rolled_up(tables)) == len(filled) - 2, "neither the claim nor the day that is to be rolled up again"
-    tenant, day = store._scope.tenant, filled[-1]["day"] + 7 * DAY
+    tenant, day = store.handle.scope.tenant, filled[-1]["day"] + 7 * DAY
     with watching.begin() as connection:
         assert claim(connection, tenant, day) == date.min
     before = tables.counts()
@@ -130,7 +129,7 @@ def test_a_day_costs_one_statement_and_then_none(store: Any, tables: Tables) -> 
 
 def test_a_large_day_is_left_to_others(store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each response does a bounded part of the work, and a day that is more than that does not stop the rest."""
-    monkeypatch.setattr("threadkeep.store.day_filling.MOST_ATTEMPTS", 3)
+    monkeypatch.setattr("threadkeep.store.usage.rollups.MOST_ATTEMPTS", 3)
     first, large, *_, last = report(store, 60, 50, 49, 5, 4)
     report(store, 50, attempts=4)
     conversation = answer(store)
@@ -151,7 +150,7 @@ def test_a_large_day_is_left_to_others(store: Any, tables: Tables, monkeypatch: 
 def test_a_failure_is_logged_and_not_raised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
         report(store, 4)
-        transactions: Any = store._transactions
+        transactions: Any = store.handle.transactions
         with transactions.engine.begin() as connection:
             connection.execute(text("ALTER TABLE threadkeep_usage_daily RENAME TO gone"))
         with caplog.at_level(logging.WARNING, "threadkeep.usage"):
@@ -165,7 +164,7 @@ def test_nothing_is_done_in_a_transaction_of_the_caller(tmp_path: Path) -> None:
     with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store:
         report(store, 4)
         conversation = store.create_conversation(model="m")
-        transactions: Any = store._transactions
+        transactions: Any = store.handle.transactions
         with transactions.engine.begin() as connection:
             answer(store.within(connection), store.within(connection).get_conversation(conversation.id))
         assert store.fill_usage_days() >= 3

@@ -14,7 +14,7 @@ from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
 from tests.store.watching import Tables
 from threadkeep import NotFound, Price, Session, Store
-from threadkeep.store.purging import purge_batch
+from threadkeep.store.removing.purging import purge_batch
 
 pytestmark = pytest.mark.one_face
 
@@ -100,7 +100,7 @@ def test_it_is_gone_for_everybody_at_once(
     def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.removing.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     for look in (
@@ -129,7 +129,7 @@ def test_an_interrupted_purge_is_finished_later(
             raise KeyboardInterrupt
         return purge_batch(*arguments, **named)
 
-    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.removing.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(full.id)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ import pytest
 from tests.factories import a_message, a_stream, an_answer
 from tests.store.watching import Tables
 from threadkeep import NotFound, ResponseInProgress
-from threadkeep.domain.item_ids import response_id
+from threadkeep.domain.ids import response_id
 
 FORMAT = "open_responses"
 
@@ -76,7 +76,7 @@ def test_the_feed_tells_of_it(store: Any, answered: Any, tables: Tables) -> None
     before = tables.rows("changes", "id")
     store.delete_response("resp_1")
     [row] = tables.rows("changes", "id")[len(before) :]
-    assert (row["kind"], row["conversation_id"]) == ("changed", answered._handle.ref.key)
+    assert (row["kind"], row["conversation_id"]) == ("changed", answered.handle.ref.key)
 
 
 def test_an_export_carries_that_it_was_deleted(stores: Any, store: Any, face: str, tenant: str, answered: Any) -> None:

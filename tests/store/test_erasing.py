@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, LargeBinary, String, inspect, text, update
 
+from tests.databases import Database
 from tests.factories import (
     a_call,
     a_completion,
@@ -26,9 +27,10 @@ from tests.factories import (
 from tests.store.sweeps import Interrupted, meanwhile
 from threadkeep import InvalidOption, NotFound, ProviderError, Store
 from threadkeep.db.base import PREFIX, SEARCH_INDEX
-from threadkeep.db.tables import METADATA, conversations
+from threadkeep.db.models import METADATA, conversations
+from threadkeep.db.search.sqlite import merge_index
 from threadkeep.db.types import MYSQL, EscapedText, Identifier
-from threadkeep.store.retention import merge_index, scrub
+from threadkeep.store.removing.retention import scrub
 from threadkeep.store.streaming.writer import BATCH_BYTES
 
 FORMAT = "open_responses"
@@ -223,7 +225,7 @@ def test_the_files_of_sqlite_hold_nothing_either(tmp_path: Path, vacuum: bool) -
 
 def test_the_index_is_merged_in_small_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large one takes as many more of them, so nobody waits for the whole."""
-    monkeypatch.setattr("threadkeep.store.retention.MERGED_PAGES", 4)
+    monkeypatch.setattr("threadkeep.db.search.sqlite.MERGED_PAGES", 4)
     counts: list[int] = []
     for size in (20, 80):
         path = tmp_path / f"{size}.db"
@@ -241,7 +243,7 @@ def test_the_index_is_merged_in_small_transactions(tmp_path: Path, monkeypatch: 
 
 
 def test_a_writer_who_does_not_end_holds_up_the_last_step_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threadkeep.store.engines.BUSY_SECONDS", 1)
+    monkeypatch.setattr("threadkeep.db.backends.BUSY_SECONDS", 1)
     with Store(f"sqlite:///{tmp_path / 'chat.db'}") as store, closing(sqlite3.connect(tmp_path / "chat.db")) as other:
         plant(store, USER, CANARY)
 
@@ -250,17 +252,27 @@ def test_a_writer_who_does_not_end_holds_up_the_last_step_only(tmp_path: Path, m
             return scrub(connection, vacuum=vacuum)
 
         with monkeypatch.context() as patch:
-            patch.setattr("threadkeep.store.retention.scrub", scrub_meanwhile)
+            patch.setattr("threadkeep.store.removing.retention.scrub", scrub_meanwhile)
             assert store.erase_user(USER).is_scrubbed is False
         other.rollback()
         assert store.erase_user(USER).is_scrubbed is True
+
+
+def test_within_a_unit_of_work_the_files_are_not_scrubbed(store: Any, database: Database) -> None:
+    """That takes transactions after the commit: of another call."""
+    plant(store, USER, CANARY)
+    with store.begin() as work:
+        report = work.erase_user(USER)
+    is_sqlite = database.kind == "sqlite"
+    assert report.is_scrubbed is (False if is_sqlite else None)
+    assert store.erase_user(USER).is_scrubbed is (True if is_sqlite else None)
 
 
 def test_an_interrupted_erasure_goes_on_where_it_ended(
     store: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for most in ("FIRST", "MOST"):
-        monkeypatch.setattr(f"threadkeep.store.pacing.{most}", 1)  # row in a transaction
+        monkeypatch.setattr(f"threadkeep.store.work.pacing.{most}", 1)  # row in a transaction
     for _ in range(3):
         store.create_conversation(model="m", input=f"{CANARY} text", user_id=USER)
 
@@ -308,7 +320,7 @@ def test_a_stream_that_ends_while_its_user_is_erased_leaves_figures_only(
             recorder.feed(event)
     left = list(recorders)
     for most in ("FIRST", "MOST"):
-        monkeypatch.setattr(f"threadkeep.store.pacing.{most}", 1)  # row in a transaction
+        monkeypatch.setattr(f"threadkeep.store.work.pacing.{most}", 1)  # row in a transaction
 
     def end_one(what: str, _: int) -> None:
         if what == "conversations" and left:  # one is removed, the other one is hidden
@@ -330,7 +342,7 @@ def test_an_attempt_is_not_written_down_for_a_user_who_is_being_erased(
     conversation = store.create_conversation(model="m", user_id=USER)
 
     def hide(connection: Any) -> None:
-        where = conversations.c.id == conversation._handle.ref.key
+        where = conversations.c.id == conversation.handle.ref.key
         connection.execute(update(conversations).where(where).values(status="deleted"))
 
     def attempt() -> Any:
@@ -364,7 +376,7 @@ def test_a_conversation_that_is_given_away_meanwhile_is_kept(stores: Any, tenant
     kept = store.create_conversation(model="m", input="hi", user_id=USER)
 
     def give(connection: Any) -> None:
-        where = conversations.c.id == kept._handle.ref.key
+        where = conversations.c.id == kept.handle.ref.key
         connection.execute(update(conversations).where(where).values(user_id="somebody"))
 
     assert meanwhile(watching, give, lambda: store.erase_user(USER)).conversations == 0

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import is_set
+from tests.conftest import MATRIX, is_set
 from tests.factories import a_gemini_answer, a_message, a_stream, an_answer
 from tests.store.faces import BlockingWatcher
 from tests.store.odd_values import BODIES, ODD, PLAIN, TURNS, World, parameters_of, required_of, valid
@@ -31,8 +31,9 @@ from threadkeep import (
 )
 from threadkeep.formats import NAMES
 
-EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 12
-UNTOUCHED = {"close", "backup"}  # a closed store can be asked nothing else; a backup makes files of any name
+EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 5 if MATRIX == "quick" else 12
+# a closed store can be asked nothing else, a backup makes files of any name, and errors of a function are the caller's
+UNTOUCHED = {"close", "backup", "run_in_transaction"}
 TENANTS = {"for_tenant", "create_tenant", "delete_tenant"}
 STRUCTURES = {"payload", "body", "turns", "content", "item", "items", "input", "tools", "schema", "extra", "metadata"}
 COUNTED = (ProviderError, HeadConflict, ResponseInProgress)  # their ledger row is written before they are raised
@@ -45,7 +46,11 @@ METHODS = [
 ]
 IDS = [f"{kind.__name__}.{name}" for kind, name in METHODS]
 
-pytestmark = [pytest.mark.one_face, pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 240)]
+pytestmark = [
+    pytest.mark.one_face,
+    pytest.mark.sampled,
+    pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 240),
+]
 
 
 @pytest.fixture

@@ -21,10 +21,9 @@ from tests.store.replaying import answer, begun
 from tests.store.watching import Tables, statements_of
 from tests.wires import SPOKEN
 from threadkeep import CannotParse, Conflict, InvalidOption, NotFound, Store, ThreadkeepError
-from threadkeep.db import tables as schema
+from threadkeep.db import models as schema
 from threadkeep.formats import NAMES, FormatName
-from threadkeep.store.moving.contents import BY_NAME, LEFT_BEHIND, PARTS, SHARED, add_to, short_name
-from threadkeep.store.moving.records import Digest
+from threadkeep.store.moving.contents import BY_NAME, LEFT_BEHIND, PARTS, SHARED, Digest, add_to, short_name
 
 # Tables that are carried in ways of their own, or made again
 OTHERS = {"tenants", "usage_days", "usage_daily", "usage_daily_models", "conversations"}
@@ -269,7 +268,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "an unknown column": (lambda lines: changed(lines, '"position":', '"place":'), "no column 'place'"),
     "a bad value": (lambda lines: changed(lines, '"position":0', '"position":"0"'), "position cannot be '0'"),
     "a bad time": (lambda lines: changed(lines, '"created_at":"2', '"created_at":"x2'), "created_at cannot be"),
-    "another config": (lambda lines: changed(lines, "Be brief.", "Be long."), "hash is not that"),
+    "another config": (lambda lines: changed(lines, "Be brief.", "Be long."), "hash does not match"),
     "a missing config": (lambda lines: without(lines, "configs"), "no row of configs with the hash"),
     "missing media": (lambda lines: without(lines, "blobs"), "no row of blobs with the hash"),
     "missing tools": (lambda lines: without(lines, "tool_definitions"), "no row of tool_definitions"),
@@ -312,7 +311,7 @@ def configured(lines: list[str], config: str) -> list[str]:
 def test_damage_is_refused_and_leaves_nothing(stores: Any, store: Any, face: str, tenant: str, tables: Tables) -> None:
     full(store)
     lines, target = list(store.export()), a_target(stores, face, f"{tenant} 2")
-    counted = Tables(tables._connection, target._scope.tenant)
+    counted = Tables(tables._connection, target.handle.scope.tenant)
     before = counted.counts()
     for name, (change, message) in DAMAGES.items():
         with pytest.raises(CannotParse, match=message):

@@ -87,7 +87,7 @@ def fork_a_recorder(url: str, tenant: str, face: str, told: Connection) -> None:
 
     def child(recorder: Any) -> None:
         work_of(anew(store), "child", rounds=2)
-        writer = getattr(recorder, "_wrapped", recorder)._writer
+        writer = getattr(recorder, "_wrapped", recorder).writer
         with pytest.raises(InvalidOption, match="forked"):
             writer.take(EVENTS[1]) if face == "async" else recorder.feed(EVENTS[1])
         assert writer.renew() is None

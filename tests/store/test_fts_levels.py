@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.store.watching import engine_of
 from threadkeep import Store
 from threadkeep.db.base import SEARCH_INDEX
-from threadkeep.db.fts_levels import KEPT, MOST, fewer_levels
-from threadkeep.store.retention import merge_index
+from threadkeep.db.search.sqlite import KEPT, MOST, fewer_levels, merge_index
 from threadkeep.store.search import index
 
 MERGES = 1_500  # without fewer levels, the index is taken for damaged after 1,000

@@ -25,7 +25,7 @@ from threadkeep import (
     formats,
     schema,
 )
-from threadkeep.store.engines import command_url, engine_for
+from threadkeep.db.engines import command_url, engine_for
 
 Call = Callable[[Any, Any], Any]
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "x" * 100_000}}]}

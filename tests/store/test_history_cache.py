@@ -10,8 +10,8 @@ from sqlalchemy import Engine
 from tests.factories import an_answer
 from tests.store.watching import statements_of
 from threadkeep import NotFound, Store
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.store.history_cache import ENTRY_BYTES, CachedHistory, HistoryCache
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.store.work.caches import ENTRY_BYTES, CachedHistory, HistoryCache
 
 FORMAT: Final = "open_responses"
 
@@ -34,8 +34,8 @@ def same_everywhere(read: Any, store: Any, elsewhere: Any) -> Any:
 
 def test_a_new_handle_begins_with_what_was_read(read: Any, store: Any) -> None:
     handle = store.get_conversation(read.id)
-    assert len(handle._handle.cache.history()[1]) == 2
-    assert handle._handle.cache.next_position == 2
+    assert len(handle.handle.cache.history()[1]) == 2
+    assert handle.handle.cache.next_position == 2
 
 
 def test_what_others_append_is_seen(read: Any, store: Any, elsewhere: Any) -> None:
@@ -90,13 +90,13 @@ def test_a_store_without_memory_reads_everything(database: Any) -> None:
     with Store(database.url, memory_bytes=0) as store:
         conversation = store.create_conversation(model="m", input="One")
         conversation.request_payload(FORMAT)
-        assert store.get_conversation(conversation.id)._handle.cache.history()[1] == []
+        assert store.get_conversation(conversation.id).handle.cache.history()[1] == []
         assert len(store.get_conversation(conversation.id).request_payload(FORMAT)["input"]) == 1
 
 
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
     histories = HistoryCache(limit=3 * (ENTRY_BYTES + 10))
-    entry = Entry(0, "message", payload=b"x" * 10)
+    entry = ItemEntry(0, "message", payload=b"x" * 10)
     for key in (b"1", b"2", b"3"):
         assert histories.keep((1, key, 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry]) == ENTRY_BYTES + 10
     assert histories.find((1, b"1", 0, False), 0) is not None
@@ -112,7 +112,7 @@ def test_what_was_used_longest_ago_is_forgotten_first() -> None:
 
 def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
     histories = HistoryCache(limit=100)
-    entry = Entry(0, "message", payload=b"x" * 100)
+    entry = ItemEntry(0, "message", payload=b"x" * 100)
     histories.keep((1, b"1", 0, False), CachedHistory(0, [entry], 1, {}), 0, [entry])
     assert histories.find((1, b"1", 0, False), 0) is None
 
@@ -120,7 +120,7 @@ def test_what_is_larger_than_the_memory_is_not_remembered() -> None:
 def test_options_that_were_read_once_do_not_stay_in_memory(database: Any) -> None:
     """… beyond a number of bytes; what is forgotten is read again."""
     with Store(database.url, options_bytes=1_000_000) as store:
-        configs = store._resources.configs
+        configs = store.handle.resources.configs
         ids = [
             store.create_conversation(model="m", instructions=f"{n:x>100000}", tools=[a_tool(n)]).id for n in range(20)
         ]
@@ -145,8 +145,8 @@ def test_options_count_what_they_take_when_they_are_parsed(database: Any) -> Non
             extra = {"messages": {"n": number, "numbers": numbers}}
             opened = store.get_conversation(store.create_conversation(model="m", extra=extra).id)
             assert opened.settings["extra"] == extra
-        assert 0 < store._resources.configs._size <= 100_000
-        assert len(store._resources.configs._values) < 4
+        assert 0 < store.handle.resources.configs._size <= 100_000
+        assert len(store.handle.resources.configs._values) < 4
 
 
 def test_a_store_without_memory_for_options_reads_them_again(database: Any) -> None:
@@ -164,7 +164,7 @@ def a_tool(number: int) -> dict[str, Any]:
 
 def test_options_that_are_larger_than_the_memory_are_not_remembered(database: Any) -> None:
     with Store(database.url) as store:
-        configs = store._resources.configs
+        configs = store.handle.resources.configs
         configs.limit = 1_000
         id_ = store.create_conversation(model="m", instructions="x" * 2_000).id
         for _ in range(2):

@@ -23,7 +23,7 @@ from threadkeep import (
     Store,
     ToolRegistry,
 )
-from threadkeep.store import item_rows
+from threadkeep.store.work import item_rows
 
 pytestmark = pytest.mark.one_face
 
@@ -337,7 +337,7 @@ def test_the_items_of_a_copy_are_encoded_once(store: Any, conversation: Any, mon
         encoded.append(args)
         return item_rows.encode_item(*args, **kwargs)
 
-    monkeypatch.setattr("threadkeep.store.conversations.encode_item", encode_item)
+    monkeypatch.setattr("threadkeep.store.writing.conversations.encode_item", encode_item)
     store.copy_conversation(conversation.id, idempotency_key="key")
     assert len(encoded) == len(conversation.session().items)
 
@@ -352,7 +352,7 @@ def test_a_deletion_is_done_once(store: Any, conversation: Any) -> None:
 
 def test_an_interrupted_import_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that were stored before are not stored again."""
-    monkeypatch.setattr("threadkeep.store.importing.in_batches.__defaults__", (2,))
+    monkeypatch.setattr("threadkeep.store.writing.importing.in_batches.__defaults__", (2,))
     first = store.save_many([Session(model=f"m{number}") for number in range(4)], idempotency_key="key")
     again = store.save_many([Session(model=f"m{number}") for number in range(7)], idempotency_key="key")
     assert again[:4] == first

@@ -14,7 +14,7 @@ from tests.databases import Database
 from tests.factories import a_message
 from threadkeep import InvalidOption, Store
 from threadkeep.db.driver import executors
-from threadkeep.store import connections
+from threadkeep.store.work import connections
 
 pytestmark = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 KEPT = 10  # as many as the pool keeps open
@@ -24,7 +24,7 @@ KEPT = 10  # as many as the pool keeps open
 def opened(database: Database) -> Iterator[tuple[Store, Any]]:
     with Store(database.url) as store:
         store.list_conversations()
-        yield store, store._transactions
+        yield store, store.handle.transactions
 
 
 def process(connection: Connection) -> int:
@@ -92,7 +92,7 @@ def test_all_are_given_up_when_one_is_lost(opened: tuple[Store, Any]) -> None:
 def test_closing_the_store_closes_them(database: Database) -> None:
     with Store(database.url) as store:
         store.list_conversations()
-        pool: Any = store._transactions.engine.pool  # type: ignore[union-attr]
+        pool: Any = store.handle.transactions.engine.pool  # type: ignore[union-attr]
         assert pool.checkedout() == 1
     assert pool.checkedout() == 0
 

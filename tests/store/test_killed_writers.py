@@ -67,7 +67,7 @@ def test_a_cancelled_task_leaves_no_part_of_a_turn(database: Database, stores: A
             await task
 
     with database.engine().connect() as connection:
-        tables = Tables(connection, store._scope.tenant)
+        tables = Tables(connection, store.handle.scope.tenant)
         for number in range(KILLS):
             store._runner.run(cancelled(number))
             turn(store.get_conversation(conversation.id), number)
@@ -81,7 +81,7 @@ def test_a_killed_writer_leaves_no_part_of_a_turn(database: Database, stores: An
     conversation = store.create_conversation(model="m")
     dice, first, in_time = random.Random(0), 0, 0
     with database.engine().connect() as connection:
-        tables = Tables(connection, store._scope.tenant)
+        tables = Tables(connection, store.handle.scope.tenant)
         for _ in range(KILLS):
             receiver, sender = pipe()
             writer = forked(answer_for_ever, database.url, tenant, conversation.id, first, sender)

@@ -27,9 +27,9 @@ from tests.store.watching import Tables, engine_of
 from tests.store.writers import stream_for_ever
 from tests.waiting import wait_until
 from threadkeep import InvalidOption, LeaseLost, ResponseInProgress
-from threadkeep.store.defaults import LEASE_SECONDS
-from threadkeep.store.streaming.heartbeat import NAME
+from threadkeep.store.streaming.lifecycle import NAME
 from threadkeep.store.streaming.writer import RENEWAL_SECONDS
+from threadkeep.store.work.refs import LEASE_SECONDS
 
 LEASE = 3.0  # a machine with much to do may renew it a second late
 SHORT_LEASE = LEASE / 2  # where nobody waits for its end
@@ -111,7 +111,7 @@ def test_silence_does_not_end_a_stream(store: Any, conversation: Any, elsewhere:
 def test_what_was_fed_is_written_in_silence(store: Any, conversation: Any, tables: Tables) -> None:
     """… and not only with the next event."""
     with conversation.stream_response(FORMAT, lease=LEASE) as recorder:
-        inner(recorder)._writer._interval = 60
+        inner(recorder).writer._interval = 60
         for one in a_stream(WORDS)[:4]:
             recorder.feed(one)
         assert "two" not in written(tables)
@@ -162,7 +162,7 @@ def test_a_renewal_that_fails_is_tried_again(
     """What it was about to write is not lost."""
     recorder = conversation.stream_response(FORMAT, lease=SHORT_LEASE)
     recorder.__enter__()
-    inner(recorder)._writer._interval = 60
+    inner(recorder).writer._interval = 60
     recorder.feed(a_stream(WORDS)[0])
     recorder.feed(a_stream(WORDS)[1])
     with unreachable(store) as failed, caplog.at_level(logging.WARNING, "threadkeep.streams"):
@@ -175,7 +175,7 @@ def test_a_renewal_that_fails_is_tried_again(
     }
     recorder.feed(a_stream(WORDS)[4])
     wait_until_written(store, tables, "three")
-    inner(recorder)._heartbeat._ended.set()
+    inner(recorder).heartbeat._ended.set()
     expire(watching)
     conversation.user("And?")
     assert texts_of(conversation.transcript()) == [WORDS, "And?"]
@@ -196,7 +196,7 @@ def test_the_heartbeat_ends_with_the_recorder(store: Any, conversation: Any, end
     recorder.__exit__(None if error is None else type(error), error, None)
     assert not heartbeats()
     if hasattr(store, "_runner"):
-        assert inner(recorder)._heartbeat._task.done()
+        assert inner(recorder).heartbeat.is_over
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_a_recorder_that_nobody_holds_has_no_heartbeat(store: Any, conversation:
 def test_a_stored_answer_needs_no_heartbeat(conversation: Any) -> None:
     for _ in range(2):
         with conversation.stream_response(FORMAT, idempotency_key="key") as recorder:
-            assert (inner(recorder)._heartbeat is None) == recorder.replayed
+            assert (inner(recorder).heartbeat is None) == recorder.replayed
             for one in a_stream(WORDS):
                 recorder.feed(one)
 
@@ -234,7 +234,7 @@ def test_the_transaction_of_the_caller_is_left_alone(sync_store: Any, watching: 
     conversation = sync_store.create_conversation(model="m", input="Count")
     with watching.connect() as connection:
         with sync_store.within(connection).get_conversation(conversation.id).stream_response(FORMAT) as recorder:
-            assert recorder._heartbeat is None
+            assert recorder.heartbeat is None
         connection.rollback()
     assert list(conversation.responses()) == []
 

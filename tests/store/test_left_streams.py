@@ -20,7 +20,7 @@ from tests.store.test_killed_writers import last_started
 from tests.store.watching import Tables
 from tests.store.writers import say_when_free, stream_for_ever
 from threadkeep import NotFound, ResponseInProgress
-from threadkeep.db.tables import responses, stream_parts
+from threadkeep.db.models import responses, stream_parts
 from threadkeep.formats import NAMES
 
 FORMAT = "open_responses"
@@ -62,7 +62,7 @@ def test_a_killed_recorder_leaves_a_lease_that_can_be_taken(database: Database, 
         assert all(found.render(wire).body for wire in NAMES)
     assert longest
     with database.engine().connect() as connection:
-        assert Tables(connection, store._scope.tenant).counts()["stream_parts"] == 0
+        assert Tables(connection, store.handle.scope.tenant).counts()["stream_parts"] == 0
 
 
 def damage_format(connection: Connection, tenant: int) -> None:

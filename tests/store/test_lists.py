@@ -19,8 +19,8 @@ from threadkeep import InvalidOption, NotFound, Seen, Session
 from threadkeep.db.queries.lists import MAX_LABELLED, conversation_page, label_counts, newest_messages
 from threadkeep.domain.ids import public_id_bytes
 from threadkeep.domain.searching import beginning_of
-from threadkeep.store.lists import Wanted
-from threadkeep.store.validation import MAX_TITLE
+from threadkeep.store.reading.lists import Wanted
+from threadkeep.store.work.validation import MAX_TITLE
 
 FORMAT = "open_responses"
 FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -111,7 +111,7 @@ def is_wanted(one: Any, status: str | None, user_id: str | None = None, unread_b
 
 def wanted(store: Any, **options: Any) -> Wanted:
     plain = {"user_id": None, "labels": None, "unread_by": None, "status": "active", "order_by": "activity"}
-    made = Wanted.of(store._scope, {**plain, "order": None, "after": None, "limit": 50, **options})
+    made = Wanted.of(store.handle.scope, {**plain, "order": None, "after": None, "limit": 50, **options})
     assert made is not None
     return made
 
@@ -252,7 +252,7 @@ def test_previews_read_ranges_of_an_index(database: Database, conversation: Any)
     """The other databases do that anyway."""
     ranges = [(1, 0, 5, 9), (2, 0, 5, 9), (2, 1, 9, 20)]
     with database.engine().connect() as connection:
-        statement = newest_messages(conversation._handle.ref.scope.tenant, ranges)
+        statement = newest_messages(conversation.handle.ref.scope.tenant, ranges)
         query = statement.compile(connection, compile_kwargs={"literal_binds": True})
         plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {query}"))]
     searches = [step for step in plan if "threadkeep_items" in step]

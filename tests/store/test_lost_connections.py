@@ -21,7 +21,8 @@ from tests.databases import Database
 from tests.factories import a_stream, an_answer, texts_of
 from tests.store.watching import Tables, engine_of
 from threadkeep import IdempotencyConflict, Store
-from threadkeep.store import ledger, responses
+from threadkeep.store.usage import ledger
+from threadkeep.store.writing import responses
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -89,7 +90,7 @@ def killed_in(database: Database, step: str) -> Iterator[list[str]]:
     """End the connections just before a step of storing an answer. Nobody listens to the engine's events here."""
     done: list[str] = []
     name = step if database.kind != "postgresql" else AT_ONCE.get(step, step)
-    module = next(module for module in (responses, ledger) if hasattr(module, name))
+    module = next(module for module in (responses, vars(responses)["appending"], ledger) if hasattr(module, name))
     function = getattr(module, name)
 
     def kill(*arguments: Any, **options: Any) -> Any:
@@ -125,7 +126,7 @@ def test_a_connection_lost_in_the_middle_is_no_matter(
     assert done
     assert texts_of(store.get_conversation(conversation.id).transcript()) == ["before", "Hi"]
     with database.engine().connect() as connection:
-        counts = Tables(connection, store._scope.tenant).counts()
+        counts = Tables(connection, store.handle.scope.tenant).counts()
     assert (counts["items"], counts["responses"], counts["usage_records"]) == (2, 1, 1)
 
 
@@ -235,7 +236,7 @@ def test_a_stream_goes_on_whichever_commit_was_lost(
         conversation, written = store.create_conversation(model="m", input="Count"), tables.written()
         with commits(store, happen=happen, after=number) as lost:
             recorder = conversation.stream_response("open_responses", on_conflict=on_conflict, **options)
-            getattr(recorder, "_wrapped", recorder)._writer._interval = 0
+            getattr(recorder, "_wrapped", recorder).writer._interval = 0
             with recorder:
                 for event in a_stream("one two"):
                     recorder.feed(event)
@@ -307,16 +308,17 @@ def test_readers_do_not_wait_for_a_writer(database: Database, conversation: Any)
 @SQLITE
 def test_a_busy_error_repeats_the_use_case(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """… where SQLite itself does not wait."""
-    monkeypatch.setattr("threadkeep.store.engines.BUSY_SECONDS", 0)
+    monkeypatch.setattr("threadkeep.db.backends.BUSY_SECONDS", 0)
     with Store(database.url) as store:
         conversation = store.create_conversation(model="m")
         with locked(database, 0.3):
             assert conversation.user("Hi").position == 0
-        monkeypatch.setattr("threadkeep.store.retries.REPEAT_SECONDS", 0.05)
+        monkeypatch.setattr("threadkeep.store.work.connections.REPEAT_SECONDS", 0.05)
         with locked(database, 60) as enough:
-            with pytest.raises(OperationalError, match="locked"):
+            with pytest.raises(OperationalError, match="locked") as refusal:
                 conversation.user("Ho")
             enough.set()
+        assert "In a transaction of your own, use store.within(connection)" in refusal.value.__notes__[0]
         assert conversation.user("Hu").position == 1
 
 
@@ -330,7 +332,7 @@ def test_a_lock_that_takes_too_long_repeats_the_use_case(database: Database, sto
         with database.engine().connect() as other:
             other.execute(
                 text("UPDATE threadkeep_conversations SET revision = revision WHERE id = :id"),
-                {"id": conversation._handle.ref.key},
+                {"id": conversation.handle.ref.key},
             )
             release = threading.Timer(1.5, other.rollback)
             release.start()

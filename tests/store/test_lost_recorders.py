@@ -13,10 +13,10 @@ from tests.factories import texts_of
 from tests.store.test_streams import FORMAT, beginning, expire, left
 from tests.store.watching import Tables, statements_of
 from threadkeep import LeaseLost, NotFound, ResponseInProgress
-from threadkeep.db.tables import responses
-from threadkeep.domain.item_ids import response_id
-from threadkeep.store import response_lookup
-from threadkeep.store.overviews import is_answering, read_thread
+from threadkeep.db.models import responses
+from threadkeep.domain.ids import response_id
+from threadkeep.store.reading import responses as response_reading
+from threadkeep.store.reading.overviews import is_answering, read_thread
 
 WORDS = "one two three four five"
 CAME = "one two three "
@@ -32,7 +32,7 @@ LOOKS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for what is gone."""
-    monkeypatch.setattr(response_lookup, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(response_reading, "PATIENCE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_recorder_that_lives_has_time_to_say_so(
     conversation: Any, elsewhere: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the database was away for longer than its lease, and whoever reads is faster."""
-    monkeypatch.setattr(response_lookup, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(response_reading, "PATIENCE_SECONDS", 2.0)
     with conversation.stream_response(FORMAT, lease=1.0) as recorder:
         recorder.feed(beginning(WORDS)[0])
         expire(watching)
@@ -137,7 +137,7 @@ def test_what_cannot_be_ended_here_is_shown_as_incomplete(
 ) -> None:
     """As where a newer release has recorded it: there, it is ended."""
     with watching.begin() as connection:
-        newer = update(responses).where(responses.c.tenant_id == elsewhere._scope.tenant)
+        newer = update(responses).where(responses.c.tenant_id == elsewhere.handle.scope.tenant)
         connection.execute(newer.values(format="format_of_tomorrow"))
     with caplog.at_level(logging.WARNING, "threadkeep.streams"):
         for _ in range(2):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.factories import a_call, a_message, an_output, texts_of
 from threadkeep import Store
-from threadkeep.store.history_sync.alignment import align, align_from
-from threadkeep.store.history_sync.matching import Utterance, utterances_of, without_leading_system
+from threadkeep.store.history_sync.alignment import Utterance, align, align_from, utterances_of, without_leading_system
 
 A_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
 TAGGED = a_message("<think>\nHm, <b>bold</b>\n</think>\n", "assistant")

@@ -109,7 +109,7 @@ def test_media_of_a_hidden_conversation_are_gone_at_once(store: Any, monkeypatch
     def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.removing.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):

@@ -22,8 +22,8 @@ from tests.store.test_partitions import plans_of
 from tests.store.test_retention import *  # noqa: F403 - the tests of that module, and its fixtures
 from tests.store.watching import statements_of
 from threadkeep import NotFound, Store, schema
-from threadkeep.db import months
-from threadkeep.db.tables import response_bodies
+from threadkeep.db import partitions
+from threadkeep.db.models import response_bodies
 
 FORMAT = "open_responses"
 TODAY = datetime.now(UTC)
@@ -51,9 +51,9 @@ def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[D
 def all_months(database: Database) -> None:
     """The partitions that tests before have dropped, made again; nothing is in them."""
     with database.engine().begin() as connection:
-        connection.execute(text(f"TRUNCATE {months.BODIES}"))
-        for month in months.months_until(OLDEST.date(), TODAY.date()):
-            connection.execute(text(months.creation(month)))
+        connection.execute(text(f"TRUNCATE {partitions.BODIES}"))
+        for month in partitions.months_until(OLDEST.date(), TODAY.date()):
+            connection.execute(text(partitions.creation(month)))
 
 
 def answered(store: Any, watching: Engine, moment: datetime = THEN, count: int = 3) -> Any:
@@ -62,7 +62,7 @@ def answered(store: Any, watching: Engine, moment: datetime = THEN, count: int =
     for number in range(count + 1):
         conversation.add_response(an_answer(f"Hello {number}"), FORMAT)
     table = response_bodies.c
-    where = (table.conversation_id == conversation._handle.ref.key) & (table.number < count)
+    where = (table.conversation_id == conversation.handle.ref.key) & (table.number < count)
     with watching.begin() as connection:
         connection.execute(update(response_bodies).where(where).values(created_at=moment))
     return conversation
@@ -70,11 +70,11 @@ def answered(store: Any, watching: Engine, moment: datetime = THEN, count: int =
 
 def names(watching: Engine) -> set[str]:
     with watching.connect() as connection:
-        return {month.name for month in months.find_months(connection) or ()}
+        return {month.name for month in partitions.find_months(connection) or ()}
 
 
 def part_of(moment: datetime) -> str:
-    return months.month_of(moment.date()).name
+    return partitions.month_of(moment.date()).name
 
 
 def test_a_month_that_is_due_is_dropped(store: Any, watching: Engine) -> None:
@@ -131,8 +131,8 @@ def months_read(watching: Engine, statements: Any) -> set[str]:
             connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", parameters).scalar_one()
             for statement, parameters in statements
         ]
-    return set(re.findall(rf"{months.BODIES}_\w+", json.dumps([plan[0]["Plan"] for plan in plans]))) - {
-        f"{name}_pkey" for name in months.ALL
+    return set(re.findall(rf"{partitions.BODIES}_\w+", json.dumps([plan[0]["Plan"] for plan in plans]))) - {
+        f"{name}_pkey" for name in partitions.ALL
     }
 
 
@@ -150,7 +150,7 @@ def test_what_has_no_month_is_in_the_default_partition(store: Any, watching: Eng
     """It can be read, and goes row by row."""
     conversation = answered(store, watching, datetime(2019, 5, 6, tzinfo=UTC))
     with watching.connect() as connection:
-        assert connection.execute(text(f"SELECT count(*) FROM {months.DEFAULT}")).scalar_one() == 3
+        assert connection.execute(text(f"SELECT count(*) FROM {partitions.DEFAULT}")).scalar_one() == 3
     assert conversation.response_body(0)
     assert store.retain(raw_bodies=5).raw_bodies == 3
 
@@ -180,7 +180,7 @@ def test_who_does_not_own_the_tables_is_told_of_months_that_are_missing(
         url = make_url(database.url).set(username=role).render_as_string(hide_password=False)
         with Store(url, tenants=True) as opened:
             assert opened.for_tenant(tenant).retain(raw_bodies=5).raw_bodies == 3
-        told = f"The partition {last} is missing, and only the owner of {months.BODIES} makes it."
+        told = f"The partition {last} is missing, and only the owner of {partitions.BODIES} makes it."
         assert told in [record.getMessage() for record in caplog.records]
         assert last not in names(watching)
     finally:
@@ -206,7 +206,7 @@ def test_a_month_with_rows_in_the_default_partition_stays_there(
     with statements_of(store) as statements:
         assert store.retain(raw_bodies=timedelta(days=300)).raw_bodies == 0
     assert not locking(statements)
-    told = f"The partition {part_of(TODAY)} is missing, and {months.DEFAULT} has rows of this month"
+    told = f"The partition {part_of(TODAY)} is missing, and {partitions.DEFAULT} has rows of this month"
     assert told in caplog.text
     schema.upgrade(database.engine())
     assert part_of(TODAY) not in names(watching)
@@ -222,11 +222,11 @@ def test_a_large_default_partition_is_not_looked_through_while_appends_wait(
     lost = max(names(watching))
     with watching.begin() as connection:
         connection.execute(text(f"DROP TABLE {lost}"))
-    monkeypatch.setattr(months, "LARGE", 0)
+    monkeypatch.setattr(partitions, "LARGE", 0)
     with statements_of(store) as statements:
         store.retain(raw_bodies=timedelta(days=4_000))
     assert not locking(statements)
-    assert f"The partition {lost} is missing, and {months.DEFAULT} is so large" in caplog.text
+    assert f"The partition {lost} is missing, and {partitions.DEFAULT} is so large" in caplog.text
     schema.upgrade(database.engine())
     assert lost in names(watching)
 
@@ -236,7 +236,7 @@ def test_appends_do_not_wait_for_a_month_that_cannot_be_dropped(
     store: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody reads raw bodies in a long transaction: its rows go one by one, and the partition another time."""
-    monkeypatch.setattr("threadkeep.store.expiring.PAUSES", (0.01, None))
+    monkeypatch.setattr("threadkeep.store.removing.retention.PAUSES", (0.01, None))
     conversation = answered(store, watching)
     with watching.connect() as reader:
         reader.execute(select(response_bodies.c.number)).all()
@@ -267,4 +267,4 @@ def test_erasing_and_copying_reach_all_months(
     assert store.erase_user("ann").conversations == 1
     tenants = select(response_bodies.c.tenant_id).distinct()
     with watching.connect() as connection:
-        assert connection.execute(tenants).scalars().all() == [other._scope.tenant]
+        assert connection.execute(tenants).scalars().all() == [other.handle.scope.tenant]

@@ -16,8 +16,9 @@ from tests.databases import Database
 from tests.factories import an_answer
 from tests.store.watching import Tables, engine_of
 from threadkeep import Store
-from threadkeep.db.tables import METADATA, response_bodies
-from threadkeep.store.pacing import (
+from threadkeep.db.backends import backend_of
+from threadkeep.db.models import METADATA, response_bodies
+from threadkeep.store.work.pacing import (
     FEWEST,
     FIRST,
     LONGEST_BREAK,
@@ -29,7 +30,6 @@ from threadkeep.store.pacing import (
     Done,
     Pace,
 )
-from threadkeep.store.places import change_places
 
 ITEMS, KEYS, READERS, ANSWERS = 2_300, 1_200, 1_100, 30
 
@@ -47,7 +47,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("threadkeep.store.pacing.monotonic", found)
+    monkeypatch.setattr("threadkeep.store.work.pacing.monotonic", found)
     return found
 
 
@@ -213,7 +213,7 @@ def test_looking_for_rows_locks_none(tmp_path: Path) -> None:
 def test_rows_at_places_are_found_by_their_keys(database: Database, store: Any, large: Any, count: int) -> None:
     """However many there are; nothing of others is read, and nothing else is changed."""
     column, engine = response_bodies.c.number, engine_of(store)
-    places = [(large._handle.ref.key, number) for number in range(count)]
+    places = [(large.handle.ref.key, number) for number in range(count)]
     seen: list[tuple[str, Any]] = []
 
     def watch(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
@@ -222,7 +222,12 @@ def test_rows_at_places_are_found_by_their_keys(database: Database, store: Any, 
     event.listen(engine, "before_cursor_execute", watch)
     try:
         with engine.begin() as connection:
-            assert change_places(connection, delete(response_bodies), column, store._scope.tenant, places) == count
+            assert (
+                backend_of(connection).change_places(
+                    connection, delete(response_bodies), column, store.handle.scope.tenant, places
+                )
+                == count
+            )
     finally:
         event.remove(engine, "before_cursor_execute", watch)
     # PostgreSQL reads a table as small as this one in whatever way, MariaDB all of it where half is meant

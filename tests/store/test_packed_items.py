@@ -14,11 +14,10 @@ from sqlalchemy import Connection, event, text
 from tests.databases import Database
 from tests.factories import a_call, a_completion, a_message, an_answer, an_output
 from threadkeep import Conversation, Store
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.packed import PackedEntries, _entry
-from threadkeep.store import history
-from threadkeep.store.item_rows import read_entries
-from threadkeep.store.packed_rows import read_packed
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.snapshots import PackedEntries, _entry
+from threadkeep.store.reading import history
+from threadkeep.store.work.item_rows import read_entries, read_packed
 
 both = pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 PICTURE = "data:image/png;base64," + base64.b64encode(bytes(9_000)).decode()
@@ -53,12 +52,12 @@ def stored(database: Database) -> Iterator[Store]:
         yield store
 
 
-def read(conversation: Conversation) -> tuple[list[Entry], list[Entry], Any]:
+def read(conversation: Conversation) -> tuple[list[ItemEntry], list[ItemEntry], Any]:
     """The items of a conversation as a request gets them, by their columns, and as they are packed."""
-    handle = conversation._handle
+    handle = conversation.handle
     ref, configs, state = handle.ref, handle.resources.configs, handle.cache.conversation
 
-    def work(connection: Connection) -> tuple[list[Entry], list[Entry], Any]:
+    def work(connection: Connection) -> tuple[list[ItemEntry], list[ItemEntry], Any]:
         page = history.read_history(connection, ref, configs, state, 0)
         columns = read_entries(connection, ref, [(ref.branch, -1, 10_000)])
         parameters = ref.scope.parameters(key=ref.key, branch=ref.branch, after=-1)
@@ -122,9 +121,9 @@ def test_packed_entries_are_a_sequence(stored: Store) -> None:
 @pytest.mark.parametrize("change", ["role = 'system'", "call_id = 'other'", "seen = 3", "rest = '{}'"])
 def test_a_row_that_is_changed_is_packed_anew(stored: Store, change: str) -> None:
     conversation = stored.create_conversation(model="gpt-5.4", input=PLAIN["calls"])
-    engine = conversation._handle.transactions.engine  # type: ignore[union-attr]
+    engine = conversation.handle.transactions.engine  # type: ignore[union-attr]
     with engine.connect() as connection:
-        key = {"key": conversation._handle.ref.key}
+        key = {"key": conversation.handle.ref.key}
         connection.execute(
             text(f"UPDATE threadkeep_items SET {change} WHERE conversation_id = :key AND position = 1"), key
         )
@@ -143,12 +142,12 @@ def test_texts_that_are_too_long_together_are_read_one_by_one(stored: Store) -> 
         driver: Any = connection.connection.driver_connection
         before = driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4_000)
         try:
-            parameters = conversation._handle.ref.scope.parameters(key=conversation._handle.ref.key, branch=0, after=-1)
-            assert read_packed(connection, conversation._handle.ref, parameters) is None
+            parameters = conversation.handle.ref.scope.parameters(key=conversation.handle.ref.key, branch=0, after=-1)
+            assert read_packed(connection, conversation.handle.ref, parameters) is None
         finally:
             driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
 
-    conversation._handle.transactions.read(work)
+    conversation.handle.transactions.read(work)
     assert stored.get_conversation(conversation.id).request_body("open_responses") == body
 
 
@@ -156,7 +155,7 @@ def test_texts_that_are_too_long_together_are_read_one_by_one(stored: Store) -> 
 def test_the_order_is_that_of_positions(database: Database) -> None:
     """Also where SQLite is told to return rows the other way round wherever it may."""
     with Store(database.url) as store:
-        engine = store._transactions.engine  # type: ignore[union-attr]
+        engine = store.handle.transactions.engine  # type: ignore[union-attr]
         event.listen(engine, "connect", lambda driver, _: driver.execute("PRAGMA reverse_unordered_selects = ON"))
         conversation = store.create_conversation(model="gpt-5.4", input=[a_message(str(number)) for number in range(9)])
         found, columns, _ = read(store.get_conversation(conversation.id))
@@ -170,11 +169,11 @@ def test_a_vendor_whose_ids_have_a_form_makes_no_entries_necessary(
 ) -> None:
     made: list[str] = []
 
-    def counted(line: str, *texts: bytes | None) -> Entry:
+    def counted(line: str, *texts: bytes | None) -> ItemEntry:
         made.append(line)
         return _entry(line, *texts)
 
-    monkeypatch.setattr("threadkeep.formats.canonical.packed._entry", counted)
+    monkeypatch.setattr("threadkeep.formats.canonical.snapshots._entry", counted)
     conversation = stored.create_conversation(model="gpt-5.4", input=PLAIN["calls"])
     conversation.add_items([a_message("Hi", "assistant") | {"id": "msg_1"}, a_call("c") | {"id": "fc_1"}])
     conversation.add_items([an_output("c"), a_message()])

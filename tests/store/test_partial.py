@@ -9,10 +9,10 @@ from sqlalchemy import Engine, delete, update
 
 from tests.store.test_sync_costs import counted
 from tests.store.watching import Tables
-from threadkeep.db.tables import stream_parts
+from threadkeep.db.models import stream_parts
 from threadkeep.domain.response import Response
 from threadkeep.formats.shared.streams import StreamAssembler
-from threadkeep.store.streaming.partial import PartialReader
+from threadkeep.store.streaming.recorder import PartialReader
 
 pytestmark = pytest.mark.one_face
 
@@ -43,7 +43,7 @@ def text_of(response: Response | None) -> str:
 def test_a_look_reads_the_events_that_are_new(conversation: Any) -> None:
     with conversation.stream_response("chat_completion") as recorder:
         recorder.feed(piece("begun"))
-        reader, expected = PartialReader(conversation._handle, recorder.number), "begun"
+        reader, expected = PartialReader(conversation.handle, recorder.number), "begun"
         assert text_of(reader.read()) == expected
         for count in (1, 7, 0, 2):
             for _ in range(count):
@@ -58,7 +58,7 @@ def test_a_look_reads_the_events_that_are_new(conversation: Any) -> None:
 def test_a_look_leaves_the_parts_that_were_read(conversation: Any, watching: Engine, tables: Tables) -> None:
     """They need not even be there any more."""
     with conversation.stream_response("chat_completion") as recorder:
-        reader = PartialReader(conversation._handle, recorder.number)
+        reader = PartialReader(conversation.handle, recorder.number)
         recorder.feed(piece("one "))
         reader.read()
         with watching.begin() as connection:
@@ -69,7 +69,7 @@ def test_a_look_leaves_the_parts_that_were_read(conversation: Any, watching: Eng
 
 def test_what_cannot_be_understood_ends_what_is_shown(conversation: Any, watching: Engine, tables: Tables) -> None:
     with conversation.stream_response("chat_completion") as recorder:
-        reader = PartialReader(conversation._handle, recorder.number)
+        reader = PartialReader(conversation.handle, recorder.number)
         recorder.feed(piece("one"))
         reader.read()
         recorder.feed(piece(LONG))
@@ -82,4 +82,4 @@ def test_what_cannot_be_understood_ends_what_is_shown(conversation: Any, watchin
 
 
 def test_there_is_nothing_of_an_unknown_response(conversation: Any) -> None:
-    assert PartialReader(conversation._handle, 7).read() is None
+    assert PartialReader(conversation.handle, 7).read() is None

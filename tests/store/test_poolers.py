@@ -145,7 +145,7 @@ def prepared_after(url: str) -> int:
         conversation = store.create_conversation(model="m")
         for turn in range(2 * TURNS):
             conversation.user(f"question {turn}")
-        return store._transactions.read(prepared_on)
+        return store.handle.transactions.read(prepared_on)
 
 
 def prepared_on(connection: Connection) -> int:

@@ -24,8 +24,8 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Cost, NormalizedUsage
 from threadkeep.errors import CannotParse
 from threadkeep.formats import FormatName, get_format
-from threadkeep.store.billing import UNITS, BillableCall
-from threadkeep.store.prices import PriceBook, PriceSheet
+from threadkeep.store.usage.billing import UNITS, BillableCall
+from threadkeep.store.usage.prices import PriceBook, PriceSheet
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 BOOK = PriceBook()

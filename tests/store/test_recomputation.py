@@ -14,10 +14,10 @@ from sqlalchemy import Engine
 from tests.store.ledger import attempt_at
 from tests.store.watching import Tables, statements_of
 from threadkeep import InvalidOption, MissingExtra, Price, RecomputationReport, Store
-from threadkeep.db.tables import usage_days
+from threadkeep.db.models import usage_days
 from threadkeep.domain.usage import Cost
-from threadkeep.store import prices
-from threadkeep.store.recomputation import BATCH
+from threadkeep.store.usage import prices
+from threadkeep.store.usage.recomputation import BATCH
 
 MARCH = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOVEMBER = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -121,7 +121,10 @@ def test_today_is_not_rolled_up(store: Any, watching: Engine) -> None:
     used(store.create_conversation(), datetime.now(UTC))
     assert store.recompute_costs().changed == 1
     with watching.begin() as connection:
-        assert connection.execute(usage_days.select().where(usage_days.c.tenant_id == store._scope.tenant)).all() == []
+        assert (
+            connection.execute(usage_days.select().where(usage_days.c.tenant_id == store.handle.scope.tenant)).all()
+            == []
+        )
     assert store.usage()[0].cost_nano == RIGHT
 
 

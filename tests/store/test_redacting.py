@@ -16,7 +16,7 @@ from tests.store.watching import Tables, sqlite_steps
 from threadkeep import FunctionCall, IdempotencyConflict, NotFound, Session, Store
 from threadkeep.db.queries.removal import creations_of
 from threadkeep.formats import NAMES
-from threadkeep.store.refs import TENANT_WIDE
+from threadkeep.store.work.refs import TENANT_WIDE
 
 pytestmark = pytest.mark.one_face
 
@@ -204,7 +204,7 @@ def test_the_keys_of_other_conversations_are_not_read(database: Database, store:
             store.create_conversation(idempotency_key=f"{count} {number}")
         conversation = store.create_conversation(model="m", input=SECRET, idempotency_key=f"own {count}")
         with database.engine().connect() as connection:
-            ref = conversation._handle.ref
+            ref = conversation.handle.ref
             pattern = f"%{ref.public_id.removeprefix('conv_')}%"
             which = ref.parameters(everywhere=TENANT_WIDE, pattern=pattern)
             with sqlite_steps(connection, 1) as taken:
@@ -264,10 +264,10 @@ def test_a_compaction_without_its_summary(store: Any) -> None:
 def test_the_history_cache_forgets_it(store: Any) -> None:
     conversation = store.create_conversation(model="m", input=SECRET)
     conversation.render("open_responses")
-    histories = conversation._handle.resources.histories
-    assert any(key[1] == conversation._handle.ref.public_bytes for key in histories._values)
+    histories = conversation.handle.resources.histories
+    assert any(key[1] == conversation.handle.ref.public_bytes for key in histories._values)
     conversation.redact_item(0)
-    assert not any(key[1] == conversation._handle.ref.public_bytes for key in histories._values)
+    assert not any(key[1] == conversation.handle.ref.public_bytes for key in histories._values)
 
 
 def test_nothing_is_left_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -284,7 +284,7 @@ def test_nothing_is_left_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFi
         conversation.pop()
         for position in (1, 2):
             conversation.redact_item(position)
-        transactions: Any = store._transactions
+        transactions: Any = store.handle.transactions
         with transactions.engine.connect() as connection:
             driver: Any = connection.connection.driver_connection
             driver.execute("VACUUM")

@@ -113,10 +113,10 @@ def test_options_are_read_as_attributes(store: Any) -> None:
         (None, "it is a value of type NoneType. Examples"),
         ("postgresql://u:secret@h:abc/db", "its port is not a number"),
         ("postgres://u:secret@h/db", "Write postgresql:// instead"),
-        ("postgresql+psycopg2://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),
-        ("postgresql+asyncpg://u:secret@h/db", "on postgresql uses psycopg: write postgresql://"),
-        ("sqlite+aiosqlite:///x.db", "on sqlite uses Python's own sqlite3: write sqlite://"),
-        ("mysql+mysqldb://u:secret@h/db", "on mysql uses (pymysql|asyncmy): write mysql://"),
+        ("postgresql+psycopg2://u:secret@h/db", "On postgresql, this store uses psycopg: write postgresql://"),
+        ("postgresql+asyncpg://u:secret@h/db", "On postgresql, this store uses psycopg: write postgresql://"),
+        ("sqlite+aiosqlite:///x.db", "On sqlite, this store uses Python's own sqlite3: write sqlite://"),
+        ("mysql+mysqldb://u:secret@h/db", "On mysql, this store uses (pymysql|asyncmy): write mysql://"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_told_without_its_password(

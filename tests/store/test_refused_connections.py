@@ -219,8 +219,8 @@ def test_a_url_that_leads_nowhere(opened: Open, database: Database, face: str, t
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("sqlite+aiosqlite:///x.db", "An AsyncStore on sqlite uses Python's own sqlite3: write sqlite://"),
-        ("postgresql+asyncpg://h/d", "An AsyncStore on postgresql uses psycopg: write postgresql://"),
+        ("sqlite+aiosqlite:///x.db", "On sqlite, this store uses Python's own sqlite3: write sqlite://"),
+        ("postgresql+asyncpg://h/d", "On postgresql, this store uses psycopg: write postgresql://"),
     ],
 )
 def test_an_engine_of_another_async_driver_is_refused(url: str, told: str) -> None:
@@ -231,7 +231,7 @@ def test_an_engine_of_another_async_driver_is_refused(url: str, told: str) -> No
 
 def test_an_engine_of_another_driver_is_refused() -> None:
     engine = create_engine("mysql+mysqldb://h/d", module=MagicMock())
-    with pytest.raises(InvalidOption, match="A Store on mysql uses pymysql: write mysql://"):
+    with pytest.raises(InvalidOption, match="On mysql, this store uses pymysql: write mysql://"):
         Store(engine)
 
 

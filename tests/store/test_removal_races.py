@@ -19,8 +19,8 @@ from tests.store.sweeps import meanwhile
 from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables, engine_of
 from threadkeep import NotFound, Session
-from threadkeep.db.dialects import is_transient
-from threadkeep.db.tables import configs, conversations, item_blobs, tool_sets
+from threadkeep.db.models import configs, conversations, item_blobs, tool_sets
+from threadkeep.db.refusals import is_transient
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -123,7 +123,7 @@ def test_a_conversation_is_deleted_of_which_others_have_removed_a_part(
     with past(watching) as host:
         assert elsewhere.retain(raw_bodies=0).raw_bodies == 1
         with watching.begin() as connection:
-            connection.execute(delete(item_blobs).where(item_blobs.c.tenant_id == store._scope.tenant))
+            connection.execute(delete(item_blobs).where(item_blobs.c.tenant_id == store.handle.scope.tenant))
         elsewhere.erase_user("ann")
         elsewhere.reindex()
         with watched(watching, count_to(ENDLESS)):
@@ -138,7 +138,7 @@ def test_conversations_are_purged_that_others_have_purged(
 ) -> None:
     conversation = store.create_conversation(model="m", input="Hi")
     with watching.begin() as connection:
-        where = conversations.c.id == conversation._handle.ref.key
+        where = conversations.c.id == conversation.handle.ref.key
         connection.execute(update(conversations).where(where).values(status="deleted"))
     with past(watching) as host:
         assert elsewhere.purge_deleted() == 1
@@ -178,7 +178,7 @@ def leave_tool(store: Any, watching: Engine) -> tuple[list[str], str]:
     store.delete_conversation(made.id)
     with watching.begin() as connection:
         for table in (tool_sets, configs):
-            connection.execute(delete(table).where(table.c.tenant_id == store._scope.tenant))
+            connection.execute(delete(table).where(table.c.tenant_id == store.handle.scope.tenant))
     return export, made.id
 
 

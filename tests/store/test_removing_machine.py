@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.conftest import is_set
 from tests.factories import texts_of
 from threadkeep import CannotRender, NotFound, Store
-from threadkeep.store.lineage import Lineage, Part
+from threadkeep.store.work.refs import Lineage, LineagePart
 
 STEPS = 40 if is_set("THREADKEEP_LONG") else 12
 EXAMPLES = 300 if is_set("THREADKEEP_LONG") else 8
@@ -131,13 +131,13 @@ class Branches(RuleBasedStateMachine):
     @invariant()
     def no_row_is_left_or_lost(self) -> None:
         positions = {position for items in self.lists.values() for position, _ in items}
-        stored = self.stores[1]._transactions.read(lambda connection: count_rows(connection, self.root))
+        stored = self.stores[1].handle.transactions.read(lambda connection: count_rows(connection, self.root))
         assert stored == len(positions) + self.hidden
 
 
 def count_rows(connection: Any, conversation: Any) -> int:
     statement = "SELECT count(*) FROM threadkeep_items WHERE conversation_id = ?"
-    found: int = connection.exec_driver_sql(statement, (conversation._handle.ref.key,)).scalar()
+    found: int = connection.exec_driver_sql(statement, (conversation.handle.ref.key,)).scalar()
     return found
 
 
@@ -161,16 +161,18 @@ def test_lineages_merge_what_was_removed_side_by_side() -> None:
     lineage = Lineage((), 9)
     for position in (3, 5, 4, 8):
         lineage = Lineage(lineage.without(0, position - 1, position, 2), 9)
-    assert lineage.parts == (Part(0, 2), Part(-1, 5, 2), Part(0, 7), Part(-1, 8, 2))
+    assert lineage.parts == (LineagePart(0, 2), LineagePart(-1, 5, 2), LineagePart(0, 7), LineagePart(-1, 8, 2))
     assert lineage.ranges(0, -1, 9) == [(0, -1, 2), (0, 5, 7), (0, 8, 9)]
     assert lineage.spans(0, -1, 9) == [(0, -1, 9, 4)]
     assert [position for position in range(10) if lineage.keeps()(position)] == [0, 1, 2, 6, 7, 9]
-    assert Lineage(lineage.without(0, 2, 9, 4), 2).parts == (Part(0, 2), Part(-1, 9, 4))
+    assert Lineage(lineage.without(0, 2, 9, 4), 2).parts == (LineagePart(0, 2), LineagePart(-1, 9, 4))
 
 
 def test_many_scattered_removals_take_few_statements() -> None:
     removed = range(1, 9_999, 5)
-    lineage = Lineage(tuple(chain.from_iterable((Part(0, at - 1), Part(-1, at, 0)) for at in removed)), 9_999)
+    lineage = Lineage(
+        tuple(chain.from_iterable((LineagePart(0, at - 1), LineagePart(-1, at, 0)) for at in removed)), 9_999
+    )
     last = removed[-1]
     assert Lineage(lineage.parts[:-2], 9_999).without(0, last - 1, last, 0) == lineage.parts
     assert len(lineage.ranges(0, -1, 9_999)) == 2_001

@@ -19,7 +19,7 @@ from tests.store.test_removal_costs import looked_at
 from tests.store.watching import Tables
 from threadkeep import Store
 from threadkeep.blobs import FolderBlobs
-from threadkeep.db.tables import conversations, item_blobs, uploads
+from threadkeep.db.models import conversations, item_blobs, uploads
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -41,8 +41,8 @@ def outside(database: Database, tenant: str, folder: Watched) -> Iterator[Any]:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each transaction changes a single row."""
-    monkeypatch.setattr("threadkeep.store.pacing.FIRST", 1)
-    monkeypatch.setattr("threadkeep.store.pacing.TARGET", 0)
+    monkeypatch.setattr("threadkeep.store.work.pacing.FIRST", 1)
+    monkeypatch.setattr("threadkeep.store.work.pacing.TARGET", 0)
 
 
 @pytest.mark.usefixtures("slow")
@@ -67,7 +67,7 @@ def unused(store: Any, outside: Any, watching: Engine) -> None:
         for one, size in ((store, 9_000), (outside, 9_500)):
             one.create_conversation(model="m").user([a_picture(noise(size + number))])
     with watching.begin() as connection:
-        connection.execute(delete(item_blobs).where(item_blobs.c.tenant_id == store._scope.tenant))
+        connection.execute(delete(item_blobs).where(item_blobs.c.tenant_id == store.handle.scope.tenant))
 
 
 @pytest.mark.usefixtures("slow", "unused")
@@ -98,7 +98,7 @@ def test_conversations_are_removed_while_the_blob_store_does_not_respond(
     for number in range(3):
         outside.create_conversation(model="m", user_id="ann").user([a_picture(noise(9_000 + number))])
     with watching.begin() as connection:
-        is_ours = conversations.c.tenant_id == outside._scope.tenant
+        is_ours = conversations.c.tenant_id == outside.handle.scope.tenant
         connection.execute(update(conversations).where(is_ours).values(status="deleted"))
     folder.fails = {"delete"}
     assert outside.purge_deleted() == 3

@@ -18,8 +18,8 @@ from tests.databases import Database
 from tests.store.test_damaged_rows import forget
 from tests.store.watching import Tables, statements_of
 from threadkeep import Store, schema
-from threadkeep.db.tables import tool_definitions
-from threadkeep.store.batches import Batches
+from threadkeep.db.models import tool_definitions
+from threadkeep.store.removing.batches import Batches
 
 pytestmark = pytest.mark.one_face
 
@@ -53,7 +53,7 @@ def before_each(monkeypatch: pytest.MonkeyPatch) -> BeforeEach:
 
 def test_tools_go_that_no_set_names(store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """Page by page, however many there are."""
-    monkeypatch.setattr("threadkeep.store.batches.FOUND", 2)
+    monkeypatch.setattr("threadkeep.store.removing.batches.FOUND", 2)
     kept = [store.create_conversation(tools=[a_tool("shared"), a_tool(f"kept {number}")]) for number in range(5)]
     for number in range(5):
         store.create_conversation(tools=[a_tool("shared"), a_tool(f"gone {number}")], user_id="ann")
@@ -142,7 +142,7 @@ def test_tools_that_are_used_again_are_kept(store: Any, tables: Tables, meanwhil
 def test_a_mark_is_not_exported(store: Any, elsewhere: Any, watching: Engine, tables: Tables) -> None:
     """An export may be made while a removal has marked a tool, and be imported into the same database."""
     made = store.create_conversation(model="m", tools=[a_tool("look_up")])
-    is_ours = tool_definitions.c.tenant_id == store._scope.tenant
+    is_ours = tool_definitions.c.tenant_id == store.handle.scope.tenant
     with watching.begin() as connection:
         connection.execute(update(tool_definitions).where(is_ours).values(unused_at=datetime.now(UTC)))
     lines = list(store.export())
@@ -161,16 +161,16 @@ def test_tools_that_are_used_again_between_two_removals_are_kept(
     original = Batches.write
 
     def write(batches: Any, batch: Any, what: str, **which: Any) -> Any:
-        name, is_slower = getattr(batch, "func", batch).__name__, threading.current_thread() in slowly
-        if is_slower and name == "mark_definitions":
+        is_slower = threading.current_thread() in slowly
+        if is_slower and what == "marks":
             looked.set()
             may_mark.wait(10)
-        if not is_slower and name == "remove_definitions":
+        if not is_slower and getattr(batch, "keywords", {}).get("mark") is not None:
             users.append(stores.get("sync", "third").for_tenant(tenant).create_conversation(tools=[a_tool("look_up")]))
             may_mark.set()
             marked.wait(10)
         result = original(batches, batch, what, **which)
-        if is_slower and name == "mark_definitions":
+        if is_slower and what == "marks":
             marked.set()
             slower.wait(10)
         return result

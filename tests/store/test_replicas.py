@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, event, make_url
 from tests.databases import DRIVERS, Database
 from tests.store.watching import engine_of, transactions_of
 from threadkeep import InvalidOption, NotFound, Store
+from threadkeep.db.engines import shown_url
 from threadkeep.db.replication import START, Position, parse_position
-from threadkeep.store.engines import shown_url
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 POSTGRESQL = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
@@ -188,7 +188,7 @@ def test_a_session_of_a_store_with_tenants_has_them(stores: Any, face: str, tena
         ("postgresql://h/db", "sqlite:///a.db", "names no replica of the server in `url`"),
         ("postgresql://h/db", "mariadb://h/db", "names no replica of the server in `url`"),
         ("postgresql://h/db", "h:secret", "is not a database URL"),
-        ("postgresql://h/db", "postgresql+asyncpg://h/db", "names the driver of postgresql\\+asyncpg"),
+        ("postgresql://h/db", "postgresql+asyncpg://h/db", "has the driver of postgresql\\+asyncpg"),
     ],
 )
 def test_another_database_is_no_replica(url: str, read_url: str, reason: str) -> None:
@@ -214,4 +214,4 @@ def test_a_position_is_read_as_it_was_written(database: Database) -> None:
     with Store(database.url) as store:
         store.create_conversation(model="m")
         text = store.position()
-        assert str(parse_position(text, store._transactions.engine.dialect)) == text  # type: ignore[union-attr]
+        assert str(parse_position(text, store.handle.transactions.engine)) == text  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import Interrupted, meanwhile
 from tests.store.watching import Tables
 from threadkeep import Due, InvalidOption, NotFound
-from threadkeep.db.tables import conversations, response_bodies, tool_sets
+from threadkeep.db.models import conversations, response_bodies, tool_sets
 
 pytestmark = pytest.mark.one_face
 
@@ -29,7 +29,7 @@ def aged(store: Any, watching: Engine) -> dict[str, Any]:
         conversation.add_response(an_answer("answer", id=f"r{days}"), FORMAT)
         moment = now - timedelta(days=days)
         with watching.begin() as connection:
-            key = conversation._handle.ref.key
+            key = conversation.handle.ref.key
             connection.execute(update(conversations).where(conversations.c.id == key).values(last_activity_at=moment))
             connection.execute(
                 update(response_bodies).where(response_bodies.c.conversation_id == key).values(created_at=moment)
@@ -63,7 +63,7 @@ def test_an_interrupted_retention_goes_on_where_it_ended(
     store: Any, aged: Any, watching: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for most in ("FIRST", "MOST"):
-        monkeypatch.setattr(f"threadkeep.store.pacing.{most}", 1)  # row in a transaction
+        monkeypatch.setattr(f"threadkeep.store.work.pacing.{most}", 1)  # row in a transaction
 
     def pull(what: str, count: int) -> None:
         raise Interrupted
@@ -74,7 +74,7 @@ def test_an_interrupted_retention_goes_on_where_it_ended(
     assert store.retain(content=5, dry_run=True).conversations == 1
     assert store.retain(content=5).conversations == 1
     with watching.connect() as connection:
-        wanted = conversations.c.tenant_id == store._scope.tenant
+        wanted = conversations.c.tenant_id == store.handle.scope.tenant
         assert len(connection.execute(conversations.select().where(wanted)).all()) == 1
 
 
@@ -89,7 +89,7 @@ def test_a_conversation_that_is_used_meanwhile_is_kept(stores: Any, tenant: str,
 
     def use(connection: Any) -> None:
         now = datetime.now(UTC)
-        where = conversations.c.id == quiet._handle.ref.key
+        where = conversations.c.id == quiet.handle.ref.key
         connection.execute(update(conversations).where(where).values(last_activity_at=now))
 
     assert meanwhile(watching, use, lambda: store.retain(content=30)).conversations == 0
@@ -102,9 +102,9 @@ def test_tools_that_are_used_again_meanwhile_are_kept(stores: Any, tenant: str, 
     tool, made = {"name": "look_up", "description": "finds"}, []
     old = store.create_conversation(model="m", tools=[tool])
     with watching.begin() as connection:
-        where = conversations.c.id == old._handle.ref.key
+        where = conversations.c.id == old.handle.ref.key
         connection.execute(update(conversations).where(where).values(tool_set_hash=None))
-        connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store._scope.tenant))
+        connection.execute(tool_sets.delete().where(tool_sets.c.tenant_id == store.handle.scope.tenant))
 
     def use(connection: Any) -> None:
         made.append(store.within(connection).create_conversation(model="m", tools=[tool], input="hi").id)
@@ -146,7 +146,7 @@ def test_the_backlog_is_what_is_due(store: Any, aged: Any) -> None:
 
 
 def test_a_large_backlog_is_not_counted_to_its_end(store: Any, aged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threadkeep.store.backlog.COUNTED", 1)
+    monkeypatch.setattr("threadkeep.store.removing.retention.COUNTED", 1)
     found = store.backlog(raw_bodies=timedelta(), content=timedelta())
     assert found.conversations == Due(1, is_least=True, oldest=found.conversations.oldest)
     assert found.raw_bodies.is_least
@@ -156,7 +156,7 @@ def test_the_backlog_has_deletions_that_were_interrupted(
     store: Any, aged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
+        patched.setattr("threadkeep.store.removing.purging.purge_batch", lambda *_, **__: False)
         store.delete_conversation(aged["0"].id)
     assert store.backlog(content=30).deleted == 1
     assert store.purge_deleted() == 1
@@ -171,7 +171,7 @@ def test_retention_finishes_deletions_that_were_interrupted(
     conversation = store.create_conversation(model="m", input="Hi")
     conversation.user([a_picture(noise(9_000))])
     with monkeypatch.context() as patched:
-        patched.setattr("threadkeep.store.purging.purge_batch", lambda *_, **__: False)
+        patched.setattr("threadkeep.store.removing.purging.purge_batch", lambda *_, **__: False)
         store.delete_conversation(conversation.id)
     expected = store.retain(**ages, dry_run=True)
     assert store.backlog(**ages).deleted == 1

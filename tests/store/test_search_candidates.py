@@ -17,7 +17,7 @@ from tests.databases import Database
 from tests.factories import a_call, a_message
 from tests.store.watching import Tables, sqlite_steps, statements_of
 from threadkeep import InvalidOption, Session, Store, schema
-from threadkeep.db.queries.matches import matching_conversations, matching_documents
+from threadkeep.db.queries.search import matching_conversations, matching_documents
 from threadkeep.domain.searching import terms_of, words_of
 from threadkeep.store.search.index import BATCH_SIZE
 from threadkeep.store.search.query import STATEMENTS
@@ -239,8 +239,7 @@ def test_before_the_index_knows_a_new_user_the_former_finds_nothing(store: Any, 
 def test_users_whose_words_in_the_index_are_the_same_find_their_own(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("matches", "search"):
-        monkeypatch.setattr(f"threadkeep.db.queries.{module}.user_token", lambda *_: "u0")
+    monkeypatch.setattr("threadkeep.db.search.sqlite.user_token", lambda *_: "u0")
     for user in ("ann", "ben"):
         store.create_conversation(user_id=user, input=[a_message(f"needle of {user}")])
     for user in ("ann", "ben"):

@@ -21,8 +21,7 @@ from tests.factories import a_message, an_answer
 from tests.store.test_removal_races import watched
 from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import NotFound, SchemaError, Store, schema
-from threadkeep.store.pacing import FIRST
-from threadkeep.store.search import query
+from threadkeep.store.work.pacing import FIRST
 
 pytestmark = pytest.mark.one_face
 
@@ -113,7 +112,7 @@ def test_deleted_is_gone_at_once(store: Any, monkeypatch: pytest.MonkeyPatch, is
     def interrupted(*_: Any, **__: Any) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("threadkeep.store.retention.purging.purge_batch", interrupted)
+    monkeypatch.setattr("threadkeep.store.removing.retention.purging.purge_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.delete_conversation(conversation.id)
     monkeypatch.undo()
@@ -268,7 +267,7 @@ def test_a_sqlite_without_fts5_does_everything_but_search(tmp_path: Path, monkey
         pass
     run(Database("sqlite", url), "DROP TABLE threadkeep_search_index")
     monkeypatch.setattr(
-        "threadkeep.db.queries.search.CREATE_INDEX",
+        "threadkeep.db.search.sqlite.CREATE_INDEX",
         text("CREATE VIRTUAL TABLE threadkeep_search_index USING fts0(words)"),
     )
     with Store(url) as store:
@@ -437,7 +436,7 @@ def test_a_search_waits_a_moment_for_what_it_searches(
             pauses.append(seconds)
             indexing.commit()
 
-        monkeypatch.setattr(query, "sleep", end)
+        monkeypatch.setattr("threadkeep.store.search.query.connections.sleep", end)
         store.within(indexing).get_conversation(others.id).user("more")
         assert [found.conversation_id for found in store.for_user("mine").search(CANARY)] == [mine.id]
         assert pauses == []

@@ -21,7 +21,7 @@ from tests.factories import MODEL, a_stream, an_error
 from tests.store.faces import blocking_store
 from tests.store.watching import Tables
 from threadkeep import ProviderError, Store
-from threadkeep.db.tables import usage_records
+from threadkeep.db.models import usage_records
 
 KEY = "AIzaSyD-q7q7q7q7q7q7q7q7q7q7q7q7q7q7q7q7"
 URL = f"https://example.org/v1/models/m:streamGenerateContent?alt=sse&key={KEY}"

@@ -14,7 +14,7 @@ from tests.factories import a_call, a_message, an_answer
 from tests.store.filled import SIZES, fill
 from tests.store.test_statements import extra
 from tests.store.watching import statements_of
-from threadkeep.db.tables import branches
+from threadkeep.db.models import branches
 
 pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
@@ -30,7 +30,7 @@ def test_removing_takes_as_many_statements_at_every_size(
     for size in SIZES:
         made = store.create_conversation(model="m")
         with database.engine().begin() as connection:
-            fill(connection, made._handle.ref, size)
+            fill(connection, made.handle.ref, size)
         opened = store.get_conversation(made.id)
         for where, handle in (("fork", opened.fork()), ("branch 0", opened)):
             handle.user("so that the fork has an item of its own")
@@ -85,7 +85,7 @@ def test_pending_calls_with_a_thousand_gaps_take_a_dozen_statements(store: Any, 
     conversation.add_items(items)
     conversation.fork()
     parts = [part for n in range(calls) for part in ([0, 3 * n - 1], [-1, 3 * n, 0])][1:]
-    change = update(branches).where(branches.c.conversation_id == conversation._handle.ref.key)
+    change = update(branches).where(branches.c.conversation_id == conversation.handle.ref.key)
     with watching.begin() as connection:  # as so many calls of remove_item would leave it
         connection.execute(change.values(lineage=json.dumps([*parts, [0, 3 * calls - 1]])))
     fork = store.get_conversation(conversation.id, branch=1)

@@ -78,7 +78,7 @@ def test_siblings_take_a_handful_of_statements(asked: Any, database: Database) -
     assert count(asked, lambda: asked.siblings(last)) == 4
     assert asked.siblings(last).count == 1
     with database.engine().connect() as connection:
-        assert Tables(connection, asked._handle.ref.scope.tenant).counts()["branches"] >= 3
+        assert Tables(connection, asked.handle.ref.scope.tenant).counts()["branches"] >= 3
     first = asked.siblings(asked.head).variants[0].position
     assert count(forks[0], lambda: forks[0].siblings(forks[0].head)) == 7
     assert asked.siblings(first).index == 0

@@ -67,7 +67,7 @@ def test_a_fork_writes_two_rows_and_a_change(database: Database, handle: Any, ke
     """The counter of the conversation and the branch; with a key also the key."""
     name = None if key is None else f"{key} {uuid4()}"
     with database.engine().connect() as connection:
-        written = Tables(connection, handle._handle.ref.scope.tenant).written()
+        written = Tables(connection, handle.handle.ref.scope.tenant).written()
         with statements_of(handle) as seen:
             handle.fork(at=5, idempotency_key=name)
         assert written() == {"branches": 1} | ({"appends": 1} if key else {})

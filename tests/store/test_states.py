@@ -25,7 +25,7 @@ from threadkeep import (
     Store,
     TooLarge,
 )
-from threadkeep.store.state_writes import MAX_STATE_BYTES, MAX_STATES
+from threadkeep.store.work.states import MAX_STATE_BYTES, MAX_STATES
 
 pytestmark = pytest.mark.one_face
 
@@ -326,6 +326,18 @@ def test_what_is_not_json_is_refused(conversation: Any, tables: Tables, value: A
         conversation.set_state("run", value)
     with pytest.raises(InvalidOption, match="is not JSON"):
         conversation.user("x", states={"run": value})
+    assert tables.counts()["conversation_states"] == tables.counts()["items"] == 0
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_is_refused(conversation: Any, tables: Tables, number: float) -> None:
+    """JSON has none: other readers of the state could not parse it."""
+    value, problem = {"grid": [[0.5], [1, number]]}, r"is not JSON\. grid\[1\]\[1\] must be a finite number"
+    with pytest.raises(InvalidOption, match=problem):
+        conversation.set_state("s", value)
+    for state in (value, StateWrite(value)):
+        with pytest.raises(InvalidOption, match=problem):
+            conversation.user("Hi", states={"s": state})
     assert tables.counts()["conversation_states"] == tables.counts()["items"] == 0
 
 

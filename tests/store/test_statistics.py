@@ -39,7 +39,7 @@ def test_everything_is_counted_and_measured(store: Any, tables: Tables) -> None:
         (large.id, "ben", None, 5),
         (small.id, "ann", "Small", 1),
     ]
-    assert [one.item_bytes for one in found.largest] == [size[large._handle.ref.key], size[small._handle.ref.key]]
+    assert [one.item_bytes for one in found.largest] == [size[large.handle.ref.key], size[small.handle.ref.key]]
 
 
 def test_a_store_of_one_user_counts_its_own(store: Any) -> None:

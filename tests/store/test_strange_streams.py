@@ -211,9 +211,9 @@ def test_nobody_waits_for_one_that_was_abandoned(
     wire, events = BLOCKING[name]
     recorder = conversation.stream_response(wire)
     inner = getattr(recorder, "_wrapped", recorder)
-    inner._writer._interval = 0
+    inner.writer._interval = 0
     recorder.__enter__()
-    inner._heartbeat._ended.set()
+    inner.heartbeat._ended.set()
     for event in events():
         recorder.feed(event)
     if end != "stop":
@@ -369,7 +369,7 @@ def test_what_is_too_large_is_text(
     conversation: Any, watching: Engine, tables: Tables, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     recorder = left(conversation, *large_answer(300_000))
-    monkeypatch.setattr("threadkeep.db.dialects.MAX_VALUE", 1_000)
+    monkeypatch.setattr("threadkeep.db.backends.MAX_VALUE", 1_000)
     if ends == "end":
         recorder.__exit__(None, None, None)
     else:

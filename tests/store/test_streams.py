@@ -22,9 +22,9 @@ from threadkeep import (
     NotFound,
     ResponseInProgress,
 )
-from threadkeep.db.tables import responses
+from threadkeep.db.models import responses
 from threadkeep.formats import NAMES
-from threadkeep.store.defaults import LEASE_SECONDS
+from threadkeep.store.work.refs import LEASE_SECONDS
 
 FORMAT = "open_responses"
 WORDS = "one two three four five"
@@ -42,9 +42,9 @@ def left(conversation: Any, *events: Any, **options: Any) -> Any:
     """A recorder that took some events, of which all are stored, and was not heard of any more."""
     recorder = conversation.stream_response(FORMAT, **options)
     inner = getattr(recorder, "_wrapped", recorder)
-    inner._writer._interval = 0
+    inner.writer._interval = 0
     recorder.__enter__()
-    inner._heartbeat._ended.set()
+    inner.heartbeat._ended.set()
     for event in events:
         recorder.feed(event)
     return recorder
@@ -571,7 +571,7 @@ def test_feeding_renews_the_lease(conversation: Any, tables: Tables, watching: E
     recorder = left(conversation, a_stream(WORDS)[0], lease=9)
     before = tables.rows("responses", "number")[0]["lease_until"] - timedelta(seconds=1)  # as if a second had passed
     with watching.begin() as connection:
-        begun = responses.c.conversation_id == conversation._handle.ref.key
+        begun = responses.c.conversation_id == conversation.handle.ref.key
         connection.execute(responses.update().where(begun).values(lease_until=before))
     recorder.feed(a_stream(WORDS)[1])
     assert tables.rows("responses", "number")[0]["lease_until"] > before
@@ -655,7 +655,7 @@ def test_a_conversation_that_is_being_deleted_too(
     """Hidden, but not purged yet."""
     recorder = left(conversation, *a_stream(WORDS))
     with monkeypatch.context() as patch:
-        patch.setattr("threadkeep.store.retention.purging.purge_batch", lambda *_, **__: False)
+        patch.setattr("threadkeep.store.removing.retention.purging.purge_batch", lambda *_, **__: False)
         store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
         recorder.__exit__(None, None, None)

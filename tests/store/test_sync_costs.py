@@ -14,11 +14,10 @@ from tests.factories import a_call, a_message, an_output, texts_of
 from tests.store.test_syncing import said, sync
 from tests.store.watching import engine_of, statements_of
 from threadkeep import SyncResult
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.store.history_sync.alignment import align
-from threadkeep.store.history_sync.matching import utterances_of
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.store.history_sync.alignment import align, utterances_of
 from threadkeep.store.history_sync.sync import CUT_HISTORIES
-from threadkeep.store.importing import TRIES
+from threadkeep.store.writing.importing import TRIES
 
 pytestmark = pytest.mark.one_face
 
@@ -100,14 +99,14 @@ def turns(number: int) -> list[dict[str, Any]]:
 def test_only_branches_that_can_match_are_read(edited: Any, elsewhere: Any) -> None:
     handle = elsewhere.get_conversation(edited.id)
     assert len(list(handle.branches(limit=100))) == 30
-    with counted(Entry.item) as read:
+    with counted(ItemEntry.item) as read:
         assert sync(handle, *turns(99)) == SyncResult(0, 20, -1)
     own, ends = 20, 2 * 30
     assert read[0] <= own + ends + CUT_HISTORIES * 20
-    with counted(Entry.item) as read:
+    with counted(ItemEntry.item) as read:
         assert sync(handle, *turns(3), *said("More")) == SyncResult(20, 1)
     assert read[0] <= own + ends + (CUT_HISTORIES + 1) * 20
-    with counted(Entry.item) as read:
+    with counted(ItemEntry.item) as read:
         assert sync(handle, *said("Something else")) == SyncResult(0, 1, -1)
     assert read[0] <= own + ends + 2
 

@@ -17,7 +17,7 @@ from threadkeep import CannotRender, InvalidOption, NotFound, Store, Turns
 from threadkeep.db.queries.histories import marks_of
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.store.tails import read_tail
+from threadkeep.store.reading.tails import read_tail
 
 pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
 
@@ -101,7 +101,7 @@ def read_end(handle: Any, window: Turns, format: str, page: int) -> Any:
 def test_the_end_gives_the_same_request_as_the_whole(tenant: Any, seed: int) -> None:
     chance = random.Random(seed)
     for branch in grown(tenant, chance, 40):
-        found = tenant.get_conversation(branch.id, branch=branch.branch)._handle
+        found = tenant.get_conversation(branch.id, branch=branch.branch).handle
         whole = found.on(found.conversation).read_snapshot()
         for window in WINDOWS:
             name = chance.choice(NAMES)
@@ -119,7 +119,7 @@ def talked(handle: Any, turns: int = 8) -> None:
 def fresh(stores: Any, face: str, handle: Any, filled: Any, size: int) -> Any:
     """The conversation opened by a store that knows nothing of it."""
     found: Any = stores.get(face).for_tenant(filled[size][0]).get_conversation(handle.id, branch=handle.branch)
-    found._handle.resources.histories.clear()
+    found.handle.resources.histories.clear()
     return found
 
 
@@ -137,7 +137,7 @@ def test_a_window_takes_two_statements_however_long_the_history_is(
 def test_only_the_end_is_read(stores: Any, size: int, filled: Any, handle: Any, face: str) -> None:
     talked(handle)
     found = fresh(stores, "sync", handle, filled, size)
-    tail = read_end(found._handle, Turns(5), "messages", 64)
+    tail = read_end(found.handle, Turns(5), "messages", 64)
     said = [entry.position for entry in tail.entries if entry.role != "system"]
     assert said == list(range(tail.head - 9, tail.head + 1))
 
@@ -180,8 +180,8 @@ def test_the_last_items_are_read_from_the_end(stores: Any, face: str, size: int,
 def test_marks_are_found_by_their_index(database: Any, handle: Any) -> None:
     """The other databases choose it by their statistics."""
     with database.engine().connect() as connection:
-        compiled = marks_of("sqlite", scoped=False).compiled(connection.dialect)
-        parameters = compiled.bind(handle._handle.ref.parameters())
+        compiled = marks_of(scoped=False).compiled(connection.dialect)
+        parameters = compiled.bind(handle.handle.ref.parameters())
         plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled.text}", parameters).all()
     [of_items] = [step[3] for step in plan if "threadkeep_items" in step[3]]
     assert "threadkeep_items_marks_idx (tenant_id=? AND conversation_id=? AND type=?)" in of_items

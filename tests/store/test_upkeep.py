@@ -11,8 +11,8 @@ from tests.databases import Database
 from tests.factories import an_answer
 from tests.store.watching import engine_of
 from threadkeep import Session, Store, schema
-from threadkeep.db.planner import analyze_grown
-from threadkeep.db.tables import usage_records
+from threadkeep.db.backends import backend_of
+from threadkeep.db.models import usage_records
 
 COUNTED = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names) AND reltuples >= 0")
 NAMES = ["threadkeep_items", "orders"]
@@ -107,7 +107,7 @@ def test_nothing_is_counted_in_the_transaction_of_a_host(empty_database: Databas
 def test_tables_are_counted_again_when_they_have_doubled(empty_database: Database, engine: Engine) -> None:
     def analyze() -> list[str]:
         with engine.begin() as connection:
-            return analyze_grown(connection)
+            return backend_of(connection).analyze_grown(connection)
 
     with Store(empty_database.url, search=False) as store:
         store.save_many(sessions(60))
@@ -124,5 +124,5 @@ def test_a_table_that_is_locked_is_left_out(empty_database: Database, engine: En
         locking.execute(text("LOCK TABLE threadkeep_items IN SHARE ROW EXCLUSIVE MODE"))
         with engine.begin() as connection:
             connection.execute(text("SET lock_timeout = 1000"))
-            analyze_grown(connection)
+            backend_of(connection).analyze_grown(connection)
             assert counted(connection) == []

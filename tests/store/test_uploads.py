@@ -13,7 +13,7 @@ from sqlalchemy import Engine, update
 from tests.factories import a_picture, noise
 from tests.store.watching import Tables
 from threadkeep import InvalidOption, NotFound
-from threadkeep.db.tables import uploads
+from threadkeep.db.models import uploads
 
 BIG = noise(20_000)
 HASH = sha256(BIG).hexdigest()

@@ -17,9 +17,9 @@ from tests.store.ledger import attempt_at, expected, same
 from tests.store.watching import Tables, engine_of, statements_of
 from threadkeep import InvalidOption, ReconciliationReport, Store, UsageRow
 from threadkeep.db.base import PREFIX
+from threadkeep.db.models import METADATA, usage_records
 from threadkeep.db.queries.usage import StatementKey, report_statement
-from threadkeep.db.tables import METADATA, usage_records
-from threadkeep.store.rollups import last_day
+from threadkeep.store.usage.rollups import last_day
 
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia")
 DAY = timedelta(days=1)
@@ -51,7 +51,7 @@ def ledger(store: Any) -> dict[int, str]:
     ids = {}
     for user in ("ann", None):
         conversation = store.create_conversation(model="m", user_id=user, tools=[{"type": "function", "name": "f"}])
-        ids[conversation._handle.ref.key] = conversation.id
+        ids[conversation.handle.ref.key] = conversation.id
         for number, at in enumerate(MOMENTS):
             figures = {"input_tokens": 100 + number, "output_tokens": number}
             if number % 3:
@@ -71,7 +71,7 @@ def take_back(store: Any, watching: Engine, days: list[date]) -> None:
     with watching.begin() as connection:
         connection.execute(
             update.bindparams(bindparam("day", type_=Date)),
-            [{"tenant": store._scope.tenant, "day": day} for day in days],
+            [{"tenant": store.handle.scope.tenant, "day": day} for day in days],
         )
 
 
@@ -154,7 +154,7 @@ def test_filled_days_are_read(store: Any, ledger: Any, watching: Engine, table: 
         f"UPDATE threadkeep_{table} SET attempts = attempts + 1 WHERE tenant_id = :tenant AND day = :day AND number = 0"
     )
     with watching.begin() as connection:
-        of_day = text(change).bindparams(bindparam("day", day, Date), tenant=store._scope.tenant)
+        of_day = text(change).bindparams(bindparam("day", day, Date), tenant=store.handle.scope.tenant)
         connection.execute(of_day)
     assert sum(row.attempts for row in store.usage(by=by, day=day)) == honest.attempts + 1
     take_back(store, watching, [day - DAY])
@@ -173,7 +173,7 @@ def test_the_ledger_is_not_looked_through_for_what_filled_days_do_not_have(
     store.fill_usage_days()
     change = "UPDATE threadkeep_usage_records SET model = 'ghost' WHERE tenant_id = :tenant AND day = '2026-02-01'"
     with watching.begin() as connection:
-        connection.execute(text(change), {"tenant": store._scope.tenant})
+        connection.execute(text(change), {"tenant": store.handle.scope.tenant})
     if days == "scattered":
         take_back(store, watching, [date(2026, 1, 31)])
     for more in ({}, {"order_by": "total_tokens", "limit": 3}, {"since": date(2026, 1, 30), "until": date(2026, 2, 3)}):
@@ -268,7 +268,7 @@ def test_rows_that_were_changed_by_hand_are_mended(store: Any, ledger: Any, tabl
     filled = [row["day"] for row in tables.rows("usage_days", "day")]
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=0)
     with watching.begin() as connection:
-        of_tenant = delete(usage_records).where(usage_records.c.tenant_id == store._scope.tenant)
+        of_tenant = delete(usage_records).where(usage_records.c.tenant_id == store.handle.scope.tenant)
         connection.execute(of_tenant.where(usage_records.c.day.in_([date(2026, 2, 1), date(2025, 3, 30)])))
     assert store.reconcile_usage() == ReconciliationReport(filled=0, repaired=2)
     assert same(store.usage(by="day"), expected(tables.rows("usage_records", "id"), by=("day",)))
@@ -349,7 +349,7 @@ def test_ten_thousand_values_are_looked_for_and_no_more(store: Any, ledger: Any)
 @pytest.mark.parametrize(("count", "is_kept"), [(3, True), (5_000, False)])
 def test_statements_that_take_megabytes_are_not_kept(count: int, is_kept: bool) -> None:
     shape = StatementKey(by=("day",), filters=(("model", count, False),))
-    assert (report_statement(shape, "sqlite") is report_statement(shape, "sqlite")) == is_kept
+    assert (report_statement(shape) is report_statement(shape)) == is_kept
 
 
 @pytest.mark.slow

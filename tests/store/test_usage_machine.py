@@ -69,7 +69,7 @@ class Ledger(RuleBasedStateMachine):
         name = uuid4().hex
         self.store = self.stores.get("sync").create_tenant(name)
         self.connection = self.watching.connect()
-        self.tables = Tables(self.connection, self.store._scope.tenant)
+        self.tables = Tables(self.connection, self.store.handle.scope.tenant)
         self.create("ann")
 
     def teardown(self) -> None:
@@ -83,7 +83,7 @@ class Ledger(RuleBasedStateMachine):
     def create(self, user: str | None) -> None:
         made = self.store.create_conversation(model="own", user_id=user, input="Hi")
         self.handles.append(made)
-        self.ids[made._handle.ref.key] = made.id
+        self.ids[made.handle.ref.key] = made.id
 
     @rule(number=st.integers(0, 9), data=st.data(), model=MODELS, provider=PROVIDERS)
     def answer(self, number: int, data: Any, model: str, provider: str | None) -> None:
@@ -135,7 +135,7 @@ class Ledger(RuleBasedStateMachine):
         gone = self.handle(number)
         self.store.delete_conversation(gone.id)
         self.handles = [one for one in self.handles if one.id != gone.id] or []
-        del self.ids[gone._handle.ref.key]
+        del self.ids[gone.handle.ref.key]
         if not self.handles:
             self.create(None)
 
@@ -215,7 +215,7 @@ def test_writers_who_come_late_while_days_are_filled(stores: Any, tenant: str, w
         one.result()
     store = stores.get("sync").for_tenant(tenant)
     with watching.connect() as connection:
-        rows = Tables(connection, store._scope.tenant).rows("usage_records", "id")
+        rows = Tables(connection, store.handle.scope.tenant).rows("usage_records", "id")
     assert same(store.usage(by="day"), expected(rows, by=("day",)))
     store.fill_usage_days()
     assert store.reconcile_usage().repaired == 0

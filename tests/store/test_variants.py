@@ -191,7 +191,7 @@ def test_an_edited_message_stands_on_a_branch_of_its_own(asked: Any, store: Any,
 def test_only_messages_of_the_user_are_edited(asked: Any, tables: Tables) -> None:
     written = tables.written()
     for position in (1, 2):
-        with pytest.raises(InvalidOption, match="must be that of a message of the user"):
+        with pytest.raises(InvalidOption, match="must be a user message's: item"):
             asked.edit(position, "red!")
     with pytest.raises(InvalidItem):
         asked.edit(0, None)

@@ -24,8 +24,8 @@ from tests.store.test_tenancy import BY_ID, METHODS, OTHERS
 from tests.store.watching import engine_of
 from threadkeep import Session, Store, ThreadkeepError
 from threadkeep.db.base import PREFIX, written_columns
+from threadkeep.db.models import METADATA
 from threadkeep.db.queries.lists import MAX_LABELLED
-from threadkeep.db.tables import METADATA
 
 N = 3_000  # conversations of others, in the same tenant
 MOST = 400  # rows that a statement may read; a page has up to 100 conversations, with a few rows each
@@ -46,9 +46,19 @@ WHOLE = {
     "reindex", "retain", "watch", "within",
 }  # fmt: skip
 
+
+def asked_in_a_unit(store: Store, conversation: Any) -> None:
+    with store.begin() as work:
+        talk = work.open(conversation.id)
+        talk.user("In a unit of work")
+        talk.render("open_responses")
+
+
 # The others, of a store `s` of all users, and one `u` for the user
 CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "create_conversation": lambda _s, u, _c: u.create_conversation(model="m", input="Hi", idempotency_key="new"),
+    "begin": lambda _s, u, c: asked_in_a_unit(u, c),
+    "run_in_transaction": lambda _s, u, c: u.run_in_transaction(lambda work: work.open(c.id).user("In one")),
     "save": lambda _s, u, _c: u.save(Session(input=[a_message()]), title="New"),
     "save_many": lambda _s, u, _c: u.save_many([Session(input=[a_message()])] * 3),
     "import_request": lambda _s, u, _c: u.import_request({"model": "m", "input": "Hi"}, FORMAT),
@@ -162,8 +172,8 @@ def upgraded_and_crowded(engine: Engine) -> None:
         tenant.reindex()
         tenant.upload_media(noise(9_000), "image/png")
         with engine.begin() as connection:
-            multiply_contents(connection, tenant._scope.tenant)
-            multiply(connection, conversation._handle.ref.key)
+            multiply_contents(connection, tenant.handle.scope.tenant)
+            multiply(connection, conversation.handle.ref.key)
     if engine.dialect.name == "postgresql":
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("ANALYZE"))
@@ -228,7 +238,7 @@ def test_there_is_much_of_everything(crowded: Any, watching: Engine) -> None:
         for table in METADATA.sorted_tables:
             name = table.name.removeprefix(PREFIX)
             if name in BY_CONTENT or ("conversation_id" in table.c and name not in few):
-                rows = select(func.count()).where(table.c.tenant_id == crowded._scope.tenant)
+                rows = select(func.count()).where(table.c.tenant_id == crowded.handle.scope.tenant)
                 assert connection.execute(rows).scalar_one() >= N, table.name
 
 
@@ -260,7 +270,10 @@ def test_a_user_costs_what_that_user_has(crowded: Any, lasting: Any, known: set[
 def test_a_plan_that_reads_everything_is_found(crowded: Any, watching: Engine) -> None:
     """Neither by a scan, nor by an index that finds the rows of all users."""
     rows = "threadkeep_conversations"
-    for condition in ("title = 'x'", f"tenant_id = {crowded._scope.tenant} AND status = 'active' AND title = 'x'"):
+    for condition in (
+        "title = 'x'",
+        f"tenant_id = {crowded.handle.scope.tenant} AND status = 'active' AND title = 'x'",
+    ):
         assert foreign_reads(watching, (f"SELECT id FROM {rows} WHERE {condition}", ()), MOST)
-    one = f"SELECT id FROM {rows} WHERE tenant_id = {crowded._scope.tenant} AND id = 7"
+    one = f"SELECT id FROM {rows} WHERE tenant_id = {crowded.handle.scope.tenant} AND id = 7"
     assert foreign_reads(watching, (one, ()), MOST) == []

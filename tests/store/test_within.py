@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,8 +29,9 @@ from threadkeep import (
     InvalidOption,
     NotFound,
     ProviderError,
+    UnitOfWorkEnded,
 )
-from threadkeep.db.tables import responses
+from threadkeep.db.models import responses
 
 NUMBERS = itertools.count()
 ASYNC_DRIVERS = {"postgresql": "postgresql+psycopg", "mariadb": "mariadb+asyncmy"}
@@ -43,6 +45,11 @@ class Host:
 
     def run(self, statement: str, **values: Any) -> Any:
         return self._wait(self._connection.execute(text(statement), values))
+
+    def end(self, how: str) -> None:
+        ended = getattr(self._connection, how)()
+        if inspect.isawaitable(ended):
+            self._wait(ended)
 
     def order(self) -> int:
         number = next(NUMBERS)
@@ -140,7 +147,7 @@ def kept(plain: Any) -> Any:
 @pytest.fixture
 def rows(database: Database, plain: Any) -> Iterator[Tables]:
     with database.engine().connect() as connection:
-        yield Tables(connection, plain._scope.tenant)
+        yield Tables(connection, plain.handle.scope.tenant)
 
 
 def everything(store: Any, id: str) -> None:
@@ -242,7 +249,7 @@ def test_an_error_of_the_database_leaves_nothing_half_written(
     with begin(commit=True) as host:
         conversation = host.store.get_conversation(kept.id)
         conversation.user("one")
-        monkeypatch.setattr("threadkeep.store.ledger.new_key", lambda: 1)
+        monkeypatch.setattr("threadkeep.store.usage.ledger.ids.new_key", lambda: 1)
         conversation.record_attempt("open_responses")
         with pytest.raises(IntegrityError):
             conversation.add_response(an_answer("Hello"), "open_responses")
@@ -358,12 +365,69 @@ def test_a_scoped_session_stands_for_its_session(begin: Begin, plain: Any) -> No
     assert plain.find_conversation(external_id="scoped") is not None
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback", "close"])
+def test_what_belongs_to_the_transaction_ends_with_it(begin: Begin, kept: Any, rows: Tables, end: str) -> None:
+    """… though the connection or session would begin another one; and nothing is locked by what is refused."""
+    with begin() as host:
+        conversation = host.store.get_conversation(kept.id)
+        conversation.user("Hi")
+        recorder = conversation.stream_response("open_responses")
+        host.end(end)
+        written = rows.written()
+        for use in (
+            lambda: conversation.user("late"),
+            conversation.transcript,
+            lambda: conversation.stream_response("open_responses"),
+            lambda: host.store.create_conversation(model="m"),
+            lambda: host.store.get_conversation(kept.id),
+        ):
+            with pytest.raises(UnitOfWorkEnded, match="closed"):
+                use()
+        assert written() == {}
+        assert kept.user("Ho").position == (2 if end == "commit" else 1)
+        with recorder:  # made, but not begun, in that transaction
+            pass
+        assert recorder.response.status == "incomplete"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_recorder_that_began_inside_goes_on_after_the_commit(begin: Begin, kept: Any, end: str) -> None:
+    with begin() as host:
+        recorder = host.store.get_conversation(kept.id).stream_response("open_responses")
+        recorder.__enter__()
+        host.end(end)
+        if end == "commit":
+            for event in a_stream("Hello"):
+                recorder.feed(event)
+            recorder.__exit__(None, None, None)
+        else:
+            with pytest.raises(UnitOfWorkEnded):
+                recorder.feed(a_stream("Hello")[0])
+    assert texts_of(kept.transcript()) == (["before", "Hello"] if end == "commit" else ["before"])
+
+
+def test_a_unit_of_work_inside_is_a_savepoint_of_the_caller(begin: Begin, kept: Any, rows: Tables) -> None:
+    written = rows.written()
+    with begin(commit=True) as host:
+        with host.store.begin() as work:
+            work.open(kept.id).user("one")
+        refused = host.store.begin()
+        talk = refused.__enter__().open(kept.id)
+        talk.user("no")
+        assert not refused.__exit__(ValueError, ValueError(), None)
+        with pytest.raises(UnitOfWorkEnded):
+            talk.user("late")
+        host.store.run_in_transaction(lambda work: work.open(kept.id).user("two"))
+    assert written() == {"items": 2}
+    assert texts_of(kept.transcript()) == ["before", "one", "two"]
+
+
 @pytest.mark.parametrize("place", [one for one in PLACES if "connection" in one[1]], ids=" ".join, indirect=True)
 def test_a_connection_that_is_closed_says_so(begin: Begin) -> None:
     """A session opens another one by itself."""
     with begin() as host:
         conversation = host.store.create_conversation(model="m")
-    with pytest.raises(InvalidOption, match="closed"):
+    with pytest.raises(UnitOfWorkEnded, match="closed"):
         conversation.user("Hi")
 
 

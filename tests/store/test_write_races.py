@@ -29,13 +29,13 @@ def test_what_a_recorder_has_stored_is_among_the_items(store: Any, elsewhere: An
     """Another writer ends the response: it waits for the recorder, or the recorder is refused."""
     conversation.user("Hi")
     recorder = conversation.stream_response("chat_completion").__enter__()
-    recorder._writer.take(event("one"))
-    recorder._writer.flush()
+    recorder.writer.take(event("one"))
+    recorder.writer.flush()
     flushed: list[Future[None]] = []
 
     def flush() -> None:
-        recorder._writer.take(event(" two"))
-        flushed.append(pool.submit(recorder._writer.flush))
+        recorder.writer.take(event(" two"))
+        flushed.append(pool.submit(recorder.writer.flush))
         wait(flushed, MOMENT)
 
     before_its_end = once_before("UPDATE threadkeep_responses", flush)

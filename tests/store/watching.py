@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, bindparam, event, func, literal_column, select, union_all
 
 from threadkeep.db.base import PREFIX
-from threadkeep.db.tables import METADATA
+from threadkeep.db.models import METADATA
 
 
 def _count(table: Table) -> Any:
@@ -84,8 +84,7 @@ def statements_of(store: Any) -> Iterator[list[str]]:
 def transactions_of(store: Any) -> Any:
     """What runs the transactions of a store or conversation of either face."""
     face = getattr(store, "_wrapped", store)
-    sync = getattr(face, "_sync", face)
-    return sync._handle.transactions if hasattr(sync, "_handle") else sync._transactions
+    return getattr(face, "sync", face).handle.transactions
 
 
 def engine_of(store: Any) -> Engine:

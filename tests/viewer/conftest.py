@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.databases import Database
-from tests.http.conftest import Bridge
+from tests.server.conftest import Bridge
 from threadkeep import AsyncStore, Store
 from threadkeep.viewer import Owner, app
 
@@ -47,7 +47,7 @@ class Pages:
         """How many statements a page takes once what all conversations share is known."""
         self.get(path)
         counted: list[str] = []
-        engine = self.shared._sync._root._engine
+        engine = self.shared.sync.handle.root.engine
 
         def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
             counted.append(statement)

@@ -12,8 +12,8 @@ import httpx2
 
 from tests.viewer.conftest import Pages
 from tests.viewer.samples import with_tools
-from threadkeep.viewer import drawing
-from threadkeep.web.owners import Owner
+from threadkeep.server.owners import Owner
+from threadkeep.viewer import pages as drawing
 
 
 @asynccontextmanager

@@ -20,9 +20,9 @@ from tests.viewer.conftest import Pages
 from tests.viewer.samples import PNG, with_tools
 from threadkeep import Conversation, Store
 from threadkeep.domain.media import REFERENCE
-from threadkeep.viewer import exporting, html_of, tailing
-from threadkeep.viewer.tailing import look
-from threadkeep.web.following import OpenStreams
+from threadkeep.server.permissions import stream_quota
+from threadkeep.viewer import exporting, html_of, thread
+from threadkeep.viewer.thread import look
 
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
@@ -218,7 +218,7 @@ def test_a_conversation_that_is_deleted_is_followed_no_longer(pages: Pages, capl
 
 
 def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tailing, "_streams", OpenStreams(5))
+    monkeypatch.setattr(thread, "_streams", stream_quota(5))
     conversation = with_tools(pages.store)
     application = pages.application()
 
@@ -245,7 +245,7 @@ def test_only_so_many_follow_though_they_begin_at_once(pages: Pages, monkeypatch
     begun: list[int] = []
     all_begun = asyncio.Event()
     assert sorted(pages.runner.run(follow_all())) == [200] * 5 + [204] * 7
-    assert not tailing._streams._open
+    assert not thread._streams._taken
 
 
 def test_new_items_come_as_a_fragment(pages: Pages) -> None:

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.factories import a_call, an_answer, an_output
-from tests.http.conftest import Bridge
+from tests.server.conftest import Bridge
 from tests.viewer.conftest import Pages
 from threadkeep.http import rest_app
 

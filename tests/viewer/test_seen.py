@@ -16,9 +16,8 @@ import pytest
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import PNG, answer, ask, with_tools
 from threadkeep.formats import NAMES
-from threadkeep.viewer import differences
-from threadkeep.viewer.differences import Comparison, difference
-from threadkeep.viewer.seen import read_seen
+from threadkeep.viewer import requests
+from threadkeep.viewer.requests import Comparison, difference, read_seen
 
 LARGE = PNG + bytes(10_000)
 
@@ -148,7 +147,7 @@ def calls_of(function: Any) -> int:
 
 
 def test_lines_that_repeat_are_compared_in_a_bounded_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(requests, "MAX_STEPS", 20_000)
     for count in (50, 100, 200):
         old, new = entangled(count)
         assert calls_of(lambda old=old, new=new: list(difference(old, new))) < 2 * 20_000 + 100 * count
@@ -175,7 +174,7 @@ def test_a_change_in_the_middle_of_a_long_request_is_found_among_lines_that_repe
     assert [line.text for line in changes] == ["+ first", "+ second", "+ third"]
     comparison = Comparison(*entangled(400))
     comparison.get_opcodes()
-    assert comparison.steps < 2 * differences.MAX_STEPS
+    assert comparison.steps < 2 * requests.MAX_STEPS
 
 
 def test_pages_take_a_few_statements(pages: Pages) -> None:

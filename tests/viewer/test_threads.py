@@ -99,6 +99,16 @@ def test_variants_lead_to_each_other(pages: Pages) -> None:
     assert f'href="?branch={edited.branch}&amp;from=0"' in other
 
 
+def test_a_branch_says_where_it_was_forked(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    conversation.edit(0, "And to Rome?")
+    conversation.fork(at=1)
+    html = pages.get(f"/c/{conversation.id}")
+    assert "shares nothing" in html
+    assert "after #1<" in html
+    assert "#-1" not in html
+
+
 def test_branches_without_anything_new_are_no_variants(pages: Pages) -> None:
     """Neither here nor for `siblings`: there would be nothing to go on to."""
     conversation = with_tools(pages.store)
@@ -142,7 +152,7 @@ def test_tables_of_few_characters_and_many_cells_are_text(pages: Pages) -> None:
     narrow = f"{'|a' * 20}|\n{'|-' * 20}|\n" + "|x\n" * 3_000
     for table in (wide, narrow):
         conversation = pages.store.create_conversation()
-        conversation.user([{"type": "input_text", "text": table}] * 10)
+        conversation.user([{"type": "input_text", "text": table}] * 2)
         for html in (pages.get(f"/c/{conversation.id}"), pages.get(f"/c/{conversation.id}/items")):
             assert html.count("<td") <= MAX_CELLS
             assert len(html) < MAX_PAGE
@@ -191,7 +201,7 @@ def test_only_hashes_are_addresses_of_media(pages: Pages, name: str) -> None:
 
 def test_what_is_not_there_is_not_found(pages: Pages) -> None:
     conversation = with_tools(pages.store)
-    for path in (f"/c/{conversation.id}?branch=7", "/c/conv_1", "/nothing", "/media/nothing", f"/media/{'0' * 64}"):
+    for path in (f"/c/{conversation.id}?branch=7", "/c/conv_1", "/media/nothing", f"/media/{'0' * 64}"):
         assert "Not found" in pages.get(path, status=404)
     assert "Not found" in pages.get(f"/c/{conversation.id}", user="ben", status=404)
     assert "whole number" in pages.get(f"/c/{conversation.id}?from=x", status=400)
@@ -217,7 +227,7 @@ SLOW_TEXTS = ["![" * 10_000, "[" * 20_000, "1. a\n" * 4_000, "**x* " * 4_000]  #
 
 
 def test_markdown_that_takes_long_is_plain_once_its_time_is_over() -> None:
-    budget = Budget(characters=10**9)
+    budget = Budget(characters=10**9, seconds=0.3)
     shown = [markdown(text, budget) for _ in range(40) for text in SLOW_TEXTS]
     assert budget.seconds <= 0
     assert shown[-1].startswith('<div class="plain">')

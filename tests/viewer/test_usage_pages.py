@@ -13,8 +13,9 @@ import pytest
 
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import answer, with_tools
+from threadkeep.domain.charts import Day, columns, lines
 from threadkeep.viewer import Owner
-from threadkeep.viewer.charts import Day, columns, lines, percentile
+from threadkeep.viewer.dashboard import percentile
 
 
 def test_sums_and_what_they_lead_to(pages: Pages) -> None:
@@ -168,10 +169,11 @@ def test_search_results_have_pages(pages: Pages) -> None:
 def test_columns_fill_the_height_and_keep_their_order() -> None:
     chart = columns([Day("a", (1, 1), "two"), Day("b", (4, 0), "four")], str)
     low, high = chart.columns
-    assert [part.color for part in low.segments] == ["k1", "k2"]
-    assert low.segments[0].y == pytest.approx(low.segments[1].y + low.segments[1].height)
-    assert sum(part.height for part in high.segments) == pytest.approx(2 * sum(part.height for part in low.segments))
-    assert high.segments[0].y == pytest.approx(8)
+    (below, above), (only,) = low.parts, high.parts
+    assert (below[2], above[2]) == ("k1", "k2")
+    assert below[0] == pytest.approx(above[0] + above[1])
+    assert only[1] == pytest.approx(2 * (below[1] + above[1]))
+    assert only[0] == pytest.approx(8)
 
 
 def test_lines_are_interrupted_where_nothing_is_known() -> None:

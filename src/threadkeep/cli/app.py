@@ -6,19 +6,112 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from threadkeep.cli.failures import BROKEN_PIPE, INTERRUPTED, USAGE, error_message, exit_code, one_line
-from threadkeep.cli.loading import APP_OPTIONS, LazyCommands, without_conversions
 from threadkeep.cli.options import AsJson, Tenant
 from threadkeep.cli.target import BLOBS_VARIABLE, DEFAULT_URL, READ_URL_VARIABLE, URL_VARIABLE, Target
 from threadkeep.domain.printing import printable
 from threadkeep.errors import ThreadkeepError
+
+APP_OPTIONS: Mapping[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """Commands by name; one that is still the name of a function or group, ``module:name``, is loaded when asked for.
+
+    Args:
+        package: the package of the modules.
+        places: where each command is, by its name, in the order of the help.
+    """
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self._package = package
+        self._commands: dict[str, Any] = dict(places)
+
+    def __getitem__(self, name: str) -> Any:
+        command = self._commands[name]
+        if isinstance(command, str):
+            command = self._commands[name] = self._load(name, command)
+        return command
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def _load(self, name: str, place: str) -> Any:
+        module, _, attribute = place.partition(":")
+        found = getattr(import_module(f"{self._package}.{module}"), attribute)
+        alone = typer.Typer(**APP_OPTIONS)
+        if isinstance(found, typer.Typer):
+            alone.add_typer(found, name=name)
+        else:
+            alone.command(name, cls=QuickCommand)(found)
+        return typer.main.get_group(alone).commands[name]
+
+
+class QuickCommand(TyperCommand):
+    """A command that starts without loading Pydantic, if its values are texts, flags and defaults."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments."""
+        return without_conversions(super().get_params(ctx))
+
+
+def without_conversions(parameters: list[Any]) -> list[Any]:
+    """Let Typer convert only values that need it: it loads Pydantic even for those that are not given."""
+    for parameter in parameters:
+        if isinstance(parameter, TyperOption | TyperArgument) and "get_runtime_param" not in vars(parameter):
+            vars(parameter)["get_runtime_param"] = Conversion(parameter).get
+    return parameters
+
+
+class Conversion:
+    """Typer's conversion of the values of a parameter, skipped for a value that is its result already.
+
+    With a release of Typer that does not ask the parameter for it, commands take longer to start, and are the same
+    otherwise.
+    """
+
+    def __init__(self, parameter: Any) -> None:
+        self._descriptor, self._get_own = parameter.type_descriptor, parameter.get_runtime_param
+
+    def get(self) -> Conversion:
+        """Return it, for Typer."""
+        return self
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value as the command expects it; raise Typer's BadParameter if it is none."""
+        is_list = param.multiple or param.nargs == -1
+        if value is None:
+            return () if is_list else None
+        if value is param.default or value in (self._descriptor.choices or ()) or self._is_text(value, is_list=is_list):
+            return value
+        return self._get_own().coerce(value, param=param, ctx=ctx)
+
+    def _is_text(self, value: Any, *, is_list: bool) -> bool:
+        """Whether text is expected, and this is some; what has no Unicode is left to Typer to refuse."""
+        texts = value if is_list and isinstance(value, list | tuple) else [value]
+        is_text = self._descriptor.annotation in (str, list[str]) and all(isinstance(text, str) for text in texts)
+        return is_text and not any(_SURROGATES.search(text) for text in texts)
+
 
 # Since 0.20, Typer has its own copy of Click; its parser raises the base classes of BadParameter.
 PARSER_ERRORS: Final[tuple[type[Exception], ...]] = tuple(
@@ -37,13 +130,13 @@ NEW_OBJECTS: Final = 50_000
 COMMANDS: Final = {
     "ls": "conversations:ls", "show": "conversations:show", "branches": "conversations:branches", "tree": "tree:tree",
     "render": "render:render", "import": "import_sessions:import_sessions", "append": "append:append",
-    "search": "search:search", "reindex": "search:reindex", "changes": "changes:changes", "usage": "usage:usage",
+    "search": "search:search", "reindex": "search:reindex", "changes": "search:changes", "usage": "usage:usage",
     "tools": "usage:tools", "stats": "administration:stats",
-    "title": "editing:title", "label": "editing:label", "fork": "editing:fork", "archive": "editing:archive",
-    "unarchive": "editing:unarchive", "delete": "editing:delete", "export": "moving:export",
-    "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "doctor:doctor",
+    "title": "append:title", "label": "append:label", "fork": "append:fork", "archive": "append:archive",
+    "unarchive": "append:unarchive", "delete": "append:delete", "export": "moving:export",
+    "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "administration:doctor",
     "retain": "administration:retain", "erase-user": "administration:erase_user", "keys": "keys:commands",
-    "serve": "serve:serve", "record": "record:record", "view": "view:view", "mcp": "mcp:mcp",
+    "serve": "serve:serve", "record": "serve:record", "view": "serve:view", "mcp": "serve:mcp",
     "demo": "demo:demo", "db": "administration:schema_commands",
     "tenants": "administration:tenant_commands",
 }  # fmt: skip
@@ -66,7 +159,10 @@ class Program(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command line and exit."""
-        _open_streams()
+        # Open the null device for closed streams (``>&-``), which are None in Python, so that using them would fail
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # for lone surrogates, and characters that the terminal's encoding lacks
                 stream.reconfigure(errors="backslashreplace")
@@ -103,13 +199,6 @@ class Program(TyperGroup):
         return result
 
 
-def _open_streams() -> None:
-    """Open the null device for closed streams (``>&-``), which are None in Python, so that using them would fail."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - used until the end
-
-
 def _usage_message(error: Any) -> str:
     """Return the message of the parser, and how to get help."""
     context = getattr(error, "ctx", None)
@@ -142,7 +231,7 @@ def options(
     ] = DEFAULT_URL,
     read_url: Annotated[
         str | None,
-        Option("--read-url", metavar="URL", envvar=READ_URL_VARIABLE, help="Replica to read from, beside --url."),
+        Option("--read-url", metavar="URL", envvar=READ_URL_VARIABLE, help="Replica to read from; writes go to --url."),
     ] = None,
     tenant: Tenant = None,
     blobs: Annotated[

@@ -64,7 +64,7 @@ MODELS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DemoStep:
     """What a model answers at once: text, or calls with their outputs."""
 
     text: str | None
@@ -152,41 +152,35 @@ class Writer:
     def _answer(self, conversation: Conversation, turn: Mapping[str, Any], asked: list[Any] | None) -> None:
         """Store an answer: calls first, if there are any, and then the text."""
         if self._chance.random() < 0.07:  # noqa: PLR2004 - a share
-            self._fail(conversation)
+            model = self._model
+            error = self._chance.choice(ERRORS)
+            latency = self._chance.randint(90, 4_000)
+            conversation.record_attempt(
+                model.format, error=error, provider=model.provider, latency_ms=latency, occurred_at=self._at
+            )
+            self._at += timedelta(seconds=2)
         calls = turn.get("calls", ())
         if calls:
-            self._respond(conversation, Step(None, calls, turn.get("reasoning"), self._next()), asked)
-            asked = self._outputs(calls)
+            self._respond(conversation, DemoStep(None, calls, turn.get("reasoning"), self._next()), asked)
+            # The outputs of the calls that were made last
+            number = self._number * 100 + self._steps
+            self._at += timedelta(milliseconds=self._chance.randint(80, 2_400))
+            asked = [
+                {
+                    "type": "function_call_output",
+                    "call_id": f"call_{number}_{index}",
+                    "output": call["output"] if isinstance(call["output"], str) else json.dumps(call["output"]),
+                }
+                for index, call in enumerate(calls)
+            ]
         reasoning = None if calls else turn.get("reasoning")
-        self._respond(conversation, Step(turn["answer"], (), reasoning, self._next()), asked)
+        self._respond(conversation, DemoStep(turn["answer"], (), reasoning, self._next()), asked)
 
     def _next(self) -> int:
         self._steps += 1
         return self._number * 100 + self._steps
 
-    def _outputs(self, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """The outputs of the calls that were made last."""
-        number = self._number * 100 + self._steps
-        self._at += timedelta(milliseconds=self._chance.randint(80, 2_400))
-        return [
-            {
-                "type": "function_call_output",
-                "call_id": f"call_{number}_{index}",
-                "output": call["output"] if isinstance(call["output"], str) else json.dumps(call["output"]),
-            }
-            for index, call in enumerate(calls)
-        ]
-
-    def _fail(self, conversation: Conversation) -> None:
-        model = self._model
-        error = self._chance.choice(ERRORS)
-        latency = self._chance.randint(90, 4_000)
-        conversation.record_attempt(
-            model.format, error=error, provider=model.provider, latency_ms=latency, occurred_at=self._at
-        )
-        self._at += timedelta(seconds=2)
-
-    def _respond(self, conversation: Conversation, step: Step, asked: list[Any] | None) -> None:
+    def _respond(self, conversation: Conversation, step: DemoStep, asked: list[Any] | None) -> None:
         """Store a response to what is stored, and to what is asked now."""
         model, tokens = self._model, self._tokens(conversation, step)
         start = model.start_ms * self._chance.lognormvariate(0, 0.35)
@@ -202,7 +196,7 @@ class Writer:
         else:
             conversation.add_turn(asked, body, model.format, **call)
 
-    def _tokens(self, conversation: Conversation, step: Step) -> Tokens:
+    def _tokens(self, conversation: Conversation, step: DemoStep) -> Tokens:
         """The tokens of a request and its answer, by their length; most of a longer history comes from the cache."""
         said = len(step.text or json.dumps([call["arguments"] for call in step.calls]))
         given = len(conversation.request_body(self._model.format)) // 4 + _NO_TOKENS
@@ -242,7 +236,7 @@ def picture(width: int = 360, height: int = 200) -> str:
 # The bodies of providers
 
 
-def _open_responses(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
+def _open_responses(model: str, step: DemoStep, tokens: Tokens) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if step.reasoning:
         summary = [{"type": "summary_text", "text": step.reasoning}]
@@ -267,7 +261,7 @@ def _open_responses(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
     return {**body, "output": output, "usage": usage}
 
 
-def _chat_completion(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
+def _chat_completion(model: str, step: DemoStep, tokens: Tokens) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": step.text}
     if step.calls:
         message["tool_calls"] = [
@@ -285,7 +279,7 @@ def _chat_completion(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
     return {"id": f"chatcmpl-{step.number}", "model": model, "choices": [choice], "usage": usage}
 
 
-def _messages(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
+def _messages(model: str, step: DemoStep, tokens: Tokens) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if step.reasoning:
         content.append({"type": "thinking", "thinking": step.reasoning, "signature": f"sig{step.number}"})
@@ -304,7 +298,7 @@ def _messages(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
     return {**body, "content": content, "usage": usage}
 
 
-def _gemini(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
+def _gemini(model: str, step: DemoStep, tokens: Tokens) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"text": step.reasoning, "thought": True}] if step.reasoning else []
     if step.text is not None:
         parts.append({"text": step.text})
@@ -321,7 +315,7 @@ def _gemini(model: str, step: Step, tokens: Tokens) -> dict[str, Any]:
     return {"responseId": f"g{step.number}", "modelVersion": model, "candidates": [candidate], "usageMetadata": usage}
 
 
-BODIES: Final[Mapping[FormatName, Callable[[str, Step, Tokens], dict[str, Any]]]] = {
+BODIES: Final[Mapping[FormatName, Callable[[str, DemoStep, Tokens], dict[str, Any]]]] = {
     "open_responses": _open_responses,
     "chat_completion": _chat_completion,
     "messages": _messages,

@@ -1,4 +1,9 @@
-"""The output of commands: tables and colours on a terminal, plain lines in a pipe."""
+"""The output of commands: tables and colours on a terminal, plain lines in a pipe.
+
+Numbers as people read them: short figures, dollars, sizes, bars.
+
+Files that commands read; ``-`` is stdin.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,101 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 import typer
 
-from threadkeep.cli.formatting import UNKNOWN
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.printing import printable, printable_json
+from threadkeep.errors import InvalidOption
+
+UNKNOWN: Final = "-"
+NANO: Final = 10**9
+EXACT: Final = 100_000  # numbers below are written out
+STEPS: Final = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+SECOND_MS: Final = 1000
+# From so many nano-dollars on -> decimals of a cost in dollars
+DECIMALS: Final = ((NANO, 2), (NANO // 100, 4))
+
+
+def short(value: float | None) -> str:
+    """A number in a few characters: ``12,345``, ``123k``, ``1.23M``."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) < EXACT:
+        return f"{value:,.0f}"
+    factor, letter = next((factor, letter) for factor, letter in STEPS if abs(value) >= factor)
+    scaled = value / factor
+    return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{letter}"  # noqa: PLR2004 - three digits
+
+
+def number_of(count: int, one: str, several: str | None = None) -> str:
+    """How many there are of something: ``1 day``, ``2 days``, ``1,000 bodies``."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
+def dollars(nano: int | None, *, decimals: int | None = None, at_least: str = "") -> str:
+    """A cost in dollars; without `decimals` with as many as say something. `at_least` marks one that may be higher."""
+    if nano is None:
+        return UNKNOWN
+    decimals = cost_decimals(nano) if decimals is None else decimals
+    smallest = 10 ** (9 - decimals)
+    if 0 < nano < smallest // 2 and not at_least:
+        return f"<{smallest / NANO:.{decimals}f}"
+    return f"{at_least}{nano / NANO:,.{decimals}f}"
+
+
+def cost_decimals(largest: int) -> int:
+    """How many decimals the costs of a column have, by the largest of them."""
+    return next((decimals for limit, decimals in DECIMALS if largest >= limit), 6)
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio in percent."""
+    return UNKNOWN if ratio is None else f"{ratio * 100:.0f}%"
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration: milliseconds, from a second on seconds."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f} ms" if value < SECOND_MS else f"{value / SECOND_MS:,.1f} s"
+
+
+def size(count: int | None) -> str:
+    """A number of bytes."""
+    if count is None:
+        return UNKNOWN
+    scaled: float = count
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:  # noqa: PLR2004 - the next unit
+            return f"{scaled:,.0f} {unit}" if unit == "B" else f"{scaled:,.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:,.1f} TiB"
+
+
+def bar(value: float | None, largest: float, width: int, *, is_plain: bool = False) -> str:
+    """A bar of at most `width` characters; anything above zero shows."""
+    if not value or not largest or width < 1:
+        return ""
+    eighths = max(round(value / largest * width * 8), 1)
+    whole, rest = divmod(eighths, 8)
+    return "#" * max(whole, 1) if is_plain else "█" * whole + EIGHTHS[rest]
+
+
+def key_text(value: Any) -> str | None:
+    """A key of a report as text: ISO 8601 for times."""
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="minutes")
+    return value.isoformat() if isinstance(value, date) else None if value is None else str(value)
+
 
 PIPE_WIDTH: Final = 200  # of aligned tables where there is no terminal
 GAP: Final = 3  # between the columns of an aligned table
@@ -61,7 +150,7 @@ def print_text(text: str, *, is_bold: bool = False, is_dim: bool = False, colour
 
 
 def note(text: str) -> None:
-    """Print a line about the output, beside it: on stderr."""
+    """Print a line about the output to stderr."""
     typer.echo(printable(text), err=True)
 
 
@@ -101,7 +190,7 @@ def print_table(columns: Sequence[Column], records: Sequence[Mapping[str, Any]])
 
 
 def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, is_wrapped: bool) -> list[int]:
-    """How much room each column needs, with the gap beside it, where long cells are broken into lines or not."""
+    """How much room each column needs, with its gap, where long cells are broken into lines or not."""
     from rich.cells import cell_len
 
     cells = zip(*([column.title for column in columns], *rows), strict=True)
@@ -209,3 +298,29 @@ def progress_callback(advance: Callable[[int], None]) -> Callable[[str, int], No
         counts[kind] = count
 
     return update
+
+
+STDIN: Final = "-"
+
+
+@contextmanager
+def open_input(name: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
+    """An open file, or stdin; to be read twice (`seekable`) stdin and pipes are copied into a temporary file."""
+    is_stdin = name == STDIN
+    with nullcontext(sys.stdin.buffer) if is_stdin else _open(name) as file:
+        if not seekable or (not is_stdin and file.seekable()):
+            yield file
+            return
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            yield copy
+
+
+def _open(name: str) -> BinaryIO:
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
+        file.peek(1)  # a folder can be opened, but not read
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise InvalidOption(f"Cannot read {name!r}: {getattr(error, 'strerror', None) or error}.") from error
+    return file

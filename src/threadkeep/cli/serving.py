@@ -7,7 +7,10 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typer import Option
 
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption
@@ -15,26 +18,38 @@ from threadkeep.errors import InvalidOption
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from threadkeep import AsyncStore, Store
-    from threadkeep.web.keys import KeysOnceMade
-    from threadkeep.web.owners import Owner
+    from threadkeep import AsyncStore
+    from threadkeep.server.keys import KeysOnceMade
+    from threadkeep.server.owners import Owner
 
 DEFAULT_TENANT: Final = "default"  # that of databases without tenants
 MAX_PORT: Final = 65_535
 MIB: Final = 1024 * 1024  # bytes in the unit of limits
+SPOOL_MIB: Final = 1024
+SpoolDirectory = Annotated[
+    Path | None,
+    Option("--spool", metavar="DIR", help="Keep recorded calls there until they are stored, kills included."),
+]
+SpoolLimit = Annotated[
+    int, Option("--spool-limit", metavar="MIB", min=1, help="How much this process may have in the spool.")
+]
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
 
 
 def checked_keys(target: Target, host: str) -> bool:
     """Whether the database has keys, once it can be used; refuse to serve other machines without."""
-    from threadkeep.web.owners import is_loopback
+    from threadkeep.server.owners import is_loopback
 
     with target.store(create=True):
         pass  # it can be used, and has that tenant
     with target.store(all_tenants=target.tenant is None) as store:
         has_keys = store.keys.exist()
         if target.tenant is None:
-            _make_default_tenant(store)
+            # Make the tenant of databases without tenants, which is served as long as no key names another
+            from sqlalchemy.exc import SQLAlchemyError
+
+            with suppress(InvalidOption, SQLAlchemyError):  # it is there, or the database can only be read
+                store.create_tenant(DEFAULT_TENANT)
     if not has_keys and not is_loopback(host):
         problem = (
             f"{host!r} is reached by other machines, and the database has no keys: anybody could read everything. "
@@ -44,26 +59,18 @@ def checked_keys(target: Target, host: str) -> bool:
     return has_keys
 
 
-def _make_default_tenant(store: Store) -> None:
-    """Make the tenant of databases without tenants, which is served as long as no key names another."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    with suppress(InvalidOption, SQLAlchemyError):  # it is there, or the database can only be read
-        store.create_tenant(DEFAULT_TENANT)
-
-
 def local_caller(target: Target) -> Owner:
-    """What whoever calls from this machine may see while there are no keys."""
-    from threadkeep.web.owners import Owner
+    """The owner of requests from this machine while there are no keys."""
+    from threadkeep.server.owners import Owner
 
     return Owner(tenant=target.tenant or DEFAULT_TENANT)
 
 
 def authentication(target: Target, store: AsyncStore, rate: int | None = None) -> KeysOnceMade:
-    """Who may call: those who have a key; as long as there are none, whoever calls from this machine."""
-    from threadkeep.web.keys import KeysOnceMade
-    from threadkeep.web.limits import Rates
-    from threadkeep.web.owners import local_owner
+    """Authentication: by key, or while there are no keys, any request from this machine."""
+    from threadkeep.server.keys import KeysOnceMade
+    from threadkeep.server.owners import local_owner
+    from threadkeep.server.quotas import Rates
 
     rates = None if rate is None else Rates(rate)
     return KeysOnceMade(store, local_owner(local_caller(target)), tenant=target.tenant, rates=rates)
@@ -104,8 +111,8 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
 
     import uvicorn
 
-    from threadkeep.web.connections import Patience, max_connections, protocol
-    from threadkeep.web.logs import log_as_json
+    from threadkeep.server.connections import Patience, max_connections, protocol
+    from threadkeep.server.observing import log_as_json
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

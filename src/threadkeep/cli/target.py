@@ -64,41 +64,40 @@ class Target:
     @property
     def blob_store(self) -> BlobStore | None:
         """Where the media are, if it is not the database."""
-        from threadkeep.store.media.places import blob_store_at
+        from threadkeep.store.media.rows import blob_store_at
 
         return None if self.blobs is None else blob_store_at(self.blobs)
 
     @property
     def shown_url(self) -> str:
         """The URL without its password."""
-        from threadkeep.store.engines import shown_url
+        from threadkeep.db.engines import shown_url
 
         return shown_url(self.url)
 
     @property
     def is_missing(self) -> bool:
-        """Whether the database is a SQLite file that does not exist."""
-        from threadkeep.store.engines import is_sqlite_file, parsed_url
+        """Whether the database is a file that does not exist."""
+        from threadkeep.db.engines import is_file, parsed_url
 
         url = parsed_url(self.url)
         name = str(url.database)
-        return is_sqlite_file(url) and not name.startswith("file:") and not Path(name).exists()
+        return is_file(url) and not name.startswith("file:") and not Path(name).exists()
 
     @property
     def _is_in_memory(self) -> bool:
-        from threadkeep.store.engines import is_sqlite_file, parsed_url
+        from threadkeep.db.engines import is_in_memory, parsed_url
 
-        url = parsed_url(self.url)
-        return url.get_backend_name() == "sqlite" and not is_sqlite_file(url)
+        return is_in_memory(parsed_url(self.url))
 
     def check_exists(self) -> None:
         """Check that the database exists; a misspelled name must not create an empty one.
 
-        Nor may one in memory, which nobody else can have filled, look like an empty one.
+        Nor may a new database in memory look like an empty one.
         """
         if self._is_in_memory:
             problem = f"{self.shown_url} is a database in memory, which is empty when a command begins."
-            raise InvalidOption(problem, argument="url", hint="Give that of a file, such as sqlite:///chat.db.")
+            raise InvalidOption(problem, argument="url", hint="Give the URL of a file, such as sqlite:///chat.db.")
         if self.is_missing:
             raise SchemaError(
                 f"There is no database {self.shown_url}.",
@@ -130,7 +129,7 @@ class Target:
     @contextmanager
     def engine(self) -> Iterator[Engine]:
         """Provide an engine that can connect to the database, whatever the state of its schema."""
-        from threadkeep.store.engines import engine_for
+        from threadkeep.db.engines import engine_for
 
         with self._checked_parameters():
             engine = engine_for(self.url)
@@ -157,7 +156,7 @@ class Target:
     @contextmanager
     def _checked_parameters(self) -> Iterator[None]:
         """Report unknown URL parameters as a single kind of error; every driver reports them differently."""
-        from threadkeep.store.engines import parsed_url
+        from threadkeep.db.engines import parsed_url
 
         try:
             with warnings.catch_warnings():
@@ -207,8 +206,8 @@ def tenants_of(target: Target) -> list[dict[str, Any]]:
     from sqlalchemy import select
 
     from threadkeep import schema
-    from threadkeep.db.tables import tenants
-    from threadkeep.store.engines import command_url
+    from threadkeep.db.engines import command_url
+    from threadkeep.db.models import tenants
 
     target.check_exists()
     with target.engine() as engine, engine.connect() as connection:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import html
-import io
 import math
 import re
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
+from html import escape
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.cli.formatting import NANO, key_text, milliseconds, short
+from threadkeep.cli.output import NANO, key_text, milliseconds, short
 from threadkeep.cli.usage_table import COST, decimals_of, figure_texts, figures_of, measure_of
-from threadkeep.domain.printing import printable
-from threadkeep.errors import InvalidOption, MissingExtra
+from threadkeep.domain import charts, printing
+from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
 
-SUFFIXES: Final = (".svg", ".png", ".html")
+SUFFIXES: Final = (".svg", ".html")
 TIMES: Final = ("hour", "day", "week", "month")
 MAX_SERIES: Final = 7  # further ones are drawn as one
 MAX_BARS: Final = 25  # likewise bars without a time
 OTHERS: Final = ("others", "all others")  # the second one where a series has the name of the first
-TOUCHING: Final = 200  # bars of more times than these touch, and are drawn as one shape
-WIDTH, HEIGHT = 9.6, 4.6  # inches
-PNG_DPI: Final = 150
+WIDTH: Final = 860  # of a plot, of which the names of the series have the right quarter
+BASE: Final = 300  # the axis, from above
+BAR: Final = 22  # the height of a bar without a time, with the gap to the next one
+NAMES: Final = 270  # the room for the names of such bars
 
 # Colours that people who see colours differently can tell apart (Okabe and Ito), and grey for the others
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#999999")
@@ -92,28 +92,29 @@ def check_plot(path: Path | None, by: Sequence[str]) -> None:
         raise InvalidOption(f"--plot {str(path)!r} must end with {', '.join(SUFFIXES)}.")
     if not by:
         raise InvalidOption("--plot needs --by: a plot compares days, models, users …")
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise MissingExtra("plot", "--plot") from error
-    mpl.use("agg")
 
 
 def write_plot(
     path: Path, by: Sequence[str], rows: Sequence[UsageRow], *, measure: str | None = None, about: str = ""
 ) -> None:
     """Draw a report; `about` says what it is of."""
-    from matplotlib import rc_context
-
-    plot, suffix = plot_of(by, rows, measure or measure_of(rows), about), path.suffix.lower()
-    with rc_context(RULES), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about characters that the font does not have
-        figure, svg = _draw(plot), io.StringIO()
-        if suffix == ".png":
-            figure.savefig(path, dpi=PNG_DPI, format="png")
-            return
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-    path.write_text(_page(plot, by, rows, svg.getvalue()) if suffix == ".html" else svg.getvalue(), encoding="utf-8")
+    plot = plot_of(by, rows, measure or measure_of(rows), about)
+    # A plot as a file: its title, what it shows, the names of its series, and what it leaves out
+    if not plot.axis or not plot.series:
+        drawn, height = f'<text x="{WIDTH / 2}" y="80" text-anchor="middle">nothing to show</text>', 120
+    elif plot.time:
+        drawn, height = _draw_times(plot)
+    else:
+        drawn, height = _draw_bars(plot)
+    if plot.remark:
+        height += 24
+        drawn += f'\n<text class="remark" x="12" y="{height - 10}">{escape(plot.remark)}</text>'
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">\n'
+        f"<style>{STYLES}</style>\n"
+        f'<text class="title" x="12" y="24">{escape(_cut(plot.title, 110))}</text>\n{drawn}\n</svg>\n'
+    )
+    path.write_text(_page(plot, by, rows, svg) if path.suffix.lower() == ".html" else svg, encoding="utf-8")
 
 
 def plot_of(by: Sequence[str], rows: Sequence[UsageRow], measure: str, about: str = "") -> Plot:
@@ -181,7 +182,7 @@ def _names(rows: Sequence[UsageRow], columns: Sequence[str]) -> list[str]:
 
 def _readable(key: Any) -> str:
     """A key on one line, without what XML and fonts do not have."""
-    text = printable(key_text(key) or "unknown")
+    text = printing.printable(key_text(key) or "unknown")
     return _NOT_IN_XML.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -212,88 +213,61 @@ def _next(kind: str, at: Any) -> Any:
 
 # Drawing
 
-# How matplotlib draws: texts in SVG stay texts, and the same plot is the same file
-RULES: Final[Any] = {
-    "font.family": "sans-serif", "font.size": 10, "axes.edgecolor": PALE, "axes.labelcolor": INK, "text.color": INK,
-    "xtick.color": INK, "ytick.color": INK, "svg.fonttype": "none", "svg.hashsalt": "threadkeep",
-}  # fmt: skip
 COST_DECIMALS: Final = ((50, 0), (0.05, 2), (0.0005, 4))  # on axes: from so many dollars on -> decimals
+STYLES: Final = "".join([
+    f"svg {{ font: 11px system-ui, sans-serif; fill: {INK}; background: white }} .title {{ font-size: 14px; ",
+    f"font-weight: bold }} .remark {{ fill: {GREY} }} .grid, .axis {{ stroke: {PALE} }} path {{ fill: none; ",
+    "stroke-width: 2; stroke-linejoin: round }",
+    *(
+        f" .k{number}, .d{number} {{ fill: {colour} }} .l{number} {{ stroke: {colour} }}"
+        for number, colour in enumerate(COLOURS, 1)
+    ),
+])  # fmt: skip
 
 
-def _draw(plot: Plot) -> Any:
-    from matplotlib.figure import Figure
-
-    height = HEIGHT if plot.time else max(1.6, 0.9 + 0.3 * len(plot.axis))
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title(_label(plot.title, len(plot.title)), loc="left", fontweight="bold", pad=12)
-    axes.spines[["top", "right", "left" if plot.time else "bottom"]].set_visible(False)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0)
-    if plot.remark:
-        figure.supxlabel(plot.remark, x=0.01, ha="left", fontsize=9, color=GREY)
-    if not plot.axis or not plot.series:
-        axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes)
-        axes.set_axis_off()
-    elif plot.time:
-        _draw_times(axes, plot)
+def _draw_times(plot: Plot) -> tuple[str, int]:
+    """Columns over time, stacked, or lines of means, with the names of the series in the order of the columns."""
+    labels = time_labels(plot.time, plot.axis)
+    if plot.measure in MEANS:
+        series = [[None if math.isnan(value) else value for value in values] for values in plot.series.values()]
+        largest = max((value for values in series for value in values if value is not None), default=0.0)
+        chart = charts.lines(labels, series, _axis_text(plot, largest), BASE)
     else:
-        _draw_bars(axes, plot)
-    return figure
+        stacks = list(zip(*plot.series.values(), strict=True))
+        text = _axis_text(plot, max(map(sum, stacks)))
+        words = [f"{' '.join(label.split())}: {text(sum(stack))}" for label, stack in zip(labels, stacks, strict=True)]
+        chart = charts.columns([charts.Day(*one) for one in zip(labels, stacks, words, strict=True)], text, BASE)
+    place = f'y="36" width="{charts.WIDTH}" height="{chart.height}"'
+    drawn = [chart.svg(plot.title, place)]
+    for number, name in enumerate(plot.series, 1) if "" not in plot.series else ():
+        y = 44 + 18 * (len(plot.series) - number)
+        drawn.append(f'<rect class="k{number}" x="{charts.WIDTH + 8}" y="{y}" width="10" height="10"/>')
+        drawn.append(f'<text x="{charts.WIDTH + 24}" y="{y + 9}">{escape(_cut(name, 30))}</text>')
+    return "\n".join(drawn), 36 + chart.height
 
 
-def _draw_times(axes: Any, plot: Plot) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    highest, labels = _draw_series(axes, plot), time_labels(plot.time, plot.axis)
-    axes.grid(axis="y", color=PALE, linewidth=0.8)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _value_label(value, plot.measure, highest)))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _label_at(labels, x)))
-    axes.set_xlim(-0.6, len(plot.axis) - 0.4)
-    axes.set_ylim(0, highest * 1.05 or 1)
-
-
-def _draw_series(axes: Any, plot: Plot) -> float:
-    """Stack the bars of all series, or draw the lines of means; returns how high the highest one is."""
-    bottom, handles, last = [0.0] * len(plot.axis), [], len(plot.series) - 1
-    for number, (name, values) in enumerate(plot.series.items()):
-        colour = COLOURS[-1] if name in OTHERS and number == last else COLOURS[number % (len(COLOURS) - 1)]
-        if plot.measure in MEANS:
-            handles += axes.plot(range(len(values)), values, color=colour, marker=".")
-            bottom = [max(pair) for pair in zip(bottom, values, strict=True)]  # nothing is larger than NaN
-            continue
-        top = [low + value for low, value in zip(bottom, values, strict=True)]
-        if len(values) > TOUCHING:
-            edges = [x - 0.5 for x in range(len(values) + 1)]
-            handles.append(axes.stairs(top, edges, baseline=bottom, fill=True, color=colour))
-        else:
-            handles.append(axes.bar(range(len(values)), values, bottom=bottom, width=0.82, color=colour))
-        bottom = top
-    if "" not in plot.series:
-        # In the order in which the bars are stacked, seen from above
-        names = [_label(name, 30) for name in reversed(plot.series)]
-        outside: Any = {"frameon": False, "loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-        legend = axes.legend(handles[::-1], ["?"] * len(names), **outside)
-        for text, name in zip(legend.get_texts(), names, strict=True):
-            text.set_text(name)  # only now: a legend leaves out what begins with an underscore
-    return max(bottom)
-
-
-def _draw_bars(axes: Any, plot: Plot) -> None:
+def _draw_bars(plot: Plot) -> tuple[str, int]:
+    """A bar for each name, the largest one first."""
     [values] = plot.series.values()
-    axes.barh(range(len(values)), values, height=0.7, color=COLOURS[0])
-    axes.set_yticks(range(len(values)), [_label(name) for name in plot.axis])
-    axes.invert_yaxis()
-    axes.set_xticks([])
-    axes.margins(x=0.12)
-    for y, (name, value) in enumerate(zip(plot.axis, values, strict=True)):
-        text = "unknown" if name in plot.unknown else _label(_value_label(value, plot.measure, max(values)))
-        axes.annotate(text, (value, y), xytext=(4, 0), textcoords="offset points", va="center")
+    text, scale = _axis_text(plot, max(values)), (WIDTH - NAMES - 90) / (max(values) or 1)
+    drawn = []
+    for number, (name, value) in enumerate(zip(plot.axis, values, strict=True)):
+        y, length = 40 + BAR * number, round(value * scale, 2)
+        shown = "unknown" if name in plot.unknown else text(value)
+        drawn.append(
+            f'<text x="{NAMES - 8}" y="{y + 12}" text-anchor="end">{escape(_cut(name, 44))}</text>'
+            f'<rect class="k1" x="{NAMES}" y="{y}" width="{length}" height="{BAR - 6}"/>'
+            f'<text x="{NAMES + length + 6}" y="{y + 12}">{shown}</text>'
+        )
+    return "\n".join(drawn), 48 + BAR * len(values)
+
+
+def _axis_text(plot: Plot, largest: float) -> Callable[[float], str]:
+    return partial(_value_label, measure=plot.measure, largest=largest)
 
 
 def _value_label(value: float, measure: str, largest: float) -> str:
-    """A value on an axis or beside a bar."""
+    """A value on an axis or next to a bar."""
     if measure in {COST, "mean_cost_usd"}:
         decimals = next((decimals for limit, decimals in COST_DECIMALS if largest >= limit), 6)
         return "$0" if value == 0 else f"${value:,.{decimals}f}"
@@ -305,7 +279,7 @@ def _value_label(value: float, measure: str, largest: float) -> str:
 
 
 def time_labels(kind: str | None, times: Sequence[Any]) -> list[str]:
-    """A label for each time of an axis, unlike those of all others."""
+    """A unique label for each time of an axis."""
     if kind == "month":
         return [f"{at:%b}\n{at:%Y}" for at in times]
     has_years = len({at.year for at in times}) > 1
@@ -317,15 +291,8 @@ def time_labels(kind: str | None, times: Sequence[Any]) -> list[str]:
     return [f"{hour}\n{at.day} {at:%b} {year}".rstrip() for hour, at, year in zip(hours, times, years, strict=True)]
 
 
-def _label_at(labels: Sequence[str], x: float) -> str:
-    number = round(x)
-    is_between = abs(x - number) > 0.01 or not 0 <= number < len(labels)  # noqa: PLR2004 - two bars
-    return "" if is_between else labels[number]
-
-
-def _label(text: str, width: int = 44) -> str:
-    """A text that is cut where it is too long; two dollar signs would begin a formula."""
-    return (text if len(text) <= width else f"{text[: width - 1]}…").replace("$", r"\$")
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 # Page
@@ -348,7 +315,7 @@ def _page(plot: Plot, by: Sequence[str], rows: Sequence[UsageRow], svg: str) -> 
         for row in rows
     )
     return (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{html.escape(plot.title)}</title>\n'
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{escape(plot.title)}</title>\n'
         f"<style>{STYLE}</style>\n{svg[svg.index('<svg') :]}\n"
         f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</html>\n"
     )
@@ -356,4 +323,4 @@ def _page(plot: Plot, by: Sequence[str], rows: Sequence[UsageRow], svg: str) -> 
 
 def _cells(tag: str, keys: Iterable[str], figures: Iterable[str]) -> str:
     texts = [(' class="key"', key) for key in keys] + [("", figure) for figure in figures]
-    return "".join(f"<{tag}{attribute}>{html.escape(text)}</{tag}>" for attribute, text in texts)
+    return "".join(f"<{tag}{attribute}>{escape(text)}</{tag}>" for attribute, text in texts)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.cli import formatting, output
+from threadkeep.cli import output
 from threadkeep.cli.output import Column, is_terminal
 from threadkeep.domain.printing import printable
 from threadkeep.errors import MissingExtra
@@ -47,9 +47,9 @@ FIGURES: Final = tuple(
 )  # fmt: skip
 ALWAYS_SHOWN: Final = frozenset({"attempts", "input_tokens", "output_tokens", "total_tokens"})
 TEXTS: Final[dict[str, Callable[[Any], str]]] = {
-    "cache_hit_ratio": formatting.percent,
-    "mean_latency_ms": formatting.milliseconds,
-    "mean_first_token_ms": formatting.milliseconds,
+    "cache_hit_ratio": output.percent,
+    "mean_latency_ms": output.milliseconds,
+    "mean_first_token_ms": output.milliseconds,
 }
 
 
@@ -69,7 +69,7 @@ def print_usage(
         _print_readable(by, rows, total, figure or measure_of(rows))
         return
     cells = (
-        [*(formatting.key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in PLAIN)] for row in rows
+        [*(output.key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in PLAIN)] for row in rows
     )
     output.print_tsv([*by, *PLAIN], cells)
 
@@ -89,8 +89,8 @@ def figures_of(rows: Sequence[UsageRow]) -> list[Column]:
 
 def figure_texts(row: UsageRow, figures: Sequence[Column], decimals: int) -> list[str]:
     """The figures of a row as texts, costs with so many decimals."""
-    costs = {COST: partial(formatting.dollars, decimals=decimals, at_least=at_least() if is_partly_known(row) else "")}
-    return [(TEXTS | costs).get(one.key, formatting.short)(getattr(row, one.key)) for one in figures]
+    costs = {COST: partial(output.dollars, decimals=decimals, at_least=at_least() if is_partly_known(row) else "")}
+    return [(TEXTS | costs).get(one.key, output.short)(getattr(row, one.key)) for one in figures]
 
 
 def is_partly_known(row: UsageRow) -> bool:
@@ -105,7 +105,7 @@ def at_least() -> str:
 
 def decimals_of(rows: Sequence[UsageRow]) -> int:
     """How many decimals the costs of rows have."""
-    return formatting.cost_decimals(max((row.cost_nano or 0 for row in rows), default=0))
+    return output.cost_decimals(max((row.cost_nano or 0 for row in rows), default=0))
 
 
 def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str) -> None:
@@ -137,7 +137,7 @@ def note_unknown_costs(rows: Sequence[UsageRow], total: UsageRow | None) -> None
     counted = rows if total is None else [total]
     if is_terminal() and any(map(is_partly_known, counted)):
         known, attempts = sum(row.costs for row in counted), sum(row.attempts for row in counted)
-        of_calls = f"{known:,} of {formatting.number_of(attempts, 'call')}"
+        of_calls = f"{known:,} of {output.number_of(attempts, 'call')}"
         output.note(f"threadkeep: {at_least().strip()}: the cost is known of {of_calls}")
 
 
@@ -153,8 +153,8 @@ def _key_texts(by: Sequence[str], rows: Sequence[UsageRow], starts: frozenset[in
     """The keys of each row as texts; the first key of a group stands in its first row only."""
     lines = []
     for number, row in enumerate(rows):
-        texts = [formatting.key_text(row.keys[name]) for name in by]
-        line = [formatting.UNKNOWN if text is None else printable(text) for text in texts]
+        texts = [output.key_text(row.keys[name]) for name in by]
+        line = [output.UNKNOWN if text is None else printable(text) for text in texts]
         if starts and number not in starts:
             line[0] = ""
         lines.append(line)
@@ -166,7 +166,7 @@ def _bars(values: Sequence[float | None], room: int) -> list[str] | None:
     largest = max((value for value in values if value), default=0)
     if not largest or room < MIN_BAR or len(values) < 2:  # noqa: PLR2004 - two can be compared
         return None
-    return [formatting.bar(value, largest, min(room, MAX_BAR), is_plain=_is_plain()) for value in values]
+    return [output.bar(value, largest, min(room, MAX_BAR), is_plain=_is_plain()) for value in values]
 
 
 def _is_plain() -> bool:
@@ -190,7 +190,7 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
 
 def _csv_text(key: Any) -> str | None:
     """Return a key that is neither a control sequence nor a spreadsheet formula."""
-    text = formatting.key_text(key)
+    text = output.key_text(key)
     if not isinstance(key, str) or text is None:
         return text
     return f"'{printable(text)}" if text.startswith(FORMULA_STARTS) else printable(text)

@@ -12,13 +12,12 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.pages import Page
-from threadkeep.domain.stored import SearchResult, StoredItem
+from threadkeep.domain.stored import Page, SearchResult, StoredItem
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import InvalidOption, MissingExtra
 from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, uninterrupted
 from threadkeep.store.store import Store
-from threadkeep.store.validation import identifier
+from threadkeep.store.work.validation import identifier
 
 try:
     import agents  # noqa: F401 - whether it is there
@@ -46,7 +45,7 @@ class ThreadkeepSession:
     there is one, so that users can have sessions of the same name. Items are returned exactly as they were added.
 
     Args:
-        session_id: the id of the session, unique among those of the store, or of the user.
+        session_id: the id of the session, unique within the store, or for the user.
         store: a `Store`, whose methods then run in worker threads, or an `AsyncStore`.
         user_id: whose session it is, or a function that returns that for the context of a run. Sessions of other users
             are not found.

@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import URL, Engine, event
+from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db.dialects import is_read_only
+from threadkeep.db.refusals import is_read_only
 from threadkeep.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 ATTRIBUTES: Final = "target_session_attrs"  # libpq's name for the kind of server that is wanted
 WRITABLE, ANY = "read-write", "any"  # two of its values, and all that are known on MariaDB
@@ -136,3 +141,48 @@ def _address(host: str) -> tuple[str, int]:
         hint = "Write host or host:port, with commas between them and without spaces."
         raise InvalidOption("is not a database URL: one of its hosts is none.", argument="url", hint=hint)
     return found["name"].strip("[]"), int(found["port"] or _PORT)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# TLS on MariaDB and MySQL: PyMySQL offers it on every connection, and verifies nothing unless the URL says so
+
+
+def share_context(engine: Engine) -> None:
+    """Share one TLS context among the PyMySQL connections of an engine without TLS settings."""
+    if engine.dialect.driver == "pymysql":
+        dialect: Any = engine.dialect
+        dialect.connect = _connection_class()
+
+
+@cache
+def _connection_class() -> Any:
+    from pymysql.connections import Connection  # noqa: PLC0415 - an optional driver
+
+    class SharingConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
+        shared: SSLContext | None = None
+
+        def _create_ssl_ctx(self, sslp: Any) -> Any:
+            """Return a context for these options; without any, the one of all connections."""
+            if sslp:
+                return super()._create_ssl_ctx(sslp)
+            if SharingConnection.shared is None:
+                SharingConnection.shared = super()._create_ssl_ctx(sslp)
+            return SharingConnection.shared
+
+    return SharingConnection
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Connections that were lost: others of their pool may be, too, as after a restart of the server
+
+
+def invalidate_lost(connection: Connection, error: BaseException) -> None:
+    """Invalidate a connection that was lost, and let its pool renew those that are as old when they are taken next.
+
+    SQLAlchemy does so where a statement of its own fails. To dispose of the pool would be more than that: those that
+    are in use would no longer count for its limit, and would be left open.
+    """
+    if not connection.invalidated:
+        with suppress(DBAPIError):
+            connection.exec_driver_sql("SELECT 1")
+    connection.invalidate(error)

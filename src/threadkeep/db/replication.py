@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import Connection, text
-from sqlalchemy.engine import Dialect
 
-from threadkeep.db.dialects import is_mysql
-from threadkeep.domain.objects import shown
-from threadkeep.errors import InvalidOption
+from threadkeep.db.backends import Connected, backend_of
+from threadkeep.errors import InvalidOption, shown
 
 _POSTGRESQL: Final = "pg"
 _MARIADB: Final = "gtid"
@@ -57,7 +55,7 @@ class Position:
 START: Final = Position()  # included by every other
 
 
-def parse_position(given: object, dialect: Dialect) -> Position:
+def parse_position(given: object, connected: Connected) -> Position:
     """Return a position from its text; none is the start, and so is any on SQLite, which has no replicas.
 
     Raises:
@@ -69,9 +67,10 @@ def parse_position(given: object, dialect: Dialect) -> Position:
     if found is None:
         problem = f"is not a position: {shown(given)}."
         raise InvalidOption(problem, argument="token", hint="Pass what position() has returned.")
-    if dialect.name == "sqlite":
+    backend = backend_of(connected)
+    if not backend.has_replicas:
         return START
-    server = _MARIADB if is_mysql(dialect) else _POSTGRESQL
+    server = _MARIADB if backend.name == "mysql" else _POSTGRESQL
     if found["server"] != server:
         problem = f"is one of {_SERVERS[found['server']]}; this store is on {_SERVERS[server]}."
         raise InvalidOption(problem, argument="token", hint="Pass what position() of this store has returned.")

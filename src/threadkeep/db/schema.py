@@ -11,14 +11,17 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.db import months
+from threadkeep.db import partitions as raw_body_partitions
+from threadkeep.db.backends import NAMES
 from threadkeep.db.base import PREFIX, SEARCH_INDEX
+from threadkeep.db.models import METADATA
 from threadkeep.db.partitions import (
     MOST,
     PARTITIONED,
@@ -29,7 +32,6 @@ from threadkeep.db.partitions import (
     refuse_other_number,
 )
 from threadkeep.db.sessions import check_encoding
-from threadkeep.db.tables import METADATA
 from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
@@ -46,11 +48,17 @@ VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attem
 _SEARCH_TABLES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}_{name}" for name in ("config", "data", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
 _PARTITIONS: Final = (name for table in PARTITIONED for name in partition_names(table, MOST))
-TABLES: Final = frozenset({*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS, *months.ALL})
+TABLES: Final = frozenset(
+    {*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS, *raw_body_partitions.ALL}
+)
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
 # What shares a namespace with our objects: kind and name
 _SQLITE_OBJECTS: Final = "SELECT type, name FROM sqlite_master"
+# How they were made, without the tables that FTS5 makes for its index
+_SQLITE_MADE: Final = (
+    "SELECT sql FROM sqlite_master WHERE sql > '' AND name NOT LIKE :index || '\\_%' ESCAPE '\\' ORDER BY rowid"
+)
 _MYSQL_OBJECTS: Final = """
     SELECT CASE table_type WHEN 'BASE TABLE' THEN 'table' ELSE lower(table_type) END, table_name
     FROM information_schema.tables WHERE table_schema = DATABASE()
@@ -119,7 +127,8 @@ def upgrade(
 
     With `partitions`, the tables that grow with every item are created with so many partitions each (PostgreSQL): 2 to
     128. With `monthly_bodies`, the table of raw bodies is created with a partition for each month since that date, and
-    the next three (PostgreSQL). Later upgrades keep all of these, need not be told, and make the coming months.
+    the next three (PostgreSQL). Later upgrades keep these partitions without the options, and create the coming
+    months.
 
     Several processes may call this at once: one of them upgrades while the others wait. On databases that commit every
     statement separately, an interrupted upgrade is continued.
@@ -128,12 +137,12 @@ def upgrade(
         SchemaTooNew: the database belongs to a newer release.
         SchemaError: the database does not hold all characters, another application has tables, views or other objects
             with names that threadkeep needs (nothing was changed), rows violate a foreign key afterwards (SQLite),
-            another upgrade does not finish, or the tables exist with another number of partitions, or without those of
-            months.
+            another upgrade does not finish, or the tables exist with another number of partitions, or without
+            partitions by month.
         InvalidOption: partitions are not for this database, or it is no such number or date.
     """
     count = checked_partitions(partitions, _checked(engine).dialect.name)
-    first = months.checked_month(monthly_bodies, engine.dialect.name)
+    first = raw_body_partitions.checked_month(monthly_bodies, engine.dialect.name)
     with _upgrading(engine) as connection:
         check_encoding(connection)
         _check_names(connection)
@@ -145,8 +154,25 @@ def upgrade(
             _check_tables(connection)
             refuse_other_number(connection, count)
             refuse_months(connection, first)
+        if revision == "head" and _is_empty_sqlite(connection):
+            for statement in _sqlite_statements(HEAD):
+                connection.exec_driver_sql(statement)
+            return
         _command("upgrade", revision, _config(connection=connection, partitions=count, months=_months_since(first)))
         make_months(connection)
+
+
+def _is_empty_sqlite(connection: Connection) -> bool:
+    return connection.dialect.name == "sqlite" and not connection.execute(text(_SQLITE_OBJECTS)).all()
+
+
+@cache
+def _sqlite_statements(head: str) -> tuple[str, ...]:
+    """Return the statements that set up an empty SQLite database, where the revisions take five times as long."""
+    with _upgrading(create_engine("sqlite://", poolclass=NullPool)) as connection:
+        _command("upgrade", head, _config(connection=connection))
+        made = connection.execute(text(_SQLITE_MADE), {"index": SEARCH_INDEX}).scalars()
+        return (*made, f"INSERT INTO {VERSION_TABLE} VALUES ('{HEAD}')")  # noqa: S608 - constants
 
 
 def downgrade(engine: Engine, revision: str = "base") -> None:
@@ -171,10 +197,12 @@ def upgrade_sql(
     """Return the SQL that `upgrade` runs on an empty database (sqlite, postgresql, mysql or mariadb).
 
     Raises:
-        InvalidOption: partitions are not for this database, or it is no such number or date.
+        InvalidOption: partitions are not for this database, or it is no such number or date, or no such database.
     """
+    if dialect not in NAMES:
+        raise InvalidOption(f"There is no SQL for {dialect!r}. Dialects: {', '.join(NAMES)}.")
     output, count = io.StringIO(), checked_partitions(partitions, dialect)
-    statements = _months_since(months.checked_month(monthly_bodies, dialect))
+    statements = _months_since(raw_body_partitions.checked_month(monthly_bodies, dialect))
     _command("upgrade", revision, _config(output, dialect=dialect, partitions=count, months=statements), sql=True)
     return output.getvalue()
 
@@ -183,8 +211,11 @@ def _months_since(first: date | None) -> list[str]:
     """The statements that make the partitions of raw bodies, from a month on."""
     if first is None:
         return []
-    made = months.months_until(first, datetime.now(UTC).date())
-    return [f"CREATE TABLE {months.DEFAULT} PARTITION OF {months.BODIES} DEFAULT", *map(months.creation, made)]
+    made = raw_body_partitions.months_until(first, datetime.now(UTC).date())
+    return [
+        f"CREATE TABLE {raw_body_partitions.DEFAULT} PARTITION OF {raw_body_partitions.BODIES} DEFAULT",
+        *map(raw_body_partitions.creation, made),
+    ]
 
 
 def needs_set_up(connection: Connection, url: str | None = None) -> bool:
@@ -223,7 +254,24 @@ def _config(output: io.StringIO | None = None, **attributes: Any) -> Config:
 def _command(name: str, revision: str, config: Config, **options: Any) -> None:
     from alembic import command  # noqa: PLC0415 - as above
 
-    getattr(command, name)(config, revision, **options)
+    with _alembic_of_host():
+        getattr(command, name)(config, revision, **options)
+
+
+@contextmanager
+def _alembic_of_host() -> Iterator[None]:
+    """Give `alembic.context` and `alembic.op` back to an application whose env.py or revision calls this library.
+
+    These modules are global: each environment sets their names when it begins, and deletes them at its end.
+    """
+    from alembic import context, op  # noqa: PLC0415 - as above
+
+    before = [(vars(module), dict(vars(module))) for module in (context, op)]
+    try:
+        yield
+    finally:
+        for names, values in before:
+            names.update(values)
 
 
 def _checked(engine: object) -> Engine:
@@ -238,7 +286,7 @@ def _checked(engine: object) -> Engine:
 
 @contextmanager
 def _upgrading(engine: Engine) -> Iterator[Connection]:
-    """Provide a connection with a transaction in which nobody else can upgrade."""
+    """Provide a connection with a transaction that excludes other upgrades."""
     with _checked(engine).connect() as connection:
         if engine.dialect.name == "sqlite":
             with _upgrading_sqlite(connection):

@@ -2,23 +2,31 @@
 
 * PostgreSQL: the client's encoding is UTF-8, moments are written as ISO 8601 has them, and a backslash in a text is a
   backslash. psycopg knows these settings without asking. A store sets them for its own connections.
-* MariaDB and MySQL: the character set is utf8mb4, and `sql_mode` is that of a store, whatever the server has. asyncmy
+* MariaDB and MySQL: the character set is utf8mb4, and `sql_mode` is the store's, whatever the server's is. asyncmy
   escapes bytes with backslashes in any mode.
 * Connections of a host's engine are the host's: a store refuses to use those that it cannot use.
 
 The database itself must hold all characters: PostgreSQL in UTF8 (or SQL_ASCII, which takes bytes as they come), SQLite
 in UTF-8.
+
+PostgreSQL behind a pooler, which gives each transaction another of the server's connections (PgBouncer and others).
+
+A statement that was prepared on one of these is missing on the next, or is another client's there. So connections that
+lead to a pooler prepare nothing. What tells them: the server process that answers is not the one that the connection
+was announced with. Who knows better says so in the URL, as ``prepare_threshold=5`` or ``prepare_threshold=none``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from threadkeep.db.dialects import PSYCOPG, is_mysql
+from threadkeep.db.refusals import PSYCOPG, is_stale
 from threadkeep.errors import InvalidOption, SchemaError
 
 # Every value fits its column or is refused; quotes and backslashes are what the drivers take them for.
@@ -57,15 +65,14 @@ def connect_arguments(url: URL) -> Mapping[str, Any]:
     return {} if "init_command" in url.query else {"init_command": SQL_MODE}
 
 
-def watch(host: Any) -> None:
-    """Let the connections of an Engine or AsyncEngine of a store have the session that it needs.
+def watch(engine: Engine) -> None:
+    """Let the connections of an engine of a store to a server have the session that it needs.
 
     Before SQLAlchemy looks at the first one, to know how to quote.
     """
-    engine: Engine = getattr(host, "sync_engine", host)
     if engine.dialect.driver in PSYCOPG:
         event.listen(engine, "connect", _set_up, insert=True)
-    elif is_mysql(engine.dialect) and "init_command" in engine.url.query:
+    elif "init_command" in engine.url.query:
         event.listen(engine, "connect", _set_mode, insert=True)
 
 
@@ -145,3 +152,63 @@ def _is_wanted(name: str, value: str) -> bool:
     """Whether a setting is as a store needs it; a pooler may tell it as the client has written it."""
     written = value.upper().replace("-", "") if name == "client_encoding" else value.upper()
     return written.startswith(_WANTED[name][0].upper()) or written == "UNICODE"
+
+
+THRESHOLD: Final = "prepare_threshold"  # psycopg's name for how often a statement is run before it is prepared
+
+_THRESHOLD_TEXT: Final = re.compile("none|[0-9]{1,9}")
+_POOLER_CHECKED: Final = "threadkeep_pooler"
+
+
+def threshold_of(url: URL) -> tuple[URL, dict[str, int | None]]:
+    """Return a URL without the threshold, and the threshold as an argument of psycopg; without one, no argument."""
+    given = url.query.get(THRESHOLD)
+    if given is None:
+        return url, {}
+    if not isinstance(given, str) or not _THRESHOLD_TEXT.fullmatch(given):
+        problem = f"has a {THRESHOLD} that is neither a whole number nor none."
+        raise InvalidOption(problem, argument="url", hint="Behind a pooler write ?prepare_threshold=none.")
+    return url.difference_update_query([THRESHOLD]), {THRESHOLD: None if given == "none" else int(given)}
+
+
+def watch_pooler(engine: Engine, *, is_owned: bool) -> None:
+    """Let the connections of an engine with psycopg find out whether they lead to a pooler.
+
+    A host's connections may be open already.
+    """
+    if is_owned:
+        event.listen(engine, "connect", _check_pooler)
+    elif not event.contains(engine, "checkout", _on_checkout):
+        event.listen(engine, "checkout", _on_checkout)
+
+
+def learn_from(connection: Connection, error: BaseException) -> None:
+    """Let a connection prepare nothing any more, if what it had prepared was not there: a pooler that was not noticed.
+
+    The failed transaction left nothing, and is repeated.
+    """
+    if isinstance(error, DBAPIError) and is_stale(error) and not (connection.closed or connection.invalidated):
+        driver_connection: Any = connection.connection.driver_connection
+        driver_connection.prepare_threshold = None
+
+
+def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    if _POOLER_CHECKED not in record.info:
+        record.info[_POOLER_CHECKED] = True
+        _check_pooler(connection, record)
+
+
+def _check_pooler(connection: Any, record: ConnectionPoolEntry) -> None:
+    driver_connection: Any = record.driver_connection
+    if driver_connection.prepare_threshold is None:
+        return
+    cursor = connection.cursor()
+    try:
+        cursor.execute("SELECT pg_backend_pid()")
+        (server_process,) = cursor.fetchone()
+    finally:
+        cursor.close()
+        if not connection.autocommit:
+            connection.rollback()
+    if server_process != driver_connection.info.backend_pid:
+        driver_connection.prepare_threshold = None

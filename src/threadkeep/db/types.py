@@ -11,6 +11,9 @@ from sqlalchemy import BINARY, VARBINARY, DateTime, LargeBinary, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.errors import NotFound
+
 IDENTIFIER_BYTES: Final = 255
 
 _BYTES: Final = (bytes, bytearray)
@@ -135,6 +138,30 @@ BigBinary: Final = LargeBinary().with_variant(LongBlob(), *MYSQL).with_variant(P
 def Hash(length: int) -> TypeEngine[bytes]:  # noqa: N802 - reads as the type it makes
     """A digest or UUID of fixed length."""
     return LargeBinary(length).with_variant(BINARY(length), *MYSQL).with_variant(PlainBytes(length), "sqlite")
+
+
+class PublicId(TypeDecorator[str]):
+    """The id of a conversation: ``conv_…`` in Python, its 16 bytes in the database, which are also taken as they are.
+
+    ValueError for a text that cannot be the id of a conversation.
+    """
+
+    __module__ = "threadkeep.models"  # where it is public: Alembic writes it into the revisions of an application
+    impl = Hash(16)
+    cache_ok = True
+
+    def process_bind_param(self, value: str | bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """To the database."""
+        if value is None or isinstance(value, _BYTES):
+            return value
+        try:
+            return public_id_bytes(value)
+        except NotFound as error:
+            raise ValueError(error.message) from error
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's hook
+        """From the database."""
+        return None if value is None else public_id_text(bytes(value))
 
 
 class EscapedText(TypeDecorator[str]):

@@ -39,7 +39,7 @@ class CallKind:
         text_output: the content of an output that says a text, if it can say one.
         blank_call: the content of a call of which only a text is left.
         missing: what a placeholder says.
-        stand_in: the content of a placeholder, where it is another than that of an output with this text.
+        stand_in: the content of a placeholder, where it differs from an output with this text.
         call_key: the key of a call with the id that its output names.
         output_key: the key of an output with the id of its call.
         has_caller: whether an output repeats the `caller` of its call.
@@ -91,15 +91,6 @@ def _searches_server(call: JsonObject) -> bool:
     return execution == "server" or (execution is None and call.get(CALL_ID) is None)
 
 
-def _has_safety_checks(call: JsonObject) -> bool:
-    """Whether only an application may say that it has acknowledged the checks of a computer call."""
-    return bool(call.get("pending_safety_checks"))
-
-
-def _shell_output(text: str) -> JsonObject:
-    return {"output": [{"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}]}
-
-
 KINDS: Final = (
     CallKind(
         "function", "function_call", "function_call_output",
@@ -111,7 +102,10 @@ KINDS: Final = (
     ),
     CallKind(
         "shell", "shell_call", "shell_call_output",
-        text_output=_shell_output, blank_call=lambda text: {"action": {"commands": [text]}}, has_caller=True,
+        text_output=lambda text: {
+            "output": [{"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}]
+        },
+        blank_call=lambda text: {"action": {"commands": [text]}}, has_caller=True,
         is_hosted=_in_container, is_refused=_in_container,
     ),
     CallKind(
@@ -123,7 +117,7 @@ KINDS: Final = (
         "computer", "computer_call", "computer_call_output",
         stand_in={"output": {"type": "computer_screenshot", "image_url": _NO_SCREENSHOT}},
         blank_call=lambda _: {"action": {"type": "screenshot"}, "pending_safety_checks": []},
-        is_refused=_has_safety_checks,
+        is_refused=lambda call: bool(call.get("pending_safety_checks")),  # the application acknowledges them
     ),
     CallKind(
         "local_shell", "local_shell_call", "local_shell_call_output",
@@ -179,7 +173,7 @@ def is_cut_off(call: JsonObject) -> bool:
 
 
 def may_be_in_progress(kind: str) -> bool:
-    """Whether calls of an item type can be whole and in progress: those of built-in tools that wait for an output."""
+    """Whether calls of an item type can be whole and in progress: built-in tools that wait for an output."""
     return kind in BY_CALL and kind not in _WRITTEN
 
 

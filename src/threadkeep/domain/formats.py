@@ -3,8 +3,16 @@
 The registry in `threadkeep.formats` fills the table: this layer knows no format. Every import of `threadkeep` imports
 this module, so it imports nothing slow.
 
-Each format is a package with the same rooms (`_ROOMS`); it may lack ``stream`` and ``context_caches``. A room is loaded
-when its function is first asked for, and from then on the function is an attribute of the format.
+Each format is a package with the same rooms (`_ROOMS`); it may lack ``stream``, or functions. A room is loaded when its
+function is first asked for, and from then on the function is an attribute of the format.
+
+Formats that threadkeep does not read are refused by name (`OtherFormat`). Their keys overlap with keys of the formats
+that are read, so that a body of theirs would pass for an answer that says nothing, their messages for blocks of a
+provider, and their events would be passed over.
+
+Source: Google's google-genai (`interactions`); AI SDK, "UIMessage", "Stream protocols", "ModelMessage"; AG-UI, `core`;
+Cohere's API reference, "Chat"; Ollama's API reference; OpenAI's API reference, "Realtime", "Assistants", "Batch";
+Amazon Bedrock's user guide, "InvokeModel"; Vertex AI's API reference, "predict"; LangChain's `load`.
 """
 
 from __future__ import annotations
@@ -23,10 +31,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
     from threadkeep.domain.usage import Usage
-
-    # Types alone: what this layer runs is below the formats.
     from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
-    from threadkeep.formats.base import ErrorKeys, MediaUrls, Signs
     from threadkeep.formats.canonical.snapshots import Snapshot
     from threadkeep.formats.shared.streams import StreamAssembler
 
@@ -38,14 +43,42 @@ class OpenCall(NamedTuple):
     name: str
 
 
+class Signs(NamedTuple):
+    """How a format's JSON looks, so that an error about a body of another format can name that format."""
+
+    turns: str  # the key of a request that holds its history
+    body: Mapping[str, type]  # keys that only its response bodies have -> the type of their values
+    events: Mapping[str, type] = {}  # the same for the events of its streams
+    event_types: tuple[str, ...] = ()  # how the types of its events begin
+
+
+class ErrorKeys(NamedTuple):
+    """Where a provider's error bodies say what happened, beyond the shapes that all formats know."""
+
+    holders: tuple[str, ...]  # keys of objects that may hold the others; these may also stand in the body itself
+    type: str  # the key of the kind of error
+    code: str
+    messages: tuple[str, ...]  # keys of the sentence for people; the first one with a value counts
+
+
+class MediaUrls(NamedTuple):
+    """Which media a format takes by URL, so that they need not be sent, or even read."""
+
+    parts: Mapping[str, str]  # type of a part -> a regular expression for the media types
+    url: str = ".+"  # how the URL must look
+    in_outputs: bool = True  # whether outputs of tools take them, too
+    needs_type: bool = False  # whether the media type must be stated with the URL
+    inline_key: str = ""  # of inline media, where URLs have another: what came with more under it is sent as it came
+
+
 # function of a format -> the room it is in
 _ROOMS: Final = {
     "render": "request",
-    "prefixes": "context_caches",
-    "parse_response": "parse_response",
-    "usage_of": "parse_response",
-    "parse_request": "parse_request",
-    "parse_turns": "parse_request",
+    "prefixes": "request",
+    "parse_response": "response",
+    "usage_of": "response",
+    "parse_request": "request",
+    "parse_turns": "request",
     "assembler": "stream",
 }
 
@@ -162,3 +195,234 @@ def get_format(name: str) -> Format:
     if key not in _formats:
         _formats[key] = _loaders[key]()
     return _formats[key]
+
+
+Json = Mapping[str, Any]
+Test = Callable[[Json], bool]
+
+
+def _never(_: Json) -> bool:
+    return False
+
+
+class OtherFormat(NamedTuple):
+    """A format that is not read: its name, what to do instead, and the signs of what it has."""
+
+    name: str
+    advice: str
+    is_body: Test = _never
+    is_event: Test = _never
+    is_message: Test = _never  # of a history, or one of its items
+
+
+def _kind(value: Json, key: str = "type") -> str:
+    kind = value.get(key)
+    return kind if isinstance(kind, str) else ""
+
+
+def _objects(value: Json, key: str) -> list[Json]:
+    """The objects in the list under a key."""
+    inner = value.get(key)
+    return [one for one in inner if isinstance(one, Mapping)] if isinstance(inner, list | tuple) else []
+
+
+# Gemini's Interactions API
+
+# types of steps that no item of Responses has; with each call and result of a tool of the service
+_STEPS: Final = frozenset({"user_input", "model_output", "thought", "function_result"}) | {
+    f"{tool}_{end}"
+    for tool in ("code_execution", "google_search", "google_maps", "url_context", "mcp_server_tool", "retrieval",
+                 "processing", "file_search", "tool_search")
+    for end in ("call", "result")
+} - {"file_search_call", "tool_search_call"}  # fmt: skip
+
+
+def _is_interaction(body: Json) -> bool:
+    if body.get("object") == "interaction":
+        return True
+    steps = _objects(body, "steps")
+    is_alone = not body.keys() & {"output", "candidates", "choices", "content"}
+    has_steps = bool(steps) and all(_kind(one) in _STEPS | {"function_call"} for one in steps)
+    return is_alone and (has_steps or (isinstance(body.get("steps"), list) and not steps and "status" in body))
+
+
+# AI SDK
+
+_CHUNKS: Final = frozenset(
+    {
+        "start", "start-step", "finish-step", "reset-step", "finish", "abort", "message-metadata", "text-start",
+        "text-delta", "text-end", "reasoning-start", "reasoning-delta", "reasoning-end", "source-url",
+        "source-document", "reasoning-file", "steering-message",
+    }
+)  # fmt: skip
+_MODEL_PARTS: Final = frozenset({"tool-call", "tool-result", "tool-error", "tool-approval-request"})
+
+
+def _is_chunk(event: Json) -> bool:
+    kind = _kind(event)
+    is_known = kind in _CHUNKS | _MODEL_PARTS or kind.startswith(
+        ("tool-input-", "tool-output-", "tool-approval-", "data-")
+    )
+    return is_known or (kind == "error" and isinstance(event.get("errorText"), str))
+
+
+def _is_ui_message(value: Json) -> bool:
+    """Whether the parts of a message have types: Gemini's have none, and Pydantic AI's have them under another key."""
+    parts = _objects(value, "parts")
+    is_typed = bool(parts) and all(isinstance(part.get("type"), str) and "part_kind" not in part for part in parts)
+    return is_typed and isinstance(value.get("role"), str) and "kind" not in value
+
+
+def _is_model_message(value: Json) -> bool:
+    return isinstance(value.get("role"), str) and any(
+        _kind(part) in _MODEL_PARTS for part in _objects(value, "content")
+    )
+
+
+# AG-UI
+
+_AGUI_EVENTS: Final = (
+    "TEXT_MESSAGE_", "TOOL_CALL_", "STATE_", "MESSAGES_SNAPSHOT", "ACTIVITY_", "RUN_", "STEP_", "REASONING_",
+    "SUBAGENT_", "THINKING_",
+)  # fmt: skip
+_AGUI_KEYS: Final = frozenset({"toolCalls", "toolCallId", "activityType", "subagentRunId", "encryptedValue"})
+
+
+def _is_agui_event(event: Json) -> bool:
+    kind = _kind(event)
+    return (
+        kind.startswith(_AGUI_EVENTS) or (kind == "RAW" and "event" in event) or (kind == "CUSTOM" and "name" in event)
+    )
+
+
+def _is_agui_message(value: Json) -> bool:
+    role = value.get("role")
+    if not isinstance(role, str) or "origin" in value:
+        return False
+    is_own = role in ("reasoning", "activity") and isinstance(value.get("content"), str | Mapping)
+    return is_own or not _AGUI_KEYS.isdisjoint(value)
+
+
+# Others
+
+_COHERE_EVENTS: Final = frozenset(
+    {
+        "message-start", "content-start", "content-delta", "content-end", "tool-plan-delta", "tool-call-start",
+        "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end",
+    }
+)  # fmt: skip
+_BATCH: Final = "Pass the answer that is in the line."
+_ITSELF: Final = "Ask it by its endpoint for OpenAI's Chat Completions, and pass what that answers."
+_REALTIME: Final = ("session.", "conversation.item.", "input_audio_buffer.", "output_audio_buffer.", "rate_limits.")
+
+
+def _is_cohere(body: Json) -> bool:
+    message = body.get("message")
+    is_v2 = isinstance(message, Mapping) and "role" in message and isinstance(body.get("finish_reason"), str)
+    return (is_v2 and "choices" not in body) or ("generation_id" in body and isinstance(body.get("text"), str))
+
+
+def _is_ollama(body: Json) -> bool:
+    has_text = isinstance(body.get("message"), Mapping) or isinstance(body.get("response"), str)
+    return isinstance(body.get("done"), bool) and has_text
+
+
+def _is_batch_line(body: Json) -> bool:
+    return "custom_id" in body and (
+        isinstance(body.get("response"), Mapping) or isinstance(body.get("result"), Mapping)
+    )
+
+
+def _is_invoked(body: Json) -> bool:
+    if isinstance(body.get("generation"), str) and "prompt_token_count" in body:
+        return True
+    return any("outputText" in one for one in _objects(body, "results"))
+
+
+def _is_langchain(value: Json) -> bool:
+    return value.get("lc") == 1 and _kind(value) == "constructor" and isinstance(value.get("id"), list)
+
+
+OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
+    OtherFormat(
+        "Gemini's Interactions API",
+        'Ask with client.models.generate_content, whose format is "gemini".',
+        is_body=_is_interaction,
+        is_event=lambda event: bool(_kind(event, "event_type")) and "type" not in event,
+        is_message=lambda value: "origin" not in value and _kind(value) in _STEPS,
+    ),
+    OtherFormat(
+        "the AI SDK",
+        'Convert its messages with the VercelAIAdapter of Pydantic AI, whose format is "pydantic_ai".',
+        is_body=lambda body: _is_ui_message(body) or _is_model_message(body),
+        is_event=_is_chunk,
+        is_message=lambda value: _is_ui_message(value) or _is_model_message(value),
+    ),
+    OtherFormat(
+        "AG-UI",
+        'Convert its messages with the AGUIAdapter of Pydantic AI, whose format is "pydantic_ai".',
+        is_body=lambda body: _is_agui_message(body) or ("threadId" in body and "runId" in body),
+        is_event=_is_agui_event,
+        is_message=_is_agui_message,
+    ),
+    OtherFormat("Cohere's Chat API", _ITSELF, is_body=_is_cohere, is_event=lambda one: _kind(one) in _COHERE_EVENTS),
+    OtherFormat("Ollama's own API", _ITSELF, is_body=_is_ollama, is_event=_is_ollama),
+    OtherFormat(
+        "OpenAI's Realtime API",
+        "Store what was said as messages.",
+        is_body=lambda body: body.get("object") == "realtime.response",
+        is_event=lambda event: _kind(event).startswith(_REALTIME),
+    ),
+    OtherFormat(
+        "OpenAI's Assistants API",
+        "Store its messages as items, or ask with the Responses API.",
+        is_body=lambda body: _kind(body, "object").startswith("thread."),
+        is_event=lambda event: _kind(event, "event").startswith("thread."),
+    ),
+    OtherFormat(
+        "OpenAI's Completions API",
+        "Store the text of its choice as a message.",
+        is_body=lambda body: body.get("object") == "text_completion",
+        is_event=lambda event: event.get("object") == "text_completion",
+    ),
+    OtherFormat("a batch's results", _BATCH, is_body=_is_batch_line),
+    OtherFormat("Bedrock's InvokeModel", 'Ask with Converse, whose format is "converse".', is_body=_is_invoked),
+    OtherFormat(
+        "Vertex AI's predict",
+        "Pass the prediction that is an answer of a model.",
+        is_body=lambda body: isinstance(body.get("predictions"), list),
+    ),
+    OtherFormat(
+        "Gemini's Live API",
+        "Store what was said as messages.",
+        is_event=lambda event: any(isinstance(event.get(key), Mapping) for key in ("serverContent", "setupComplete")),
+    ),
+    OtherFormat(
+        "LangChain's serialization",
+        'Convert its messages with convert_to_openai_messages, whose format is "chat_completion".',
+        is_body=_is_langchain,
+        is_event=_is_langchain,
+        is_message=_is_langchain,
+    ),
+)
+
+_HAVE_MESSAGES: Final = tuple(other for other in OTHER_FORMATS if other.is_message is not _never)
+_PLAIN_ROLES: Final = ("user", "assistant", "system", "developer", "tool")
+_PLAIN_KEYS: Final = frozenset({"role", "content"})
+
+
+def other_body(body: Json) -> OtherFormat | None:
+    """The format that a response, or the body of a request, is plainly of, if it is one that is not read."""
+    return next((other for other in OTHER_FORMATS if other.is_body(body)), None)
+
+
+def other_event(event: Json) -> OtherFormat | None:
+    """The same of an event of a stream."""
+    return next((other for other in OTHER_FORMATS if other.is_event(event)), None)
+
+
+def other_message(value: Json) -> OtherFormat | None:
+    """The same of a message or item of a history."""
+    if value.keys() <= _PLAIN_KEYS and isinstance(value.get("content"), str) and value.get("role") in _PLAIN_ROLES:
+        return None  # nearly always
+    return next((other for other in _HAVE_MESSAGES if other.is_message(value)), None)

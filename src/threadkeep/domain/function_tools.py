@@ -49,10 +49,23 @@ class FunctionSignature:
         if not self.name.isidentifier():
             hint = 'Give a function that was made with `def`, or write register("name", …, handler=…).'
             raise InvalidOption("has no name of its own.", argument="name", hint=hint)
-        self.description, described = _documentation(function)
+        # The text of a docstring before its sections, and the descriptions of parameters
+        sections: dict[str, list[str]] = {"": []}
+        section = ""
+        for line in (inspect.getdoc(function) or "").splitlines():
+            if found := _SECTION.match(line):
+                section = "Args" if found[1] in _ARGUMENTS else found[1]
+            else:
+                sections.setdefault(section, []).append(line)
+        self.description, described = "\n".join(sections[""]).strip() or None, _entries(sections.get("Args", []))
         parameters = _parameters(function)
         self._names = [name for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD]
-        hints = _hints(function)
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            hint = "Define the types that its annotations name in its module."
+            problem = f"has annotations that cannot be read: {error}."
+            raise InvalidOption(problem, argument="function", hint=hint) from error
         fields: dict[str, Any] = {  # under names that clash with nothing of a model
             f"parameter_{number}": _field(parameters[name], hints.get(name, Any), described.get(name))
             for number, name in enumerate(self._names)
@@ -96,14 +109,6 @@ def _parameters(function: Handler) -> Mapping[str, inspect.Parameter]:
     return parameters
 
 
-def _hints(function: Handler) -> dict[str, Any]:
-    try:
-        return get_type_hints(function, include_extras=True)
-    except NameError as error:
-        hint = "Define the types that its annotations name in its module."
-        raise InvalidOption(f"has annotations that cannot be read: {error}.", argument="function", hint=hint) from error
-
-
 def _field(parameter: inspect.Parameter, annotation: Any, description: str | None) -> tuple[Any, Any]:
     """A field of the model: an annotation says more than the docstring."""
     default = ... if parameter.default is parameter.empty else parameter.default
@@ -112,18 +117,6 @@ def _field(parameter: inspect.Parameter, annotation: Any, description: str | Non
             text = one if isinstance(one, str) else one.description if isinstance(one, FieldInfo) else None
             description = text or description
     return annotation, Field(default, alias=parameter.name, description=description)
-
-
-def _documentation(function: Handler) -> tuple[str | None, dict[str, str]]:
-    """The text of a docstring before its sections, and the descriptions of parameters."""
-    sections: dict[str, list[str]] = {"": []}
-    section = ""
-    for line in (inspect.getdoc(function) or "").splitlines():
-        if found := _SECTION.match(line):
-            section = "Args" if found[1] in _ARGUMENTS else found[1]
-        else:
-            sections.setdefault(section, []).append(line)
-    return "\n".join(sections[""]).strip() or None, _entries(sections.get("Args", []))
 
 
 def _entries(lines: list[str]) -> dict[str, str]:
@@ -171,7 +164,7 @@ def _without_titles(schema: JsonObject) -> JsonObject:
 def _strict(schema: JsonObject, name: str) -> JsonObject:
     """A schema as strict modes take it: objects list all their properties as required and allow no others.
 
-    They take no defaults, and nothing beside a reference.
+    They take no defaults, and nothing next to a reference.
     """
     schema, definitions = _without_titles(schema), schema.get("$defs", {})
     for one in _schemas(schema):

@@ -1,18 +1,34 @@
-"""Items: the elements of a conversation."""
+"""Items: the elements of a conversation.
+
+Items without their content: what is left where content was removed.
+
+An item keeps its type, its ids and names, so that calls and outputs still belong together and every format can send it.
+What only a provider could read, or is of a type that threadkeep does not know, becomes a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import Field, SkipValidation
 
-from threadkeep.domain import foreign, mcp_content
-from threadkeep.domain.content import PARTS, Content, InputText, OutputText, Part, Text, content_from, typed_part
-from threadkeep.domain.jsontext import JsonObject, dumps, encode_texts
-from threadkeep.domain.objects import UNSET, at, mismatch, parsed_arguments, shown
-from threadkeep.domain.typed import TypedObject, by_type
-from threadkeep.errors import InvalidItem
+from threadkeep.domain import foreign
+from threadkeep.domain.call_kinds import BY_CALL, BY_OUTPUT, KINDS
+from threadkeep.domain.content import (
+    PARTS,
+    Content,
+    InputText,
+    OutputText,
+    Part,
+    Text,
+    TypedObject,
+    by_type,
+    content_from,
+    typed_part,
+)
+from threadkeep.domain.jsontext import UNSET, JsonObject, at, dumps, encode_texts, mismatch, parsed_arguments
+from threadkeep.errors import InvalidItem, shown
 
 Parts = list[SkipValidation[Part]]
 # The result of a function call: text, a part, or a list of parts and dicts
@@ -158,13 +174,13 @@ class FunctionCallOutput(TypedObject):
     @staticmethod
     def _own_output(output: Any, known: JsonObject, extras: JsonObject, path: str) -> Any:
         """The output in our parts; the whole result of an MCP tool also says whether the tool failed."""
-        result = mcp_content.plain(output)
-        if mcp_content.is_result(result):
-            output, has_failed, hidden = mcp_content.result_parts(result, path)
+        result = foreign.plain(output)
+        if foreign.is_result(result):
+            output, has_failed, hidden = foreign.result_parts(result, path)
             if has_failed and known.get("status") is None:
                 known["status"] = "failed"
             if hidden:
-                extras.setdefault("native", {mcp_content.NAME: hidden})
+                extras.setdefault("native", {foreign.NAME: hidden})
         own = foreign.own_content(output, path)
         return [own] if isinstance(own, dict) and own is not output else own
 
@@ -363,3 +379,72 @@ def item_from_object(value: Mapping[str, Any]) -> Item:
         except InvalidItem:
             pass
     return UnknownItem.read({**value, "type": kind if isinstance(kind, str) else "unknown"})
+
+
+REDACTED: Final = "[redacted]"
+REMOVED: Final = "[removed]"
+
+_KEPT: Final = ("type", "id", "call_id", "name", "namespace", "role", "status", "phase")
+
+
+def without_content(
+    item: JsonObject, marker: str, *, call_id: str | None = None, is_answer: bool = False
+) -> JsonObject:
+    """Return an item with a marker in place of its content.
+
+    `call_id`: of a call, also where the item has it in the keys of its provider; `is_answer`: it came in a response.
+    """
+    kind = item["type"]
+    if kind == "provider_item" and call_id is not None:
+        payload: Any = item.get("payload")
+        named = [payload.get(key) for key in ("custom", "function")] if isinstance(payload, dict) else []
+        names = [value.get("name") for value in named if isinstance(value, dict)]
+        name = next((name for name in names if isinstance(name, str)), "unknown")
+        return {"type": "function_call", "call_id": call_id, "name": name, "arguments": "{}"}
+    write = _CONTENT.get(kind)
+    if write is None:
+        message = {"type": "message", "role": "assistant" if is_answer else "user"}
+        return {**_kept(item, ("id",)), **message, **_message(message, marker)}
+    return {**_kept(item, _KEPT), **write(item, marker)}
+
+
+def _kept(item: JsonObject, keys: tuple[str, ...]) -> JsonObject:
+    return {key: item[key] for key in keys if isinstance(item.get(key), str)}
+
+
+def _message(item: JsonObject, marker: str) -> JsonObject:
+    kind = "output_text" if item.get("role") == "assistant" else "input_text"
+    return {"content": [{"type": kind, "text": marker}]}
+
+
+def _compaction(item: JsonObject, marker: str) -> JsonObject:
+    """A summary becomes the marker; without one, and without what only the provider can read, it covers nothing."""
+    kept = {key: item[key] for key in ("upto", "summary", "keeps") if item.get(key) is not None}
+    return kept | ({"summary": marker} if "summary" in kept else {})
+
+
+def _blank_call(item: JsonObject, marker: str) -> JsonObject:
+    """What is left of a call: the keys by which it belongs to its output, and who runs it."""
+    blank = BY_CALL[item["type"]].blank_call
+    kept = {key: item[key] for key in ("execution", "environment", "async", "caller") if item.get(key) is not None}
+    return {**kept, **({} if blank is None else blank(marker))}
+
+
+def _blank_output(item: JsonObject, marker: str) -> JsonObject:
+    """What is left of an output: the call that it belongs to."""
+    kind = BY_OUTPUT[item["type"]]
+    content = kind.stand_in if kind.text_output is None else kind.text_output(marker)
+    kept = {key: item[key] for key in (kind.output_key, "status", "approve") if item.get(key) is not None}
+    return {**(content or {}), **kept}
+
+
+# item type -> its content, with a marker
+_CONTENT: Final[dict[str, Callable[[JsonObject, str], JsonObject]]] = {
+    "message": _message,
+    **{kind.call: _blank_call for kind in KINDS if kind.blank_call is not None},
+    **{kind.output: _blank_output for kind in KINDS if kind.blank_call is not None},
+    "reasoning": lambda _, marker: {"summary": [{"type": "summary_text", "text": marker}]},
+    "compaction": _compaction,
+    "compaction_undone": lambda item, _: {key: item[key] for key in ("compaction",) if key in item},
+    "item_reference": lambda _, __: {},
+}

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from threadkeep.domain.objects import mismatch
+from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption, shown
 
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"

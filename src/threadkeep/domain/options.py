@@ -1,8 +1,8 @@
 """Session options: a table with one row per option.
 
 A row of `OptionAttributes`, such as ``temperature = Option(number, "…")``, contains everything threadkeep knows about
-an option: its name, how values are checked, the type of the attribute (that of the check), its documentation, and its
-names in other APIs. `OPTIONS` is the same table by name.
+an option: its name, how values are checked, the type of the attribute (the type that the check returns), its
+documentation, and its names in other APIs. `OPTIONS` is the same table by name.
 
 Type checkers cannot compute keyword types from a table, so `SessionOptions` repeats the names, with the types that
 arguments may have; a test compares the two and prints the missing line.
@@ -18,11 +18,9 @@ from numbers import Real
 from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
 from threadkeep import public as tk
-from threadkeep.domain import items
-from threadkeep.domain.formats import format_names
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import copy_or_raise, mismatch, shown
-from threadkeep.errors import InvalidOption, did_you_mean
+from threadkeep.domain import formats, items
+from threadkeep.domain.jsontext import JsonObject, copy_or_raise, mismatch
+from threadkeep.errors import InvalidOption, did_you_mean, shown
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -114,9 +112,11 @@ def extra_keys(name: str, value: object) -> JsonObject | None:
     """Flat keys, and objects with keys for one format under its name, which must not be misspelled."""
     result = json_object(name, value)
     for key, inner in result.items():
-        if not isinstance(inner, dict) or key in format_names():
+        if not isinstance(inner, dict) or key in formats.format_names():
             continue
-        similar = difflib.get_close_matches(key.lower().replace("-", "_"), format_names(), n=1, cutoff=_SIMILARITY)
+        similar = difflib.get_close_matches(
+            key.lower().replace("-", "_"), formats.format_names(), n=1, cutoff=_SIMILARITY
+        )
         if similar:
             problem = f"has an object under {shown(key)}, which is not the name of a format."
             raise InvalidOption(problem, argument=name, hint=did_you_mean(similar).strip())
@@ -223,6 +223,11 @@ class OptionAttributes:
                             "safety_settings"),
                    instead='extra={"{alias}": …}')
     # fmt: on
+
+    def _assign_option(self, name: str, value: object) -> None:  # noqa: ARG002 - called by `Option`
+        """Refuse to assign an option, where that would store nothing: InvalidOption."""
+        hint = f"Call update({name}=...)."
+        raise InvalidOption("cannot be assigned, which would store nothing.", argument=name, hint=hint)
 
 
 _USER: Final = Option(identifier, "An id of the end user; newer APIs use `safety_identifier` instead.")

@@ -7,15 +7,13 @@ from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, TypedDict
 
+from threadkeep.domain import formats, media
 from threadkeep.domain.context_caches import ContextCache
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored
-from threadkeep.domain.media import check_media_url
-from threadkeep.domain.objects import mismatch
+from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored, mismatch
 from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
-ASKED: Final = "asked"  # key of a recorded view: what a request said of itself, and the provider was not told
+ASKED: Final = "asked"  # key of a recorded view: what a request said of itself, which was not sent to the provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class RenderOptions:
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
         if self.media_url is not None:
-            check_media_url(self.media_url)
+            media.check_media_url(self.media_url)
 
     @property
     def shows_all(self) -> bool:
@@ -287,7 +285,7 @@ class Rendered:
             InvalidOption: the method does not send requests of this format, or cannot do what `stream` says.
             CannotRender: the method has no place for a key of the request.
         """
-        return get_format(self.view["format"]).arguments(self, method, stream)
+        return formats.get_format(self.view["format"]).arguments(self, method, stream)
 
     def _parsed(self, text: bytes) -> JsonObject:
         """The value of a request's text."""

@@ -1,16 +1,18 @@
-"""Reports: sums over the usage ledger, how often tools were called, and how much is stored."""
+"""Reports: sums over the usage ledger, how often tools were called, and how much is stored.
+
+Days begin at midnight of a time zone, whose clocks may change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.usage import ARITHMETIC, FIGURES
+from threadkeep.domain import jsontext, usage
 
 T = TypeVar("T")
 OneOrMore: TypeAlias = T | Sequence[T]
@@ -153,7 +155,7 @@ class UsageRow:
     @property
     def cost_usd(self) -> Decimal | None:
         """The exact cost in US dollars."""
-        return None if self.cost_nano is None else ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
+        return None if self.cost_nano is None else usage.ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
     def mean_cost_usd(self) -> float | None:
@@ -180,7 +182,7 @@ class UsageRow:
         """The mean of all known times to the first token, or None."""
         return None if self.first_token_ms is None or not self.first_tokens else self.first_token_ms / self.first_tokens
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> jsontext.JsonObject:
         """Return keys and figures in one dict; unknown figures are None. ``cost_usd`` is a float, for JSON."""
         cost = self.cost_usd
         figures = {name: getattr(self, name) for name in ROW_FIGURES}
@@ -194,7 +196,7 @@ _DEFAULTS: Final[dict[str, int | None]] = {
 SUMS: Final = tuple(_DEFAULTS)
 # The columns of a row besides its keys
 ROW_FIGURES: Final = (
-    "attempts", *FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
+    "attempts", *usage.FIGURES, "cost_nano", "cost_usd", "costs", "cache_hit_ratio",
     "latency_ms", "latencies", "mean_latency_ms", "first_token_ms", "first_tokens", "mean_first_token_ms",
 )  # fmt: skip
 
@@ -244,7 +246,7 @@ class ToolUsage:
     unanswered: int
     failed: int
 
-    def to_dict(self) -> JsonObject:
+    def to_dict(self) -> jsontext.JsonObject:
         """Return the figures by name."""
         return asdict(self)
 
@@ -282,7 +284,7 @@ class Statistics:
         body_bytes: the size of their raw bodies, compressed.
         media: images and files stored separately, once per content; None if the store is limited to one user.
         media_bytes: their size; None likewise.
-        attempts: rows of the usage ledger, including those of deleted conversations.
+        attempts: rows of the usage ledger, including rows of deleted conversations.
         largest: the largest conversations, in bytes of items, largest first.
     """
 
@@ -297,3 +299,135 @@ class Statistics:
     media_bytes: int | None
     attempts: int
     largest: Sequence[LargeConversation] = ()
+
+
+_DAY = timedelta(days=1)
+_SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """The result of `erase_user`.
+
+    Attributes:
+        conversations: how many conversations were removed.
+        attempts: how many ledger rows were made anonymous; their figures are kept.
+        items: how many items in other users' conversations no longer name the user as their author.
+        is_scrubbed: whether the text is also gone from the database files (SQLite), as far as is known: False without
+            `vacuum`, within a transaction of the caller's, or if a reader prevented it. None if the server decides.
+    """
+
+    conversations: int
+    attempts: int
+    items: int
+    is_scrubbed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReport:
+    """What `retain` removed or, with `dry_run`, would remove.
+
+    Attributes:
+        raw_bodies: the number of raw response bodies.
+        conversations: the number of conversations, with all their content.
+        changes: the number of changes in the change feed.
+    """
+
+    raw_bodies: int
+    conversations: int
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due of one kind.
+
+    Attributes:
+        count: how many there are; with `is_least`, at least.
+        is_least: whether there may be more: at most 10,000 rows of a kind are looked at.
+        oldest: since when the oldest of those that were looked at has been there (a conversation: without activity).
+            None if nothing is due.
+    """
+
+    count: int
+    is_least: bool
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What `retain` would have to remove now; None for what no age was given for.
+
+    Attributes:
+        raw_bodies: raw response bodies; without partitions of months, bodies of the conversations that were created
+            first are looked at.
+        conversations: conversations, with all their content.
+        changes: changes in the change feed.
+        deleted: how many deleted conversations still have rows, which `retain` removes; 10,000 at most.
+    """
+
+    raw_bodies: Due | None
+    conversations: Due | None
+    changes: Due | None
+    deleted: int
+
+
+def offset_at(zone: tzinfo, at: datetime) -> int:
+    """By how many seconds local time is ahead of UTC."""
+    return round((at.astimezone(zone).utcoffset() or timedelta()).total_seconds())
+
+
+def changes_of(zone: tzinfo, since: datetime, until: datetime) -> tuple[list[datetime], tuple[int, ...]]:
+    """The moments in a span of time at which the clocks change, and the offsets before, between and after them.
+
+    Two changes within a day and a half that cancel each other would be missed; no zone has them.
+    """
+    at, end = since.astimezone(UTC).replace(microsecond=0), until.astimezone(UTC).replace(microsecond=0) + _SECOND
+    offsets, changes = [offset_at(zone, at)], list[datetime]()
+    while at < end:
+        later = min(at + _DAY, end)
+        while offset_at(zone, later) != offsets[-1]:
+            change = _change(zone, at, later)
+            changes.append(change)
+            offsets.append(offset_at(zone, change))
+            at = change
+        at = later
+    return changes, tuple(offsets)
+
+
+def _change(zone: tzinfo, before: datetime, after: datetime) -> datetime:
+    """The first second of another offset."""
+    offset = offset_at(zone, before)
+    while after - before > _SECOND:
+        middle = (before + (after - before) / 2).replace(microsecond=0)
+        if offset_at(zone, middle) == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def midnight(day: date, zone: tzinfo) -> datetime:
+    """The moment at which a day begins in a time zone."""
+    return datetime(day.year, day.month, day.day, tzinfo=zone)
+
+
+def ranges_of(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Days, in order, as ranges without gaps."""
+    ranges: list[tuple[date, date]] = []
+    for day in days:
+        if ranges and day - ranges[-1][1] == _DAY:
+            ranges[-1] = ranges[-1][0], day
+        else:
+            ranges.append((day, day))
+    return ranges
+
+
+def gaps_of(ranges: Sequence[tuple[date, date]], first: date, last: date) -> list[tuple[date, date]]:
+    """The days from `first` to `last` that are in none of these ranges, as ranges."""
+    gaps, day = [], first
+    for start, end in ranges:
+        if day < start:
+            gaps.append((day, start - _DAY))
+        day = end + _DAY
+    return [*gaps, (day, last)] if day <= last else gaps

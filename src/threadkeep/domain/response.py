@@ -9,16 +9,14 @@ from typing import Annotated, Any, Final, Self, get_args
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
-from threadkeep.domain.content import OutputText
+from threadkeep.domain.content import OutputText, set_values
 from threadkeep.domain.formats import FormatName, get_format
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
-from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.objects import body_object, json_copy, mismatch, shown
+from threadkeep.domain.jsontext import JsonObject, body_object, json_copy, loads, mismatch
 from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
-from threadkeep.domain.typed import set_values
 from threadkeep.domain.usage import NormalizedUsage, Usage
-from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError
+from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError, shown
 
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
 

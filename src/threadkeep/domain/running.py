@@ -12,7 +12,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredItem
 
 NextStep = Literal["model", "tools", "user"]
-"""Whose turn it is: the model's, that of functions that were called, or the user's."""
+"""Whose turn it is: the model's, the called functions', or the user's."""
 Decision = Literal["approved", "denied"]
 
 
@@ -23,7 +23,7 @@ class Approval:
     Attributes:
         decision: ``approved`` or ``denied``.
         reason: why it was denied.
-        decided_by: the application's id of whoever decided, if given.
+        decided_by: the application's id of the person who decided, if given.
         decided_at: when; aware, in UTC.
     """
 

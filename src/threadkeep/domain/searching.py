@@ -6,13 +6,18 @@ Where marks belong to the letters, which tokenizers would break at, the pairs ar
 
 SQLite's tokenizer splits and folds texts by itself. It knows only the accents of the Latin alphabet, and takes
 characters that are newer than itself for letters, so of texts with anything else the words are stored, too.
+
+The score of a text counts how often it says what is searched for, and how short it is (as in BM25). It depends on
+nothing but the text and the question, so that what is stored between two pages moves nothing to another page, and costs
+the same however much is stored. Databases that rank by themselves do not need it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import chain, pairwise, takewhile
 from operator import add
 from typing import Any, Final
@@ -92,21 +97,18 @@ def terms_of(query: str) -> list[Term]:
     """
     terms: dict[tuple[Any, ...], Term] = {}
     for sign, quoted, plain in _TERMS.findall(query):
-        term = _term(quoted or plain, sign)
+        text = normalize("NFKC", quoted or plain)
+        pieces = _pieces(text)
+        if not pieces:
+            term = None
+        else:
+            is_open = _SCRIPTS[pieces[-1][0]] > 0
+            words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
+            is_prefix = (is_open and len(pieces[-1]) == 1) or text.endswith("*")
+            term = Term(text, tuple(words), is_prefix, is_excluded=bool(sign))
         if term is not None:
             terms.setdefault((term.words, term.is_prefix, term.is_excluded), term)
     return list(terms.values())
-
-
-def _term(written: str, sign: str) -> Term | None:
-    text = normalize("NFKC", written)
-    pieces = _pieces(text)
-    if not pieces:
-        return None
-    is_open = _SCRIPTS[pieces[-1][0]] > 0
-    words = [word for piece in pieces[:-1] for word in _tokens(piece)] + _tokens(pieces[-1], is_open=is_open)
-    is_prefix = (is_open and len(pieces[-1]) == 1) or text.endswith("*")
-    return Term(text, tuple(words), is_prefix, is_excluded=bool(sign))
 
 
 class Vocabulary(dict[str, list[str]]):
@@ -243,7 +245,7 @@ def _texts_of(item: JsonObject) -> Iterator[str]:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """A text, the texts of content parts, or those of an object's own keys."""
+    """A text, the texts of content parts, or of an object's own keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -332,3 +334,60 @@ def _body(pieces: Sequence[str]) -> str:
 
 def _escaped(piece: str) -> str:
     return _AM.sub(r"\g<0>?", re.escape(piece))
+
+
+REPEATS: Final = 1.2  # how much the second, third … time counts: towards 1 + this
+BY_LENGTH: Final = 0.75  # how much of the length counts
+LENGTH: Final = 500  # characters of an ordinary text
+_DOTTED: Final = "\u0130"  # Turkish: the only letter that in lower case is two characters
+_WORD_START, _WORD_END, _BETWEEN = r"(?<![^\W_]%s)", r"(?![^\W_])", r"[\W_]+"
+
+Pattern = re.Pattern[str]
+
+
+def question_of(terms: Iterable[Term]) -> str:
+    """What must occur, as `score_of` takes it: a term a line, a star behind the beginning of a word."""
+    return "\n".join(" ".join(term.words) + "*" * term.is_prefix for term in terms if not term.is_excluded)
+
+
+def score_of(text: str, question: str) -> float:
+    """How well a text fits; more is better. Accents and cases are as in the text, or dropped."""
+    plain, accented = _patterns(question)
+    is_plain = text.isascii()
+    lower = (text if is_plain else text.replace(_DOTTED, "i")).lower()
+    per_length = REPEATS * (1 - BY_LENGTH + BY_LENGTH * len(text) / LENGTH)
+    score = 0.0
+    for pattern in plain if is_plain else accented:
+        count = len(pattern.findall(lower))
+        score += count * (1 + REPEATS) / (count + per_length)
+    return score
+
+
+@lru_cache(maxsize=64)
+def _patterns(question: str) -> tuple[list[Pattern], list[Pattern]]:
+    """The pattern of each term, for texts in ASCII and for others."""
+    lines = question.split("\n")
+    return [_pattern(line, re.escape) for line in lines], [_pattern(line, _any_accent) for line in lines]
+
+
+def _pattern(line: str, spelled: Callable[[str], str]) -> Pattern:
+    """It begins with a word, which is found faster than its beginning; that is looked at then."""
+    is_prefix = line.endswith("*")
+    first, *others = ["".join(map(spelled, word)) for word in line.rstrip("*").split(" ")]
+    return re.compile(_BETWEEN.join([first + _WORD_START % first, *others]) + ("" if is_prefix else _WORD_END))
+
+
+def _any_accent(letter: str) -> str:
+    """A pattern of a letter with any accent that a text can have whose words are not stored with it."""
+    signs = _accented().get(letter)
+    return re.escape(letter) if signs is None else f"[{letter}{''.join(signs)}]"
+
+
+@cache
+def _accented() -> dict[str, list[str]]:
+    """The lower-case letters with accents, by the letter."""
+    found: dict[str, list[str]] = {}
+    for letter in map(chr, range(0x80, 0x3000)):
+        if USUAL.match(letter) and letter.islower() and len(plain := folded(letter)) == 1 and plain != letter:
+            found.setdefault(plain, []).append(letter)
+    return found

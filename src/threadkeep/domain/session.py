@@ -24,17 +24,15 @@ from threadkeep.domain.items import (
     items_from,
     message_of,
 )
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import UNSET, JsonObject, mismatch
 from threadkeep.domain.makers import Maker, asked_of, maker_from
-from threadkeep.domain.objects import UNSET, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
-from threadkeep.domain.tool_lists import ToolList
-from threadkeep.domain.tools import Tool, tools_from
+from threadkeep.domain.tools import Tool, ToolList, tools_from
 from threadkeep.errors import InvalidOption
 
-# keys of a session's dict beside the options
+# keys of a session's dict next to the options
 _LISTS: Final = ("input", "tools", "response_boundary", "turns", "makers", "gaps", "imported")
 _RENDER_OPTIONS: Final = [option.name for option in fields(RenderOptions)]
 
@@ -372,19 +370,16 @@ class Session(OptionAttributes, ToolList):
 
         Turns also tell what followed something that was removed, or reasoning that was redacted.
         """
-        pairs = zip(self._items, self._turns, strict=True)
-        if self._gaps or any(turn is not None and _is_blank_reasoning(item) for item, turn in pairs):
+        pairs = list(zip(self._items, self._turns, strict=True))
+        answered = [item for item, turn in pairs if turn is not None and item.type == "reasoning"]
+        if self._gaps or any("origin" not in item.to_object() for item in answered):
             return True
-        sides = [(_is_of_model(item), turn) for item, turn in zip(self._items, self._turns, strict=True)]
+        sides = [(_is_of_model(item), turn) for item, turn in pairs]
         return any(one[0] == other[0] and one[1] != other[1] for one, other in pairwise(sides))
 
 
 def _is_of_model(item: Item) -> bool:
     return item.role == "assistant" if isinstance(item, Message) else not item.type.endswith("_output")
-
-
-def _is_blank_reasoning(item: Item) -> bool:
-    return item.type == "reasoning" and "origin" not in item.to_object()
 
 
 def _boundary(value: object, count: int) -> int:

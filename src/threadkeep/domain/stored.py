@@ -1,18 +1,102 @@
-"""The values that the store returns, around those of this layer."""
+"""The values that the store returns.
+
+States and feedback are what an application keeps with a conversation and its items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from threadkeep import public as tk
 from threadkeep.domain import items
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
-from threadkeep.domain.pages import Page as Page  # noqa: PLC0414 - listed with what is on pages
+from threadkeep.domain.jsontext import JsonObject, json_copy
 from threadkeep.errors import DamagedRow, InvalidItem, InvalidOption
+
+BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)  # without slots: those break Page[int](...) on Python 3.11
+class Page(Generic[T]):
+    """One page of a listing. Iterate over it, and pass `next` as ``after=`` to get the next page.
+
+    Attributes:
+        items: the items on the page.
+        next: where the next page begins; None on the last page.
+    """
+
+    items: Sequence[T]
+    next: str | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[T], limit: int, name: Callable[[T], str]) -> Page[T]:
+        """Return a page of at most `limit` rows, of which one more was read; `name` returns the `next` of a row."""
+        return cls(rows[:limit], name(rows[limit - 1]) if len(rows) > limit else None)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+ChangeKind = Literal["appended", "changed", "deleted"]
+APPENDED: Final = "appended"
+CHANGED: Final = "changed"
+DELETED: Final = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a conversation.
+
+    Attributes:
+        id: a number that tells changes apart; the same one if a change comes again.
+        kind: ``appended`` for a new conversation, items, or a response without items; ``deleted``; ``changed`` for
+            everything else.
+        conversation_id: the id of the conversation, which may not exist any more.
+        branch: the branch of what was appended, or of a new branch; else None.
+        from_position, to_position: the range of what was appended, else None; without items, `to_position` is less than
+            `from_position`.
+        created_at: when it was written, by the clock of the writer; aware, in UTC. Not in the order of the feed.
+        cursor: for `Store.changes`: continues after this change.
+    """
+
+    id: int
+    kind: ChangeKind
+    conversation_id: str
+    branch: int | None
+    from_position: int | None
+    to_position: int | None
+    created_at: datetime
+    cursor: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as a dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Some changes, in order, and where to continue.
+
+    Attributes:
+        changes: the changes; empty if there is nothing new.
+        cursor: for the next call; also given if there are no changes.
+    """
+
+    changes: Sequence[Change]
+    cursor: str
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
 
 
 class ItemViews(Protocol):
@@ -48,7 +132,7 @@ class StoredItem:
     position: int
     branch: int
     turn: int | None
-    _source: tk.Item | JsonObject  # the item, or the object that it is made of when somebody asks for it
+    _source: tk.Item | JsonObject  # the item, or the object that it is made of on first use
     replayed: bool = False
     created_at: datetime | None = None
     author_id: str | None = None
@@ -256,7 +340,7 @@ class SearchResult:
         position, branch: where the item is; None for a title.
         type: the type of the item, or ``title``.
         role: the role of a message; None for anything else.
-        title, user_id: those of the conversation.
+        title, user_id: of the conversation.
         snippet: an excerpt around the first match, on one line.
         marks: the matches in the snippet, as (start, end) in characters.
         score: how well it matches; only comparable within one search.
@@ -281,7 +365,7 @@ class ConversationMatch:
     """A conversation that matches a search.
 
     Attributes:
-        conversation_id, title, user_id: those of the conversation.
+        conversation_id, title, user_id: of the conversation.
         best: the best of its matches.
         hits: how many items and titles match.
         newest_at: when the newest of them was stored; aware, in UTC.
@@ -293,3 +377,52 @@ class ConversationMatch:
     best: SearchResult
     hits: int
     newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A small named JSON value of a conversation.
+
+    Attributes:
+        name: its name.
+        value: the JSON value.
+        version: starts at 1 and grows with every write, also with a deletion; pass it as `expected_version`.
+        updated_at: when it was written; aware, in UTC.
+    """
+
+    name: str
+    value: Any
+    version: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """A state that is only written if it has not changed: a value for `states=` of a method that appends.
+
+    Attributes:
+        value: the JSON value.
+        expected_version: the version that the state must have (0: it must not exist); None for any.
+    """
+
+    value: Any
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """A rating of an item, or a comment on it.
+
+    Attributes:
+        position: the position of the item.
+        user_id: who gave it; None without a user.
+        rating: a number in the application's own scale; None without one.
+        comment: a text; None without one.
+        updated_at: when it was given, or changed; aware, in UTC.
+    """
+
+    position: int
+    user_id: str | None
+    rating: int | None
+    comment: str | None
+    updated_at: datetime

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeV
 
 from pydantic import Field, PrivateAttr
 
-from threadkeep.domain.formats import get_format
+from threadkeep.domain import content, formats, tool_names
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
-from threadkeep.domain.jsontext import JsonObject, canonical, loads
-from threadkeep.domain.objects import ErrorClass, at, mismatch, shown
-from threadkeep.domain.tool_names import qualified_name, stands_for
-from threadkeep.domain.typed import TypedObject
-from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound
+from threadkeep.domain.jsontext import UNSET, ErrorClass, JsonObject, at, canonical, loads, mismatch
+from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound, shown
 
 H = TypeVar("H", bound=Handler)
 
@@ -27,7 +24,7 @@ _NESTED: Final = ("function", "toolSpec")
 _SCHEMAS: Final = ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
 
 
-class Tool(TypedObject):
+class Tool(content.TypedObject):
     """A tool definition: a `FunctionTool` or a `BuiltinTool`."""
 
     _error: ClassVar[ErrorClass] = InvalidOption
@@ -66,7 +63,9 @@ class FunctionTool(Tool):
         strict: bool | None = None,
         **extra: Any,
     ) -> None:
-        _refuse_function(name, "register_tool")
+        if callable(name):
+            hint = f'Write register_tool("{getattr(name, "__name__", "name")}", …).'
+            raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
         super().__init__(name=name, description=description, parameters=parameters, strict=strict, **extra)
 
     @classmethod
@@ -126,7 +125,7 @@ def _tools(value: object, path: str) -> list[Tool]:
     match value:
         case {"functionDeclarations": _} | {"function_declarations": _}:
             try:
-                request = get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]})
+                request = formats.get_format("gemini").parse_request({"contents": [{"parts": []}], "tools": [value]})
             except CannotParse as error:
                 raise InvalidOption(error.message, argument=path) from error
             return request.tool_definitions
@@ -183,13 +182,6 @@ class NamedCall(Protocol):
     def arguments(self) -> Any: ...  # noqa: D102
 
 
-class _Unset:
-    """Stands for a name that is not given."""
-
-
-_UNSET: Final = _Unset()
-
-
 class ToolRegistry:
     """Function tools by name, with the handlers that run them.
 
@@ -225,7 +217,7 @@ class ToolRegistry:
     ) -> Callable[[H], H]: ...
     def register(
         self,
-        name: str | Handler | _Unset = _UNSET,
+        name: str | Handler = UNSET,
         description: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         strict: bool | None = None,
@@ -245,7 +237,7 @@ class ToolRegistry:
         Raises:
             InvalidOption: the name is empty or not text, the schema is not a JSON object, or the function has none.
         """
-        if name is _UNSET:
+        if name is UNSET:
             return lambda function: self.register(function, description, strict=strict, **extra)
         if callable(name):
             return self._register_function(name, {"description": description, "strict": strict, **extra})
@@ -324,7 +316,10 @@ class ToolRegistry:
         """
         tool: Any = name
         if not isinstance(name, str):
-            tool, arguments = self._name_of(name), getattr(name, "arguments", None)
+            call, arguments = getattr(name, "item", name), getattr(name, "arguments", None)
+            tool = getattr(name, "name", name)
+            full = tool_names.qualified_name({"name": tool, "namespace": getattr(call, "namespace", None)})
+            tool = full if isinstance(full, str) and full in self._definitions else tool
         tool, handler = self._handler_of(tool)
         if getattr(getattr(name, "item", name), "status", None) in CUT_OFF:
             raise InvalidToolArguments(tool, [("", "the call was cut off with its answer, so it was not run.")])
@@ -339,17 +334,11 @@ class ToolRegistry:
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
 
-    def _name_of(self, call: Any) -> Any:
-        """The name that a call gives a tool, with its namespace where a tool is registered under that."""
-        name, item = getattr(call, "name", call), getattr(call, "item", call)
-        qualified = qualified_name({"name": name, "namespace": getattr(item, "namespace", None)})
-        return qualified if isinstance(qualified, str) and qualified in self._definitions else name
-
     def _handler_of(self, name: Any) -> tuple[str, Handler]:
         """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""
         handlers = self._handlers
         is_known = not isinstance(name, str) or name in self._definitions
-        meant = [one for one in handlers if one == name or (not is_known and stands_for(name, one))]
+        meant = [one for one in handlers if one == name or (not is_known and tool_names.stands_for(name, one))]
         if len(meant) > 1:
             hint = "A provider gets such names in another form: use letters, digits, _ and - in the names of tools."
             raise ToolNotFound(f"{shown(name)} can mean more than one tool: {', '.join(meant)}.", hint=hint)
@@ -362,12 +351,6 @@ class ToolRegistry:
         """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""
         result = self.invoke(name, arguments)
         return await result if inspect.isawaitable(result) else result
-
-
-def _refuse_function(name: object, call: str) -> None:
-    if callable(name):
-        hint = f'Write {call}("{getattr(name, "__name__", "name")}", …).'
-        raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
 
 
 _default = [ToolRegistry()]
@@ -399,7 +382,7 @@ def register_tool(
 ) -> Registration: ...
 @overload
 def register_tool(*, description: str | None = None, strict: bool | None = None, **extra: Any) -> Callable[[H], H]: ...
-def register_tool(name: Any = _UNSET, *args: Any, **options: Any) -> Any:
+def register_tool(name: Any = UNSET, *args: Any, **options: Any) -> Any:
     """Register a function in the default registry; see `ToolRegistry.register`. Also a decorator."""
     return default_registry().register(name, *args, **options)
 
@@ -408,3 +391,69 @@ def reset_default_registry() -> ToolRegistry:
     """Replace the default registry with an empty one, and return it."""
     _default[0] = ToolRegistry()
     return _default[0]
+
+
+class ToolList:
+    """Methods that add, list and remove tools."""
+
+    __slots__ = ("_tools",)
+
+    _tools: list[JsonObject]
+
+    @property
+    def tools(self) -> list[JsonObject]:
+        """The tool definitions as dicts, in order."""
+        return list(self._tools)
+
+    @property
+    def tool_definitions(self) -> list[Tool]:
+        """The tool definitions, in order."""
+        return [tool_from(tool) for tool in self._tools]
+
+    def register_tool(
+        self,
+        name: str,
+        description: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        strict: bool | None = None,
+        **extra: Any,
+    ) -> FunctionTool:
+        """Add a function, replacing one of the same name; return its definition.
+
+        Raises:
+            InvalidOption: the name is empty or not text, or the schema is not a JSON object.
+        """
+        tool = FunctionTool(name=name, description=description, parameters=parameters, strict=strict, **extra)
+        self._tools = with_tools(self._tools, [tool])
+        return tool
+
+    def register_tools(self, tools: ToolRegistry | Iterable[Tool | Mapping[str, Any]]) -> list[Tool]:
+        """Add the tools of a registry or list (functions and built-in tools); return their definitions.
+
+        Raises:
+            InvalidOption: it is neither a registry nor a list of tools.
+        """
+        result = tools_from(tools)
+        self._tools = with_tools(self._tools, result)
+        return result
+
+    def use_tools(self, *names: str, registry: ToolRegistry | None = None) -> list[FunctionTool]:
+        """Add functions of a registry (by default, the default one) by name, or all of them; return their definitions.
+
+        Raises:
+            ToolNotFound: the registry has no function with one of these names; nothing was added.
+            InvalidOption: it is not a registry.
+        """
+        result = source_registry(registry).chosen(names)
+        self._tools = with_tools(self._tools, result)
+        return result
+
+    def remove_tool(self, name: str) -> Tool | None:
+        """Remove the tool with that name (or type, if it has no name); return its definition, or None."""
+        self._tools, removed = without_tool(self._tools, name)
+        return removed
+
+    def clear_tools(self) -> list[Tool]:
+        """Remove all tools; return their definitions."""
+        removed, self._tools = self.tool_definitions, []
+        return removed

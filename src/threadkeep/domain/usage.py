@@ -10,9 +10,8 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOp
 from functools import lru_cache
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy, mismatch, shown
-from threadkeep.errors import InvalidOption
+from threadkeep.domain.jsontext import JsonObject, json_copy, mismatch
+from threadkeep.errors import InvalidOption, shown
 
 Amount = int | float | str | Decimal
 

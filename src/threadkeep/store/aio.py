@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import islice
 from threading import Event
@@ -25,42 +27,45 @@ from sqlalchemy.util import greenlet_spawn
 
 from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
 from threadkeep.db import schema
-from threadkeep.domain.items import Item
+from threadkeep.db.engines import async_engine_for, async_host_connection, engine_for, runs_in_threads
+from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.media import Media
-from threadkeep.domain.objects import mismatch
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.response import Response
-from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
-from threadkeep.store import branches, updates
-from threadkeep.store.api_keys import ApiKeys
-from threadkeep.store.batches import Progress
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.defaults import FEED_LAG
-from threadkeep.store.engines import async_engine_for, async_host_connection, engine_for, is_sqlite
-from threadkeep.store.handle import ConversationAttributes, Handle
-from threadkeep.store.history_cache import DEFAULT_BYTES
-from threadkeep.store.idempotency import IdempotencyKey, check_repeated
-from threadkeep.store.media.by_hash import get_media
+from threadkeep.store.media.rows import get_media
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.copying import CopyReport
-from threadkeep.store.replicas import replica_reads
-from threadkeep.store.store import Store
-from threadkeep.store.streaming.beginning import locked, started_at_once, undone
-from threadkeep.store.streaming.heartbeat import AsyncHeartbeat
-from threadkeep.store.streaming.partial import PartialReader
-from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, note_failure
-from threadkeep.store.streaming.writer import StreamWriter
-from threadkeep.store.transactions import CANCELLED, HostTransactions, ThreadTransactions, Transactions
-from threadkeep.store.validation import MAX_PAGE
+from threadkeep.store.removing.batches import Progress
+from threadkeep.store.store import Store, UnitOfWork, connect, from_handle, unit_on
+from threadkeep.store.streaming.lifecycle import AsyncHeartbeat
+from threadkeep.store.streaming.recorder import (
+    PartialReader,
+    Recorder,
+    RecorderAttributes,
+    WholeStreamWriter,
+    note_failure,
+)
+from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
+from threadkeep.store.work.caches import DEFAULT_BYTES
+from threadkeep.store.work.handle import ConversationAttributes
+from threadkeep.store.work.refs import FEED_LAG
+from threadkeep.store.work.replicas import replica_reads
+from threadkeep.store.work.tenants import StoreRoot
+from threadkeep.store.work.transactions import TASK_CANCELLED, ThreadTransactions
+from threadkeep.store.work.units import UnitTransactions
+from threadkeep.store.work.validation import MAX_PAGE
+from threadkeep.store.writing.api_keys import ApiKeys
 
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 Method: TypeAlias = Callable[Concatenate[Any, P], T]
+FACES: Final = re.compile(r"\b(Store|UnitOfWork|Conversation|Recorder|ChangeWatcher|Iterator)\b")
 TAKEN: Final = 100  # elements of an iterator, with one switch to the worker thread or greenlet
 AsyncMethod: TypeAlias = Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
 
@@ -79,11 +84,55 @@ async def run_in_greenlet(function: Callable[P, T], /, *args: P.args, **kwargs: 
 
 async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function in a worker thread; if the task is cancelled, it stops before its next transaction."""
+    return await _run_in(None, partial(function, *args, **kwargs))
+
+
+class UnitThread:
+    """Runs the calls of a unit of work in a thread of its own; after its end, in any worker thread.
+
+    Others that wait for its end, such as writers to the same SQLite file, may occupy all worker threads.
+    """
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "threadkeep-unit")
+
+    async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function and return its result."""
+        return await _run_in(self._executor, partial(function, *args, **kwargs))
+
+    def end(self) -> None:
+        """End the thread, as soon as it has nothing to do."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False)
+
+
+class StoreRunner:
+    """Runs the calls of a store, whose database the first one opens; `opening` does that where `run` is for others."""
+
+    def __init__(self, root: StoreRoot, run: Runner, opening: Runner | None = None) -> None:
+        self.run, self._root, self._opening = run, root, opening or run
+
+    async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Open the database if that was not done; call the function and return its result."""
+        await self.open()
+        return await self.run(function, *args, **kwargs)
+
+    async def open(self) -> None:
+        """Open the database, in the same way as the store that owns the engine."""
+        if not self._root.is_open:
+            await self._opening(self._root.open)
+
+    def by(self, run: Runner) -> StoreRunner:
+        """Return a runner for calls of the same store that run in another way."""
+        return StoreRunner(self._root, run, self._opening)
+
+
+async def _run_in(executor: ThreadPoolExecutor | None, call: Callable[[], T]) -> T:
     cancelled, context = Event(), copy_context()
-    context.run(CANCELLED.set, cancelled)
-    call: Callable[[], T] = partial(function, *args, **kwargs)
+    context.run(TASK_CANCELLED.set, cancelled)
     try:
-        return await asyncio.get_running_loop().run_in_executor(None, context.run, call)
+        return await asyncio.get_running_loop().run_in_executor(executor, context.run, call)
     except asyncio.CancelledError:
         cancelled.set()
         raise
@@ -95,7 +144,9 @@ def like(method: Callable[..., Any]) -> Callable[[C], C]:
     def decorate(call: C) -> C:
         signature: Any = inspect.signature(method)
         result = re.sub(
-            r"\b(Store|Conversation|Recorder|ChangeWatcher|Iterator)\b", r"Async\1", signature.return_annotation
+            r"\b(Store|UnitOfWork|Conversation|Recorder|ChangeWatcher|Iterator)\b",
+            r"Async\1",
+            signature.return_annotation,
         )
         wrapper: Any = wraps(method)(call)
         wrapper.__qualname__ = f"Async{method.__qualname__}"
@@ -112,7 +163,7 @@ def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
 
     @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = await self._call(method, self._sync, *args, **kwargs)
+        result: T = await self.call(method, self.sync, *args, **kwargs)
         return result
 
     return call
@@ -129,7 +180,7 @@ def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
 
     @like(method)
     async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return self._wrap(await self._call(method, self._sync, *args, **kwargs))
+        return self._wrap(await self.call(method, self.sync, *args, **kwargs))
 
     return call
 
@@ -139,7 +190,7 @@ def recording(method: Method[P, Recorder]) -> Callable[Concatenate[Any, P], Asyn
 
     @like(method)
     def make(self: AsyncConversation, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRecorder:
-        return AsyncRecorder(method(self._sync, *args, **kwargs)._writer, self._call)
+        return AsyncRecorder(method(self.sync, *args, **kwargs).writer, self.call)
 
     return make
 
@@ -149,8 +200,8 @@ def iterated(method: Method[P, Iterator[T]]) -> Callable[Concatenate[Any, P], As
 
     @like(method)
     async def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        elements = await self._call(method, self._sync, *args, **kwargs)
-        while some := await self._run(_take, elements):
+        elements = await self.call(method, self.sync, *args, **kwargs)
+        while some := await self.call(_take, elements):
             for element in some:
                 yield element
 
@@ -159,9 +210,8 @@ def iterated(method: Method[P, Iterator[T]]) -> Callable[Concatenate[Any, P], As
 
 def _threaded(store: Store) -> Store:
     """A store on SQLite for code that runs in a greenlet: its statements are run in worker threads."""
-    copy = object.__new__(Store)
-    copy.__dict__ = {**store.__dict__, "_transactions": ThreadTransactions(store._transactions)}
-    return copy
+    handle = store.handle
+    return from_handle(Store, replace(handle, transactions=ThreadTransactions(handle.transactions)))
 
 
 def _take(elements: Iterator[T]) -> list[T]:
@@ -188,25 +238,23 @@ class AsyncStore:
         blobs: BlobStore | None = None,
         read_url: str | URL | AsyncEngine | None = None,
     ) -> None:
-        self._run: Runner = run_in_greenlet
-        if is_sqlite(url):
-            self._run, engine = run_in_thread, engine_for(url)
+        run: Runner = run_in_greenlet
+        if runs_in_threads(url):
+            run, engine = run_in_thread, engine_for(url)
         elif isinstance(url, Engine):
             hint = "Pass a URL or an AsyncEngine, which an AsyncStore on PostgreSQL or MySQL takes."
             raise InvalidOption("is an Engine, which is for a Store.", argument="url", hint=hint)
         else:
-            engine = async_engine_for(url).sync_engine
-        self._sync = object.__new__(Store)
-        is_owned = not isinstance(url, Engine | AsyncEngine)
-        self._sync._connect(
+            engine = async_engine_for(url)
+        handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
-            is_owned=is_owned, search=search, notify=notify, blobs=blobs,
+            is_owned=not isinstance(url, Engine | AsyncEngine), search=search, notify=notify, blobs=blobs,
             reads=replica_reads(read_url, engine, is_async=True),
         )  # fmt: skip
-        self._root = self
+        self.sync, self.call = from_handle(Store, handle), StoreRunner(handle.root, run)
 
     async def __aenter__(self) -> Self:
-        await self._open()
+        await self.call.open()
         return self
 
     async def __aexit__(
@@ -216,9 +264,9 @@ class AsyncStore:
 
     async def close(self) -> None:
         """Close the connections that this store opened."""
-        if self._sync._transactions.notifier is not None:
-            await run_in_thread(self._sync._transactions.notifier.close)  # it waits
-        await self._run(self._sync.close)  # not `_call`, which would open a store that could not be opened again
+        if (notifier := self.sync.handle.transactions.notifier) is not None:
+            await run_in_thread(notifier.close)  # it waits
+        await self.call.run(self.sync.close)  # without opening the store, which could not be opened again
 
     create_conversation = awaited_face(Store.create_conversation)
     import_request = awaited_face(Store.import_request)
@@ -262,72 +310,115 @@ class AsyncStore:
 
     @like(Store.find_conversation)
     async def find_conversation(self, *, external_id: str) -> AsyncConversation | None:  # noqa: D102 - Store.find_conversation's
-        conversation = await self._call(self._sync.find_conversation, external_id=external_id)
-        return None if conversation is None else AsyncConversation(conversation, self._run)
+        conversation = await self.call(self.sync.find_conversation, external_id=external_id)
+        return None if conversation is None else AsyncConversation(conversation, self.call.run)
 
     @like(Store.watch)
     def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
-        read = partial(self._call, self._sync.changes, limit=MAX_PAGE, lag=lag)
-        return AsyncChangeWatcher(Feed(self._sync._transactions, read, poll), after)
+        read = partial(self.call, self.sync.changes, limit=MAX_PAGE, lag=lag)
+        return AsyncChangeWatcher(Feed(self.sync.handle.transactions, read, poll), after)
 
     @like(Store.copy_to)
     async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:  # noqa: D102 - Store.copy_to's
         if not isinstance(other, AsyncStore):
             raise mismatch(InvalidOption, "an AsyncStore", other, "other")
-        if not other._sync._root.is_open:
-            await other._open()
-        if not self._sync._root.is_open:
-            await self._open()
-        if self._run is other._run:
-            return await self._run(self._sync.copy_to, other._sync, progress=progress)
+        await other.call.open()
+        await self.call.open()
+        if self.call.run is other.call.run:
+            return await self.call(self.sync.copy_to, other.sync, progress=progress)
         ours, theirs = (
-            store._sync if store._run is run_in_greenlet else _threaded(store._sync) for store in (self, other)
+            store.sync if store.call.run is run_in_greenlet else _threaded(store.sync) for store in (self, other)
         )
         return await run_in_greenlet(ours.copy_to, theirs, progress=progress)
 
     @property
     def keys(self) -> AsyncApiKeys:
         """The keys of the server's API; see `Store.keys`."""
-        return AsyncApiKeys(self._sync.keys, self._call)
+        return AsyncApiKeys(self.sync.keys, self.call)
 
     def for_user(self, user_id: str) -> AsyncStore:
         """Return this store, limited to the conversations of one user. Does not query the database."""
-        return self._sibling(self._sync.for_user(user_id))
+        return self._sibling(self.sync.for_user(user_id))
 
     def after(self, token: str | None) -> AsyncStore:
         """Return this store for one session; see `Store.after`. Does not query the database."""
-        return self._sibling(self._sync.after(token))
+        return self._sibling(self.sync.after(token))
 
-    def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncStore:
-        """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncUnitOfWork]:
+        """Begin a unit of work; see `Store.begin`. On SQLite, its calls run in a thread of its own."""
+        await self.call.open()
+        run = UnitThread() if self.call.run is run_in_thread else self.call.run
+        unit = self.sync.begin()
+        try:
+            async with AsyncExitStack() as stack:
+                stack.push_async_exit(lambda *error: uninterrupted(run(unit.__exit__, *error)))
+                work = await uninterrupted(run(unit.__enter__))
+                yield AsyncUnitOfWork(work, self.call.by(run))
+        finally:
+            if isinstance(run, UnitThread):
+                run.end()
+
+    @like(Store.run_in_transaction)
+    async def run_in_transaction(  # noqa: D102 - Store.run_in_transaction's
+        self, function: Callable[Concatenate[UnitOfWork, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self.call(self.sync.run_in_transaction, function, *args, **kwargs)
+
+    async def run_sync(self, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a blocking function makes of the blocking store behind this one, without blocking the event loop.
+
+        So several calls take one switch to the worker thread or greenlet. The function must not wait for anything but
+        the store. `face_of` makes a conversation or recorder that it returns one for asyncio.
+        """
+        return await self.call(function, self.sync, *args, **kwargs)
+
+    @overload
+    def face_of(self, made: Conversation) -> AsyncConversation: ...
+    @overload
+    def face_of(self, made: Recorder) -> AsyncRecorder: ...
+    def face_of(self, made: Conversation | Recorder) -> AsyncConversation | AsyncRecorder:
+        """Return the asyncio face of what a function of `run_sync` or `run_in_transaction` has returned.
+
+        A conversation goes on in transactions of its own, wherever it was opened.
+        """
+        if isinstance(made, Recorder):
+            return AsyncRecorder(made.writer, self.call)
+        return AsyncConversation(Conversation(made.handle.moved(self.sync.handle.transactions)), self.call)
+
+    def within(self, host: AsyncConnection | AsyncSession | async_scoped_session[Any]) -> AsyncUnitOfWork:
+        """Return this store within the caller's transaction; see `Store.within`.
 
         Raises:
             InvalidOption: `host` is not an asyncio connection or session of SQLAlchemy.
         """
-        store = self._sibling(self._sync._within(async_host_connection(host)))
-        store._run = run_in_greenlet
-        return store
-
-    async def _open(self) -> None:
-        """Open the database in the same way as the store that owns the engine."""
-        await self._root._run(self._sync._root.open)
-
-    async def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._sync._root.is_open:
-            await self._open()
-        return await self._run(function, *args, **kwargs)
+        sync = self.sync if self.call.run is run_in_greenlet else _threaded(self.sync)
+        return AsyncUnitOfWork(unit_on(sync.handle, async_host_connection(host)), self.call.by(run_in_greenlet))
 
     def _sibling(self, sync: Store) -> AsyncStore:
         store = object.__new__(type(self))
-        store._sync, store._run, store._root = sync, self._run, self._root
+        store.sync, store.call = sync, self.call
         return store
 
     def _wrap(self, value: Any) -> Any:
         if isinstance(value, Conversation):
-            return AsyncConversation(value, self._run)
+            return AsyncConversation(value, self.call.run)
         if isinstance(value, Page):
-            return Page([AsyncConversation(one, self._run) for one in value.items], value.next)
+            return Page([AsyncConversation(one, self.call.run) for one in value.items], value.next)
         return self._sibling(value)
+
+
+class AsyncUnitOfWork(AsyncStore):
+    """A store inside one transaction, from `AsyncStore.begin` or `AsyncStore.within`; see `UnitOfWork`.
+
+    The connection of its transaction, for tables of the application, belongs to the blocking `UnitOfWork`, which
+    `run_sync` passes to a function.
+    """
+
+    def __init__(self, sync: UnitOfWork, call: StoreRunner) -> None:
+        self.sync, self.call = sync, call
+
+    open = awaited_face(UnitOfWork.open)
 
 
 def async_face(store: Store | AsyncStore) -> AsyncStore:
@@ -343,7 +434,7 @@ def async_face(store: Store | AsyncStore) -> AsyncStore:
     if not isinstance(store, Store):
         raise mismatch(InvalidOption, "a Store or an AsyncStore", store, "store")
     face = object.__new__(AsyncStore)
-    face._sync, face._run, face._root = store, run_in_thread, face
+    face.sync, face.call = store, StoreRunner(store.handle.root, run_in_thread)
     return face
 
 
@@ -351,7 +442,7 @@ class AsyncApiKeys:
     """The keys of the server's API; has the methods of `ApiKeys` as coroutines."""
 
     def __init__(self, sync: ApiKeys, run: Runner) -> None:
-        self._sync, self._call, self.all_tenants = sync, run, sync.all_tenants
+        self.sync, self.call, self.all_tenants = sync, run, sync.all_tenants
 
     create = awaited(ApiKeys.create)
     list = awaited(ApiKeys.list)
@@ -368,50 +459,17 @@ async def check_ready(store: AsyncStore) -> None:
         SchemaError: its tables are missing or belong to another release.
         DBAPIError, PoolExhausted: it cannot be reached.
     """
-    await store._call(lambda: store._sync._transactions.read(schema.check))
+    await store.run_sync(lambda sync: sync.handle.transactions.read(schema.check))
 
 
 async def own_upload(store: AsyncStore, name: str) -> Media:
     """Return media as `Store.media` does, if the user of this store has uploaded them: not what only an item has."""
-    return await on_store(store, lambda inner: get_media(inner._transactions, inner._scope, name, is_own=True))
+    return await store.run_sync(lambda sync: get_media(sync.handle.transactions, sync.handle.scope, name, is_own=True))
 
 
 def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[Response | None]]:
     """Return what reads how far a response in progress has come, at each call; see `PartialReader.read`."""
-    return partial(conversation._call, PartialReader(conversation._handle, number).read)
-
-
-def put_back(conversation: Conversation, before: Session, given: Session) -> None:
-    """Give a conversation the options and tools that it had before, where it still has those it was given since.
-
-    Like the three below, this is for functions that work in the blocking conversation behind an asynchronous one.
-    """
-    updates.put_back(conversation._handle, before, given)
-
-
-def check_request(conversation: Conversation, key: str, content: Any) -> bool:
-    """Return whether a request with this content had the key in this conversation before.
-
-    Raises:
-        IdempotencyConflict: one with other content had it.
-    """
-    handle, once = conversation._handle, IdempotencyKey.of(key, "request", content)
-    if once is None:
-        return False
-    now = datetime.now(UTC)
-    return handle.transactions.write(lambda connection: check_repeated(connection, handle.ref, once, now))
-
-
-def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
-    """Return the conversation on a branch that was forked off there, and on which nothing is; None for none."""
-    found = branches.find_unused(conversation._handle, at)
-    return None if found is None else Conversation(conversation._handle.on(found))
-
-
-def active_branch(conversation: Conversation) -> int:
-    """Return the branch on which a conversation goes on by itself, as it was when this one was opened."""
-    number: int = conversation._handle.conversation.row.active_branch
-    return number
+    return partial(conversation.call, PartialReader(conversation.handle, number).read)
 
 
 class AsyncConversation(ConversationAttributes):
@@ -421,8 +479,8 @@ class AsyncConversation(ConversationAttributes):
     """
 
     def __init__(self, sync: Conversation, run: Runner) -> None:
-        self._sync, self._call = sync, run
-        self.replayed = sync.replayed
+        self.sync, self.call = sync, run
+        self.handle, self.replayed = sync.handle, sync.replayed
 
     user = awaited(Conversation.user)
     assistant = awaited(Conversation.assistant)
@@ -491,20 +549,22 @@ class AsyncConversation(ConversationAttributes):
     archive = awaited(Conversation.archive)
     unarchive = awaited(Conversation.unarchive)
 
+    async def run_sync(
+        self, function: Callable[Concatenate[Conversation, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Return what a function makes of the blocking conversation behind this one; see `AsyncStore.run_sync`."""
+        return await self.call(function, self.sync, *args, **kwargs)
+
     @overload
     async def usage(self, *, by: tuple[()] = ()) -> UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
     @overload
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey) -> list[UsageRow]: ...
     @like(Conversation.usage)
     async def usage(self, *, by: Sequence[UsageKey] | UsageKey = ()) -> UsageRow | list[UsageRow]:  # noqa: D102 - Conversation.usage's
-        return await self._call(self._sync.usage, by=by)
-
-    @property
-    def _handle(self) -> Handle:  # type: ignore[override]  # read-only here
-        return self._sync._handle
+        return await self.call(self.sync.usage, by=by)
 
     def _wrap(self, value: Conversation) -> AsyncConversation:
-        return type(self)(value, self._call)
+        return type(self)(value, self.call)
 
 
 class AsyncRecorder(RecorderAttributes):
@@ -517,71 +577,61 @@ class AsyncRecorder(RecorderAttributes):
         """`writer` may be a function that makes and starts it: then that is done when the recorder is entered."""
         self._make: Callable[[], StreamWriter] | None = None
         if isinstance(writer, StreamWriter):
-            self._writer = writer
+            self.writer = writer
         else:
             self._make = writer
-        self._run = run
-        self._lock = asyncio.Lock()
-        self._heartbeat: AsyncHeartbeat | None = None
+        self.run = run
+        self.lock = asyncio.Lock()
+        self.heartbeat: AsyncHeartbeat | None = None
 
     def _start(self) -> None:
         if self._make is None:
-            self._writer.start()
+            self.writer.start()
         else:
-            self._writer = self._make()
+            self.writer = self._make()
 
     async def __aenter__(self) -> Self:
         try:
-            await uninterrupted(self._run(self._start))
+            await uninterrupted(self.run(self._start))
         except asyncio.CancelledError as error:
             # nothing else will: the body of the `with` statement is not entered, and nobody is asked for the response
-            await uninterrupted(self._end(error, is_asked=False))
+            await end_recording(self, error, is_asked=False)
             raise
-        if self._writer.is_renewable:
-            self._heartbeat = AsyncHeartbeat(self, AsyncRecorder._renew, self._writer.renewal)
+        if self.writer.is_renewable:
+            self.heartbeat = AsyncHeartbeat(self, AsyncRecorder._renew, self.writer.renewal)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer.is_inherited:
+        if self.writer.is_inherited:
             return
         try:
-            await uninterrupted(self._end(error))
+            await end_recording(self, error)
         except Exception as failure:
             if error is None:
                 raise
             note_failure(error, failure)
         finally:
-            self._writer.is_left = True
+            self.writer.is_left = True
 
     async def feed(self, event: Any) -> None:
         """Take the provider's next event. Arguments and errors as for `Recorder.feed`."""
-        async with self._lock:
-            if self._writer.take(event):
-                await self._run(self._writer.flush)
+        async with self.lock:
+            if self.writer.take(event):
+                await self.run(self.writer.flush)
 
     async def cancel(self) -> None:
         """End the response as `cancelled`; what has arrived is kept. Errors as for `Recorder.cancel`."""
-        await uninterrupted(self._end(is_cancelled=True))
-
-    async def _end(
-        self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True
-    ) -> None:
-        try:
-            async with self._lock:
-                await self._run(self._writer.finish, error, is_cancelled=is_cancelled, is_asked=is_asked)
-        finally:
-            if self._heartbeat is not None:
-                await self._heartbeat.end()
+        await end_recording(self, is_cancelled=True)
 
     async def _renew(self) -> float | None:
-        async with self._lock:
-            return await self._run(self._writer.renew)
+        async with self.lock:
+            return await self.run(self.writer.renew)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for work that must not be cancelled with the task, no matter how often the task is cancelled meanwhile.
+    """Wait for work that must not be cancelled with the task, no matter how often the task is cancelled.
 
     Web frameworks cancel a task again at every await until it has ended. Returns the result of the work.
     """
@@ -597,24 +647,21 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     return result
 
 
-async def on_store(
-    store: AsyncStore, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Return what a function makes of the blocking store behind this one, without blocking the event loop.
+async def end_recording(
+    recorder: AsyncRecorder, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True
+) -> None:
+    """Store the end of a response, or try again, even if the task is cancelled; errors as when a recorder is left."""
 
-    So several calls are made with one switch to the worker thread or greenlet.
-    """
-    return await store._call(function, store._sync, *args, **kwargs)
+    async def end() -> None:
+        writer = recorder.writer
+        try:
+            async with recorder.lock:
+                await recorder.run(writer.finish, error, is_cancelled=is_cancelled, is_asked=is_asked)
+        finally:
+            if recorder.heartbeat is not None:
+                await recorder.heartbeat.end()
 
-
-async def on_conversation(
-    conversation: AsyncConversation,
-    function: Callable[Concatenate[Conversation, P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> T:
-    """The same for what a function makes of the blocking conversation behind this one."""
-    return await conversation._call(function, conversation._sync, *args, **kwargs)
+    await uninterrupted(end())
 
 
 def recorder_on(
@@ -627,111 +674,43 @@ def recorder_on(
     interrupted; it is called again after a deadlock or a lost connection.
 
     `undo` takes back what it has stored, in the transaction in which the response ends with an error: nobody goes on
-    with it in between. It is not called any more after `keep_beginning`.
+    with it in between. It is not called after `StreamWriter.keep_beginning`.
     """
 
     def start() -> StreamWriter:
-        writer = started_at_once(_transactions_of(face), lambda *place: make(_inside(face, *place))._writer)
+        writer = started_at_once(face.sync.handle.transactions, lambda *place: make(_inside(face, *place)).writer)
         if writer.response is None:
             writer.undo = undone(writer, lambda handle: undo(Conversation(handle)))
         return writer
 
-    return AsyncRecorder(start, face._call)
+    return AsyncRecorder(start, face.call)
 
 
-def begun_at(recorder: AsyncRecorder) -> datetime:
-    """Return when a response began, as it is stored; of a replayed one, when that did."""
-    return recorder._writer.created_at or datetime.now(UTC)
+def whole_recorder(conversation: AsyncConversation, format: str, **options: Any) -> AsyncRecorder:
+    """Return a recorder for a stream that has come whole: it is stored at its end, in one transaction.
+
+    Arguments as for `WholeStreamWriter.of`.
+    """
+    make = partial(WholeStreamWriter.of, conversation.sync.handle, format, **options)
+
+    def start() -> StreamWriter:
+        writer = make()
+        writer.start()
+        return writer
+
+    return AsyncRecorder(start, conversation.call)
 
 
 def is_unstored(recorder: AsyncRecorder) -> bool:
     """Return whether the database did not take the end of a response when its recorder was left."""
-    writer: StreamWriter | None = getattr(recorder, "_writer", None)  # None before it was entered
+    writer: StreamWriter | None = getattr(recorder, "writer", None)  # None before it was entered
     return writer is not None and writer.unstored is not None
 
 
-async def store_again(recorder: AsyncRecorder) -> None:
-    """Try again to store such an end. Errors as when a recorder is left."""
-    await uninterrupted(recorder._end())
-
-
-def give_up(recorder: AsyncRecorder) -> None:
-    """Forget such an end: what was stored before it is all that there will be."""
-    recorder._writer.give_up()
-
-
-def partial_items(recorder: AsyncRecorder, first: int) -> list[Item]:
-    """Return the items of `partial` from an index on, which costs less than all of them."""
-    response = recorder._writer.response
-    return recorder._writer.assembler.items_from(first) if response is None else list(response.output[first:])
-
-
-def unsettled_count(recorder: AsyncRecorder) -> int:
-    """Return how many parts, calls or items of the provider's are read for that, since they may still grow."""
-    return recorder._writer.assembler.unsettled_count
-
-
-def has_ended(recorder: AsyncRecorder) -> bool:
-    """Return whether the events that have come make a whole response."""
-    return recorder._writer.assembler.is_ended or recorder._writer.assembler.error is not None
-
-
-def is_over(recorder: AsyncRecorder) -> bool:
-    """Return whether nothing of a response can follow what has come."""
-    return recorder._writer.assembler.is_over
-
-
-def received_bytes(recorder: AsyncRecorder) -> int:
-    """Return how many bytes the events have that have come."""
-    return recorder._writer.received_bytes
-
-
-def has_events(recorder: AsyncRecorder) -> bool:
-    """Return whether any event of the provider's was recorded."""
-    return recorder._writer.assembler.has_events
-
-
-def note_error(recorder: AsyncRecorder, error: Mapping[str, Any]) -> None:
-    """Let a response end as `failed`, with an error that no event told."""
-    recorder._writer.assembler.error = dict(error)
-
-
-def keep_beginning(recorder: AsyncRecorder) -> None:
-    """Let all that was stored with the beginning of a response stay, however that ends."""
-    recorder._writer.undo = None
-
-
-def _transactions_of(face: AsyncStore | AsyncConversation) -> Transactions:
-    return face._sync._transactions if isinstance(face, AsyncStore) else face._sync._handle.transactions
-
-
 def _inside(
-    face: AsyncStore | AsyncConversation, connection: Connection, transactions: HostTransactions
+    face: AsyncStore | AsyncConversation, connection: Connection, transactions: UnitTransactions
 ) -> Store | Conversation:
     """The blocking store or conversation behind this one, inside a transaction."""
     if isinstance(face, AsyncStore):
-        inner = face._sync
-        return inner._sibling(inner._tenant, inner._user, transactions)
-    return Conversation(locked(face._sync._handle, connection, transactions))
-
-
-def conversation_on(store: AsyncStore, conversation: Conversation) -> AsyncConversation:
-    """Return the asyncio face of a conversation that a function has opened in the blocking store behind this one."""
-    return AsyncConversation(conversation, store._call)
-
-
-async def in_transaction(
-    store: AsyncStore, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Return what a function makes of the blocking store behind this one, in one transaction: all of it or nothing.
-
-    It runs again after a deadlock or a lost connection.
-    """
-
-    def run(inner: Store) -> T:
-        def write(connection: Connection) -> T:
-            return function(inner.within(connection), *args, **kwargs)
-
-        return inner._transactions.write(write, is_repeatable=True)
-
-    return await on_store(store, run)
+        return from_handle(Store, replace(face.sync.handle, transactions=transactions))
+    return Conversation(locked(face.sync.handle, connection, transactions))

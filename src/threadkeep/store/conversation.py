@@ -9,44 +9,27 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 from threadkeep import public as tk
 from threadkeep.domain import items as item_objects
 from threadkeep.domain import tools as tool_objects
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import UNSET
+from threadkeep.domain.jsontext import UNSET, JsonObject
 from threadkeep.formats import FormatName
-from threadkeep.store import annotations as _annotations
-from threadkeep.store import (
-    approvals,
-    attempts,
-    branches,
-    calls,
-    compaction,
-    importing,
-    item_lookup,
-    item_reading,
-    raw_bodies,
-    redacting,
-    removal,
-    rendering,
-    response_lookup,
-    responses,
-    seen,
-    turns,
-    updates,
-    usage,
-    variants,
-)
-from threadkeep.store import items as _items
-from threadkeep.store import states as _states
-from threadkeep.store.context_caches import planning
-from threadkeep.store.defaults import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
-from threadkeep.store.handle import ConversationAttributes, Handle
+from threadkeep.store import context_caches
 from threadkeep.store.history_sync import sync
-from threadkeep.store.moving import transcripts
-from threadkeep.store.streaming import cancelling, recorder, writer
+from threadkeep.store.moving import exporting
+from threadkeep.store.reading import calls, items, lists, rendering
+from threadkeep.store.reading import responses as stored_responses
+from threadkeep.store.removing import redaction, removal
+from threadkeep.store.streaming import lifecycle, recorder, writer
+from threadkeep.store.usage import reports
+from threadkeep.store.work import states as _states
+from threadkeep.store.work.handle import ConversationAttributes, Handle
+from threadkeep.store.work.refs import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
+from threadkeep.store.writing import annotations as _annotations
+from threadkeep.store.writing import appending as _items
+from threadkeep.store.writing import approvals, attempts, branches, importing, responses, updates, variants
 
 if TYPE_CHECKING:
-    from threadkeep.store.ledger import CallInfo
-    from threadkeep.store.lineage import ConversationState
-    from threadkeep.store.positions import AppendOptions
+    from threadkeep.store.usage.ledger import CallInfo
+    from threadkeep.store.work.positions import AppendOptions
+    from threadkeep.store.work.refs import ConversationState
 
 
 class Conversation(ConversationAttributes):
@@ -57,7 +40,7 @@ class Conversation(ConversationAttributes):
     """
 
     def __init__(self, handle: Handle, *, replayed: bool = False) -> None:
-        self._handle, self.replayed = handle, replayed
+        self.handle, self.replayed = handle, replayed
 
     def user(
         self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
@@ -77,31 +60,31 @@ class Conversation(ConversationAttributes):
             IdempotencyConflict: the key was used before with different content.
             TooLarge: a value exceeds a limit. In all of these cases, nothing was written.
         """
-        return _items.append_message(self._handle, "user", content, options, author_id)
+        return _items.append_message(self.handle, "user", content, options, author_id)
 
     def assistant(
         self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
     ) -> tk.StoredItem:
         """Append an assistant message; text becomes `output_text`. Options and errors as for `user`."""
-        return _items.append_message(self._handle, "assistant", content, options, author_id)
+        return _items.append_message(self.handle, "assistant", content, options, author_id)
 
     def system(
         self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
     ) -> tk.StoredItem:
         """Append a system message. Options and errors as for `user`."""
-        return _items.append_message(self._handle, "system", content, options, author_id)
+        return _items.append_message(self.handle, "system", content, options, author_id)
 
     def developer(
         self, content: tk.Content, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
     ) -> tk.StoredItem:
         """Append a developer message. Options and errors as for `user`."""
-        return _items.append_message(self._handle, "developer", content, options, author_id)
+        return _items.append_message(self.handle, "developer", content, options, author_id)
 
     def add_item(
         self, item: tk.ItemInput, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
     ) -> tk.StoredItem:
         """Append an item of any type: a typed item, or an Open Responses dict. Options and errors as for `user`."""
-        return _items.append_item(self._handle, item, options, author_id)
+        return _items.append_item(self.handle, item, options, author_id)
 
     def add_items(
         self,
@@ -116,7 +99,7 @@ class Conversation(ConversationAttributes):
         With `unique_ids`, InvalidItem is raised for an item whose id another one, or an item of the branch, has: for
         input of clients, which may send what is stored once more.
         """
-        return _items.append_items(self._handle, items, options, author_id, unique_ids=unique_ids)
+        return _items.append_items(self.handle, items, options, author_id, unique_ids=unique_ids)
 
     def add_function_call_output(
         self,
@@ -131,7 +114,7 @@ class Conversation(ConversationAttributes):
 
         Options (`idempotency_key`, `expected_head`, `on_conflict`) and errors as for `user`.
         """
-        return _items.append_call_output(self._handle, call_id, output, result, status, options)
+        return _items.append_call_output(self.handle, call_id, output, result, status, options)
 
     def pending_calls(self) -> list[tk.PendingCall]:
         """Return the calls on this branch that wait for an output, with their arguments and decisions, in order.
@@ -140,7 +123,7 @@ class Conversation(ConversationAttributes):
         model went on is not among them: later requests say that its result is missing. Neither is one whose arguments
         broke off.
         """
-        return calls.pending_calls(self._handle)
+        return calls.pending_calls(self.handle)
 
     def next_step(self) -> tk.NextStep:
         """Return whose turn it is on this branch: "tools" if calls wait for an output, also for a decision about them.
@@ -149,21 +132,21 @@ class Conversation(ConversationAttributes):
         other cases: it is empty, or ends with a response, even if that failed. Compactions and system messages are
         nobody's turn.
         """
-        return calls.next_step(self._handle)
+        return calls.next_step(self.handle)
 
     def approve(
         self, call: str | int, *, decided_by: str | None = None, idempotency_key: str | None = None
     ) -> tk.PendingCall:
         """Approve a call and return it. It is given by its `call_id`, its position or its item's id.
 
-        `decided_by` is your id of whoever decided.
+        `decided_by` is your id of the person who decided.
 
         Raises:
             NotFound: there is no such call on this branch.
             Conflict: it was approved or denied before, has an output, or another call with its id is answered first.
             InvalidOption, IdempotencyConflict: nothing was written; an id that names two calls is refused, too.
         """
-        return approvals.approve(self._handle, call, decided_by, idempotency_key)
+        return approvals.approve(self.handle, call, decided_by, idempotency_key)
 
     def deny(
         self,
@@ -178,7 +161,7 @@ class Conversation(ConversationAttributes):
         Raises:
             ResponseInProgress: the branch is in use; nothing was written.
         """
-        return approvals.deny(self._handle, call, reason, decided_by, idempotency_key)
+        return approvals.deny(self.handle, call, reason, decided_by, idempotency_key)
 
     def add_input(self, turns: Any, format: FormatName, **options: Unpack[tk.AppendOptions]) -> list[tk.StoredItem]:
         """Append turns in a provider's format (messages, contents, items), such as user turns and tool results.
@@ -186,7 +169,7 @@ class Conversation(ConversationAttributes):
         Outputs that do not name their call are matched with the open calls of the stored history. Options and errors as
         for `user`.
         """
-        return importing.add_input(self._handle, turns, format, options)
+        return importing.add_input(self.handle, turns, format, options)
 
     def sync_request(self, payload: Any, format: FormatName, **options: Unpack[tk.AppendOptions]) -> tk.SyncResult:
         """Append only what is new in the history of a request from a client that keeps its own history.
@@ -199,7 +182,7 @@ class Conversation(ConversationAttributes):
         Raises:
             UnknownFormat, CannotParse: the payload is not a request in that format.
         """
-        return sync.sync_request(self._handle, payload, format, options)
+        return sync.sync_request(self.handle, payload, format, options)
 
     def add_response(
         self, body: Any, format: FormatName, *, rendered: tk.Rendered | None = None, idempotency_key: str | None = None,
@@ -231,7 +214,7 @@ class Conversation(ConversationAttributes):
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
             "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
-        return responses.add_response(self._handle, body, format, rendered, options, call)
+        return responses.add_response(self.handle, body, format, rendered, options, call)
 
     def add_turn(
         self, input: Any, body: Any, format: FormatName, *, rendered: tk.Rendered | None = None,
@@ -254,7 +237,7 @@ class Conversation(ConversationAttributes):
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
             "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
-        return turns.add_turn(self._handle, input, body, format, rendered, options, call)
+        return importing.add_turn(self.handle, input, body, format, rendered, options, call)
 
     def stream_response(
         self, format: FormatName, *, rendered: tk.Rendered | None = None, idempotency_key: str | None = None,
@@ -284,7 +267,7 @@ class Conversation(ConversationAttributes):
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms, "headers": headers,
             "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
-        return recorder.Recorder(writer.stream_response(self._handle, format, rendered, options, call, lease))
+        return recorder.Recorder(writer.stream_response(self.handle, format, rendered, options, call, lease))
 
     def cancel_response(self, number: int | None = None) -> bool:
         """Ask the recorder of a response in progress to stop: the one on this branch, or the one with that number.
@@ -295,7 +278,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no response with that number.
         """
-        return cancelling.cancel_response(self._handle, number)
+        return lifecycle.cancel_response(self.handle, number)
 
     def record_attempt(
         self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
@@ -318,7 +301,7 @@ class Conversation(ConversationAttributes):
             "occurred_at": occurred_at, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
         report = attempts.Report(error, model, status, usage, response)
-        attempts.record_attempt(self._handle, format, call, report, idempotency_key)
+        attempts.report_attempt(self.handle, format, call, report, idempotency_key)
 
     def compact(
         self,
@@ -340,7 +323,7 @@ class Conversation(ConversationAttributes):
                 given.
             NotFound, HeadConflict, ResponseInProgress, IdempotencyConflict: nothing was written.
         """
-        return compaction.compact(self._handle, upto, summary, item, options)
+        return variants.compact(self.handle, upto, summary, item, options)
 
     def undo_compaction(self, **options: Unpack[tk.AppendOptions]) -> tk.StoredItem:
         """Revert the last compaction. Options as for `user`.
@@ -348,7 +331,7 @@ class Conversation(ConversationAttributes):
         Raises:
             InvalidOption: there is no compaction.
         """
-        return compaction.undo_compaction(self._handle, options)
+        return variants.undo_compaction(self.handle, options)
 
     def pop(self, **options: Unpack[tk.AppendOptions]) -> tk.StoredItem | None:
         """Remove the newest item of this branch and return it; None if the branch is empty.
@@ -356,7 +339,7 @@ class Conversation(ConversationAttributes):
         Of several callers at the same time, each gets another item. Options and errors as for `user`, except that
         `on_conflict` cannot be "branch". A repeated call with the same key returns the item without its content.
         """
-        return removal.pop(self._handle, options)
+        return removal.pop(self.handle, options)
 
     def remove_item(self, position: int | str, *, purge: bool = False, idempotency_key: str | None = None) -> None:
         """Remove an item from this branch; other branches keep it.
@@ -368,11 +351,11 @@ class Conversation(ConversationAttributes):
             NotFound: this branch has no such item.
             ResponseInProgress, IdempotencyConflict: nothing was removed.
         """
-        removal.remove_item(self._handle, position, purge, idempotency_key)
+        removal.remove_item(self.handle, position, purge, idempotency_key)
 
     def clear(self, *, purge: bool = True, idempotency_key: str | None = None) -> None:
         """Remove all items from this branch, as `remove_item` does. Options and tools stay."""
-        removal.clear(self._handle, purge, idempotency_key)
+        removal.clear(self.handle, purge, idempotency_key)
 
     def redact_item(self, position: int | str, *, idempotency_key: str | None = None) -> None:
         """Remove the content of an item for good, on all branches; the item stays, with its type, ids and names.
@@ -385,7 +368,7 @@ class Conversation(ConversationAttributes):
             NotFound: the conversation has no such item.
             ResponseInProgress, IdempotencyConflict: nothing was changed.
         """
-        redacting.redact_item(self._handle, position, idempotency_key)
+        redaction.redact_item(self.handle, position, idempotency_key)
 
     def render(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> tk.Rendered:
         """Render the next request for a provider, with its losses and repairs. Only reads what is new.
@@ -399,21 +382,21 @@ class Conversation(ConversationAttributes):
             CannotRender: the provider would reject any request rendered from this conversation.
             LossError: `strict` is set and the request is not exact.
         """
-        return rendering.render(self._handle, format, view)
+        return rendering.render(self.handle, format, view)
 
     def request_payload(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> JsonObject:
         """Return the next request as a dict.
 
         Options (`strict`, `upto` …) and errors as for `render`.
         """
-        return rendering.render(self._handle, format, view).payload
+        return rendering.render(self.handle, format, view).payload
 
     def request_body(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> bytes:
         """Return the next request as JSON in UTF-8, which is the fastest way.
 
         Options (`strict`, `upto` …) and errors as for `render`.
         """
-        return rendering.render(self._handle, format, view).body
+        return rendering.render(self.handle, format, view).body
 
     def plan_context_cache(
         self,
@@ -430,7 +413,7 @@ class Conversation(ConversationAttributes):
         A new cache is worthwhile if at least `threshold` tokens of the latest request were not cached (-1: never). It
         then holds everything except the last turn. `dynamic_tokens` is the number of these tokens that belong to the
         dynamic context, if you know it. All conversations of the tenant that begin alike share a cache, within one
-        `account` (your name for a project or API key of the provider). A worker that is told to create a cache has a
+        `account` (your name for a project or API key of the provider). A worker that is asked to create a cache has a
         claim on it for `lease` seconds, while the others wait. `ttl` is the lifetime of the cache in seconds. `view`
         takes the options of `render`; use the same ones for the requests.
 
@@ -438,8 +421,8 @@ class Conversation(ConversationAttributes):
             InvalidOption, UnknownFormat: the provider has no such caches, or an option cannot be used.
             NotFound, CannotRender: there is nothing to cache.
         """
-        policy = planning.CachePolicy.of(threshold, ttl, lease, dynamic_tokens)
-        return planning.plan_context_cache(self._handle, format, policy, rendering.render_options(view))
+        policy = context_caches.CachePolicy.of(threshold, ttl, lease, dynamic_tokens)
+        return context_caches.plan_context_cache(self.handle, format, policy, rendering.render_options(view))
 
     def record_context_cache(
         self, plan: tk.CachePlan, *, name: str | None, expires_at: datetime | str | None = None
@@ -454,15 +437,15 @@ class Conversation(ConversationAttributes):
             InvalidOption: it is not a plan to create a cache, or a value cannot be used.
             NotFound: the conversation was deleted.
         """
-        return planning.record_context_cache(self._handle, plan, name, expires_at)
+        return context_caches.record_context_cache(self.handle, plan, name, expires_at)
 
     def session(self) -> tk.Session:
         """Return a detached copy: options, tools and the items of this branch."""
-        return rendering.detach(self._handle)
+        return rendering.detach(self.handle)
 
     def clone_config(self) -> tk.Session:
         """Return a detached session with the same options and tools, without items."""
-        return rendering.clone_config(self._handle)
+        return rendering.clone_config(self.handle)
 
     def items(
         self,
@@ -486,7 +469,7 @@ class Conversation(ConversationAttributes):
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return item_reading.list_items(self._handle, before, after, limit, order, media, annotations=annotations)
+        return items.list_items(self.handle, before, after, limit, order, media, annotations=annotations)
 
     def get_item(
         self, position: int | str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
@@ -498,7 +481,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: the branch has no such item.
         """
-        return item_lookup.get_item(self._handle, position, media, annotations=annotations)
+        return items.get_item(self.handle, position, media, annotations=annotations)
 
     def label_item(
         self, position: int | str, labels: Mapping[str, str] | None, *, idempotency_key: str | None = None
@@ -509,7 +492,7 @@ class Conversation(ConversationAttributes):
             NotFound: the branch has no such item.
             InvalidOption, IdempotencyConflict: nothing was written.
         """
-        _annotations.label_item(self._handle, position, labels, idempotency_key)
+        _annotations.label_item(self.handle, position, labels, idempotency_key)
 
     def set_feedback(
         self,
@@ -528,7 +511,7 @@ class Conversation(ConversationAttributes):
             NotFound: the branch has no such item.
             InvalidOption, TooLarge, IdempotencyConflict: nothing was written.
         """
-        return _annotations.set_feedback(self._handle, position, rating, comment, user_id, idempotency_key)
+        return _annotations.set_feedback(self.handle, position, rating, comment, user_id, idempotency_key)
 
     def feedback(self, position: int | str | None = None) -> list[tk.Feedback]:
         """Return the feedback on an item, or on all items of this branch; in a store for one user, that user's own.
@@ -536,7 +519,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: the branch has no such item.
         """
-        return _annotations.list_feedback(self._handle, position)
+        return _annotations.list_feedback(self.handle, position)
 
     def mark_seen(self, user_id: str | None = None, *, position: int | None = None, move_back: bool = False) -> tk.Seen:
         """Note that a user has seen everything so far, or everything up to a position, on all branches.
@@ -547,25 +530,25 @@ class Conversation(ConversationAttributes):
         Raises:
             InvalidOption: the store is limited to another user, or there is no user.
         """
-        return seen.mark_seen(self._handle, user_id, position, move_back=move_back)
+        return lists.mark_seen(self.handle, user_id, position, move_back=move_back)
 
     def seen(self, user_id: str | None = None) -> tk.Seen | None:
         """Return how far a user has read; None for one who has not marked anything as seen. Users as `mark_seen`."""
-        return seen.find_seen(self._handle, user_id)
+        return lists.find_seen(self.handle, user_id)
 
     def transcript(
         self, *, last: int | None = None, media: Literal["inline", "reference"] = "inline"
     ) -> list[tk.StoredItem]:
         """Return all items of this branch in order, or only the `last` ones. `media` as for `items`."""
-        return item_reading.list_all_items(self._handle, last, media)
+        return items.list_all_items(self.handle, last, media)
 
     def to_markdown(self) -> str:
         """Return this branch as readable Markdown, in which no text can pretend to be anything else."""
-        return transcripts.to_markdown(self._handle)
+        return exporting.to_markdown(self.handle)
 
     def responses(self, *, after: int | str | None = None, limit: int = 100) -> tk.Page[tk.StoredResponse]:
         """Return a page of the responses on all branches, oldest first."""
-        return response_lookup.list_responses(self._handle, after, limit)
+        return stored_responses.list_responses(self.handle, after, limit)
 
     def get_response(self, response: int | str) -> tk.StoredResponse:
         """Return a response by its number or id (the provider's: the newest one with it).
@@ -573,7 +556,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no such response.
         """
-        return response_lookup.get_response(self._handle, response)
+        return stored_responses.get_response(self.handle, response)
 
     def input_items(
         self,
@@ -585,11 +568,11 @@ class Conversation(ConversationAttributes):
         order: Literal["asc", "desc"] = "asc",
     ) -> tk.Page[tk.StoredItem]:
         """Return a page of the items that the request of a response contained, as `items` does. Errors as there."""
-        return response_lookup.list_input(self._handle, response, after, before, limit, order)
+        return stored_responses.list_input(self.handle, response, after, before, limit, order)
 
     def output_items(self, response: int | str) -> list[tk.StoredItem]:
         """Return the items of a response, in order, except those that were removed since."""
-        return response_lookup.list_output(self._handle, response)
+        return stored_responses.list_output(self.handle, response)
 
     def response_body(self, number: int) -> bytes:
         """Return the raw body of a response.
@@ -597,7 +580,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no such body, or it was removed by `retain`.
         """
-        return raw_bodies.read_body(self._handle, number)
+        return stored_responses.read_body(self.handle, number)
 
     @overload
     def usage(self, *, by: tuple[()] = ()) -> tk.UsageRow: ...  # type: ignore[overload-overlap]  # () is empty
@@ -608,7 +591,7 @@ class Conversation(ConversationAttributes):
 
         Without `by`, the result is a single UsageRow; with `by` ("response", "model", "day" …), a list of them.
         """
-        return usage.usage_of_conversation(self._handle, by)
+        return reports.usage_of_conversation(self.handle, by)
 
     def fork(
         self, at: int | str | None = None, *, before: int | str | None = None, idempotency_key: str | None = None
@@ -621,7 +604,7 @@ class Conversation(ConversationAttributes):
             NotFound: this branch has no such item.
             InvalidOption: both `at` and `before` are given.
         """
-        conversation, is_replayed = branches.fork(self._handle, at, before, idempotency_key)
+        conversation, is_replayed = branches.fork(self.handle, at, before, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def siblings(self, position: int | str) -> tk.Siblings:
@@ -632,7 +615,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: this branch has no such item.
         """
-        return variants.siblings(self._handle, position)
+        return variants.siblings(self.handle, position)
 
     def edit(
         self,
@@ -652,7 +635,7 @@ class Conversation(ConversationAttributes):
             InvalidOption: the item is not a message of the user.
             InvalidItem, IdempotencyConflict, TooLarge: nothing was written.
         """
-        conversation, written = variants.edit(self._handle, position, content, author_id, idempotency_key)
+        conversation, written = variants.edit(self.handle, position, content, author_id, idempotency_key)
         return self._on(conversation, replayed=written is not None, head=written)
 
     def regenerate(self, position: int | str | None = None, *, idempotency_key: str | None = None) -> Self:
@@ -666,7 +649,7 @@ class Conversation(ConversationAttributes):
             InvalidOption: there is no answer.
             IdempotencyConflict: nothing was written.
         """
-        conversation, is_replayed = variants.regenerate(self._handle, position, idempotency_key)
+        conversation, is_replayed = variants.regenerate(self.handle, position, idempotency_key)
         return self._on(conversation, replayed=is_replayed)
 
     def on_branch(self, number: int) -> Self:
@@ -675,11 +658,11 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no branch with that number.
         """
-        return self._on(branches.open_branch(self._handle, number))
+        return self._on(branches.open_branch(self.handle, number))
 
     def branches(self, *, after: int | str | None = None, limit: int = 100) -> tk.Page[tk.Branch]:
         """Return a page of the conversation's branches."""
-        return branches.list_branches(self._handle, after, limit)
+        return branches.list_branches(self.handle, after, limit)
 
     def set_active_branch(self, number: int, *, idempotency_key: str | None = None) -> None:
         """Choose the branch that `get_conversation` opens.
@@ -687,20 +670,20 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: there is no branch with that number.
         """
-        updates.set_active_branch(self._handle, number, idempotency_key)
+        updates.set_active_branch(self.handle, number, idempotency_key)
 
     def state(self, name: str) -> tk.State | None:
         """Return the state with that name, or None."""
-        return _states.find_state(self._handle, name)
+        return _states.find_state(self.handle, name)
 
     def states(self, *, after: str | None = None, limit: int = 100) -> list[tk.State]:
         """Return the states, by name: all of them, or a page of those whose names come after one."""
-        return _states.list_states(self._handle, after, limit)
+        return _states.list_states(self.handle, after, limit)
 
     def set_state(
         self, name: str, value: Any, *, expected_version: int | None = None, idempotency_key: str | None = None
     ) -> tk.State:
-        """Write a small JSON value beside the conversation, for all branches, and return it with its version.
+        """Write a small JSON value of the conversation, for all branches, and return it with its version.
 
         With `expected_version`, it is only written if the state still has that version (0: if it does not exist).
 
@@ -708,13 +691,13 @@ class Conversation(ConversationAttributes):
             StateConflict: the state has another version.
             InvalidOption, TooLarge, IdempotencyConflict: it is not JSON, has over 1 MiB, or is the 101st state.
         """
-        return _states.set_state(self._handle, name, value, expected_version, idempotency_key)
+        return _states.set_state(self.handle, name, value, expected_version, idempotency_key)
 
     def delete_state(
         self, name: str, *, expected_version: int | None = None, idempotency_key: str | None = None
     ) -> bool:
         """Delete a state; return whether there was one. Errors as for `set_state`."""
-        return _states.delete_state(self._handle, name, expected_version, idempotency_key)
+        return _states.delete_state(self.handle, name, expected_version, idempotency_key)
 
     def update(self, *, idempotency_key: str | None = None, **options: Unpack[tk.UpdateOptions]) -> None:
         """Change session options (None removes one), `title`, `user_id`, `external_id`, or all `labels` (`properties`).
@@ -722,7 +705,7 @@ class Conversation(ConversationAttributes):
         Raises:
             InvalidOption: an option is unknown or cannot be used; nothing was written.
         """
-        updates.update(self._handle, options, idempotency_key)
+        updates.update(self.handle, options, idempotency_key)
 
     def json_output(
         self,
@@ -735,7 +718,7 @@ class Conversation(ConversationAttributes):
     ) -> None:
         """Ask for responses in JSON that match this schema. Errors as for `update`."""
         options = {"name": name, "strict": strict, "description": description}
-        updates.request_json(self._handle, schema, options, idempotency_key)
+        updates.request_json(self.handle, schema, options, idempotency_key)
 
     def think(
         self,
@@ -750,7 +733,7 @@ class Conversation(ConversationAttributes):
         Errors as for `update`.
         """
         options = {"effort": effort, "budget_tokens": budget_tokens}
-        updates.think(self._handle, enabled, options, idempotency_key)
+        updates.think(self.handle, enabled, options, idempotency_key)
 
     def register_tool(
         self,
@@ -765,13 +748,13 @@ class Conversation(ConversationAttributes):
     ) -> tk.Tool:
         """Offer a function to the model. A tool with the same name is replaced. Errors as for `update`."""
         tool = tool_objects.FunctionTool(name, description, parameters, strict, **extra)
-        return updates.add_tools(self._handle, "register_tool", [tool], idempotency_key)[0]
+        return updates.add_tools(self.handle, "register_tool", [tool], idempotency_key)[0]
 
     def register_tools(
         self, tools: tk.ToolRegistry | Iterable[tk.Tool | Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[tk.Tool]:
         """Offer the tools of a registry, or of a list of definitions (functions and built-in tools); return them."""
-        return updates.add_tools(self._handle, "register_tools", tool_objects.tools_from(tools), idempotency_key)
+        return updates.add_tools(self.handle, "register_tools", tool_objects.tools_from(tools), idempotency_key)
 
     def use_tools(
         self, *names: str, registry: tk.ToolRegistry | None = None, idempotency_key: str | None = None
@@ -782,26 +765,26 @@ class Conversation(ConversationAttributes):
             ToolNotFound: the registry has no such tool.
         """
         tools = tool_objects.source_registry(registry).chosen(names)
-        return updates.add_tools(self._handle, "use_tools", tools, idempotency_key)
+        return updates.add_tools(self.handle, "use_tools", tools, idempotency_key)
 
     def remove_tool(self, name: str, *, idempotency_key: str | None = None) -> tk.Tool | None:
         """Stop offering a tool; return its definition, or None if there was no such tool."""
-        return updates.remove_tool(self._handle, name, idempotency_key)
+        return updates.remove_tool(self.handle, name, idempotency_key)
 
     def clear_tools(self, *, idempotency_key: str | None = None) -> list[tk.Tool]:
         """Stop offering all tools; return their definitions."""
-        return updates.clear_tools(self._handle, idempotency_key)
+        return updates.clear_tools(self.handle, idempotency_key)
 
     def archive(self, *, idempotency_key: str | None = None) -> None:
         """Hide the conversation from listings by default. It can still be read and appended to."""
-        updates.set_status(self._handle, "archived", idempotency_key)
+        updates.set_status(self.handle, "archived", idempotency_key)
 
     def unarchive(self, *, idempotency_key: str | None = None) -> None:
         """Show the conversation in listings again."""
-        updates.set_status(self._handle, "active", idempotency_key)
+        updates.set_status(self.handle, "active", idempotency_key)
 
     def _on(self, conversation: ConversationState, *, replayed: bool = False, head: int | None = None) -> Self:
-        handle = self._handle.on(conversation)
+        handle = self.handle.on(conversation)
         if head is not None:
             handle.cache.know(conversation, head)
         return type(self)(handle, replayed=replayed)

@@ -2,69 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar, Unpack
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Connection, Engine, orm
 
 from threadkeep import public as tk
-from threadkeep.db import orm
+from threadkeep.db.backends import backend_of
+from threadkeep.db.engines import command_url, engine_for, host_connection
 from threadkeep.domain import session as sessions
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.objects import mismatch
-from threadkeep.domain.pages import Page
+from threadkeep.domain.jsontext import mismatch
+from threadkeep.domain.stored import Page
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
-from threadkeep.store import (
-    annotated_items,
-    api_keys,
-    backlog,
-    conversations,
-    finding,
-    importing,
-    item_lookup,
-    lists,
-    recomputation,
-    response_lookup,
-    response_removal,
-    resuming,
-    retention,
-    rollups,
-    statistics,
-    tenants,
-    usage,
-)
-from threadkeep.store.changes import notify as notifications
-from threadkeep.store.changes import reading, watching
+from threadkeep.store.changes import feed, watching
+from threadkeep.store.changes import watching as notifications
 from threadkeep.store.checking import run as checking
-from threadkeep.store.config_cache import ConfigCache
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.day_trigger import DayTrigger
-from threadkeep.store.defaults import FEED_LAG
-from threadkeep.store.engines import command_url, engine_for, host_connection
-from threadkeep.store.handle import Handle, StoreResources
-from threadkeep.store.history_cache import DEFAULT_BYTES, HistoryCache
-from threadkeep.store.media import by_hash
+from threadkeep.store.media import rows
 from threadkeep.store.media.stores import blob_store
-from threadkeep.store.moving import backup, copying, exporting, restoring
-from threadkeep.store.prices import PriceBook
-from threadkeep.store.refs import Scope
-from threadkeep.store.replicas import ReplicaReads, replica_reads
-from threadkeep.store.root import StoreRoot
+from threadkeep.store.moving import copying, exporting, restoring
+from threadkeep.store.reading import history, items, lists, rendering, responses
+from threadkeep.store.removing import removal, retention
 from threadkeep.store.search import query, rebuilding
-from threadkeep.store.search.trigger import IndexTrigger
+from threadkeep.store.search.index import IndexTrigger
 from threadkeep.store.streaming import recovery
-from threadkeep.store.transactions import EngineTransactions, HostTransactions, StreamEnder, Transactions
-from threadkeep.store.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
+from threadkeep.store.usage import recomputation, reports, rollups, statistics
+from threadkeep.store.usage.prices import PriceBook
+from threadkeep.store.usage.rollups import DayTrigger
+from threadkeep.store.work import tenants
+from threadkeep.store.work.caches import DEFAULT_BYTES, ConfigCache, HistoryCache
+from threadkeep.store.work.handle import Handle, StoreHandle, StoreResources, tenant_missing
+from threadkeep.store.work.refs import FEED_LAG, Scope
+from threadkeep.store.work.replicas import ReplicaReads, replica_reads
+from threadkeep.store.work.tenants import StoreRoot
+from threadkeep.store.work.transactions import EngineTransactions, Transactions
+from threadkeep.store.work.units import HostTransactions, UnitTransactions
+from threadkeep.store.work.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
+from threadkeep.store.writing import api_keys, conversations, importing
 
 if TYPE_CHECKING:
-    from threadkeep.store.conversations import ConversationInfo, NewConversation
-    from threadkeep.store.lineage import ConversationState
+    from threadkeep.store.work.refs import ConversationState
+    from threadkeep.store.writing.conversations import ConversationInfo, Creation
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="Store")
+T = TypeVar("T")
 Status: TypeAlias = Literal["active", "archived"]
 OrderBy: TypeAlias = Literal["activity", "created", "title"]
 
@@ -106,39 +96,15 @@ class Store:
         read_url: str | URL | Engine | None = None,
     ) -> None:
         engine, is_owned = engine_for(url), not isinstance(url, Engine)
-        reads = replica_reads(read_url, engine)
-        self._connect(
+        self.handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
-            is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=reads,
+            is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=replica_reads(read_url, engine),
         )  # fmt: skip
         try:
-            self._root.open()
+            self.handle.root.open()
         except BaseException:
             self.close()
             raise
-
-    def _connect(
-        self, engine: Engine, tenants: bool, limits: tuple[int, int], prices: Iterable[tk.Price] | None, *,
-        is_owned: bool, search: bool, notify: bool, blobs: tk.blobs.BlobStore | None, reads: ReplicaReads | None,
-    ) -> None:  # fmt: skip
-        """Prepare the store without running a statement. An AsyncStore opens it later."""
-        book, (memory_bytes, options_bytes) = PriceBook(prices), limits
-        # loaded when a stream has to be ended
-        self._end_stream: StreamEnder = lambda *blocked: recovery.StreamRecovery(book).end(*blocked)
-        self._transactions: Transactions = EngineTransactions(
-            engine, is_owned=is_owned, end_stream=self._end_stream, reads=reads,
-            notifier=notifications.Notifier(engine) if notify and engine.dialect.name == "postgresql" else None,
-        )  # fmt: skip
-        self._resources = StoreResources(
-            ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
-            HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-            IndexTrigger() if search else None, DayTrigger(), blob_store(blobs),
-        )  # fmt: skip
-        shown_url = command_url(engine) if is_owned else None
-        self._root = StoreRoot(engine, self._transactions, has_tenants=tenants, url=shown_url)
-        self._has_tenants = tenants
-        self._tenant: int | None = None  # None: the default tenant, which is looked up on opening
-        self._user: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -150,7 +116,7 @@ class Store:
 
     def close(self) -> None:
         """Close the connections that this store opened."""
-        self._transactions.close()
+        self.handle.transactions.close()
 
     def create_conversation(
         self, *, idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
@@ -191,7 +157,7 @@ class Store:
             "created_at": created_at,
         }  # fmt: skip
         session = importing.request_session(payload, format, model, stream, options)
-        scope = self._new_scope
+        scope = self.handle.new_scope
         new = conversations.new_conversation(session, info, scope, idempotency_key, "import_request")
         return self._create(new, scope)
 
@@ -199,7 +165,7 @@ class Store:
         self, session: tk.Session, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
     ) -> Conversation:
         """Create a conversation from a detached session. Raises the same errors as `create_conversation`."""
-        scope = self._new_scope
+        scope = self.handle.new_scope
         return self._create(conversations.new_conversation(session, info, scope, idempotency_key), scope)
 
     def save_many(
@@ -216,7 +182,7 @@ class Store:
         With an idempotency key, a repeated call continues where an interrupted one stopped. Transactions that were
         already committed are kept. Raises the same errors as `create_conversation`.
         """
-        return importing.save_sessions(self._transactions, self._new_scope, sessions, info, idempotency_key)
+        return importing.save_sessions(self.handle.transactions, self.handle.new_scope, sessions, info, idempotency_key)
 
     def get_conversation(self, id: str, *, branch: int | None = None) -> Conversation:
         """Open a conversation on its active branch, or on the given one.
@@ -228,8 +194,8 @@ class Store:
 
     def find_conversation(self, *, external_id: str) -> Conversation | None:
         """Return the conversation with the application's own id, or None."""
-        place = self._scope, "external_id", identifier("external_id", external_id), self._resources.configs
-        found = self._transactions.read_any(lambda connection: finding.find_conversation(connection, *place))
+        place = self.handle.scope, "external_id", identifier("external_id", external_id), self.handle.resources.configs
+        found = self.handle.transactions.read_any(lambda connection: history.find_conversation(connection, *place))
         return None if found is None else self._conversation(found)
 
     def render(
@@ -244,8 +210,8 @@ class Store:
             UnknownFormat, InvalidOption, LossError, CannotRender: as for `Conversation.render`.
         """
         if branch is None:
-            place = self._resources, self._transactions, self._scope
-            rendered = resuming.render_at_once(*place, public_id_bytes(id), format, view)
+            place = self.handle.resources, self.handle.transactions, self.handle.scope
+            rendered = rendering.render_at_once(*place, public_id_bytes(id), format, view)
             if rendered is not None:
                 return rendered
         return self.get_conversation(id, branch=branch).render(format, **view)
@@ -257,21 +223,21 @@ class Store:
             NotFound: no id begins like this.
             AmbiguousId: several do; the error lists some of them.
         """
-        place = self._scope, beginning
-        return self._transactions.read_any(lambda connection: finding.complete_id(connection, *place))
+        place = self.handle.scope, beginning
+        return self.handle.transactions.read_any(lambda connection: history.complete_id(connection, *place))
 
     def get_item(
         self, id: str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
     ) -> tk.StoredItem:
         """Return the item with an id, from any conversation: the newest one if several items have that id.
 
-        Items of the active branch come before those of other branches. `annotations` and `media` as for
+        Items of the active branch come before items of other branches. `annotations` and `media` as for
         `Conversation.items`.
 
         Raises:
             NotFound: this store has no item with that id.
         """
-        return item_lookup.find_item(self._transactions, self._scope, id, media, annotations=annotations)
+        return items.find_item(self.handle.transactions, self.handle.scope, id, media, annotations=annotations)
 
     def get_response(self, id: str) -> tk.StoredResponse:
         """Return the response with an id, from any conversation: its own, or the provider's (the newest one with it).
@@ -279,7 +245,7 @@ class Store:
         Raises:
             NotFound: this store has no response with that id.
         """
-        return response_lookup.find_response(self._transactions, self._scope, id)
+        return responses.find_response(self.handle.transactions, self.handle.scope, id)
 
     def delete_response(self, id: str) -> None:
         """Delete a response, given by its own id or the provider's: it is not found any more, and its body is removed.
@@ -290,7 +256,7 @@ class Store:
             NotFound: this store has no response with that id (any more).
             ResponseInProgress: it is in progress; `cancel_response` ends it.
         """
-        response_removal.delete_response(self._transactions, self._scope, id)
+        removal.delete_response(self.handle.transactions, self.handle.scope, id)
 
     def list_items(
         self,
@@ -302,7 +268,7 @@ class Store:
         limit: int = 50,
         media: Literal["inline", "reference"] = "inline",
     ) -> Page[tk.StoredItem]:
-        """Return a page of the items that have these labels and this rating, those of the newest conversations first.
+        """Return a page of the items that have these labels and this rating, from the newest conversations first.
 
         They come from all branches of all conversations (with `user_id`, of that user's), with their labels and
         feedback. Items must have all of the labels (at most 16), and the rating from at least one user. `media` as for
@@ -312,7 +278,7 @@ class Store:
             InvalidOption: neither labels nor a rating is given, or `after` is not the `next` of a page.
         """
         wanted = {"labels": labels, "rating": rating, "user_id": user_id, "after": after, "limit": limit}
-        return annotated_items.list_annotated(self._transactions, self._scope, wanted, media)
+        return items.list_annotated(self.handle.transactions, self.handle.scope, wanted, media)
 
     def list_conversations(
         self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, status: Status | None = "active",
@@ -332,7 +298,8 @@ class Store:
             "user_id": user_id, "labels": labels, "status": status, "unread_by": unread_by, "order_by": order_by,
             "order": order, "after": after, "limit": limit,
         }  # fmt: skip
-        page = lists.list_conversations(self._transactions, self._scope, self._resources.configs, wanted)
+        handle = self.handle
+        page = lists.list_conversations(handle.transactions, handle.scope, handle.resources.configs, wanted)
         return Page([self._conversation(conversation) for conversation in page], page.next)
 
     def list_summaries(
@@ -349,7 +316,7 @@ class Store:
             "user_id": user_id, "labels": labels, "status": status, "unread_by": unread_by, "seen_by": seen_by,
             "order_by": order_by, "order": order, "after": after, "limit": limit,
         }  # fmt: skip
-        return lists.list_summaries(self._transactions, self._scope, wanted)
+        return lists.list_summaries(self.handle.transactions, self.handle.scope, wanted)
 
     def media(self, hash: str) -> tk.Media:
         """Return media of 8 KiB or more by hash, or by the reference that an item contains with `media="reference"`.
@@ -359,7 +326,7 @@ class Store:
             NotFound: neither a conversation nor an upload of this store has such media.
             DamagedRow: their object in the blob store is missing or has changed.
         """
-        return by_hash.get_media(self._transactions, self._scope, hash)
+        return rows.get_media(self.handle.transactions, self.handle.scope, hash)
 
     def upload_media(self, content: bytes, media_type: str | None = None) -> tk.UploadedMedia:
         """Store bytes that an item is to have later, for a day; `media` returns them to the user of this store only.
@@ -367,7 +334,7 @@ class Store:
         Raises:
             InvalidOption, TooLarge: an argument cannot be used, or the database takes no value of this size.
         """
-        return by_hash.upload_media(self._transactions, self._new_scope, content, media_type)
+        return rows.upload_media(self.handle.transactions, self.handle.new_scope, content, media_type)
 
     def copy_conversation(
         self, id: str, *, idempotency_key: str | None = None, **info: Unpack[tk.ConversationInfo]
@@ -380,7 +347,7 @@ class Store:
         Raises:
             NotFound: this store has no conversation with that id.
         """
-        original, scope = self._open(id, is_current=True), self._scope
+        original, scope = self._open(id, is_current=True), self.handle.scope
         source = Conversation(original)
         kept: tk.ConversationInfo = {"user_id": source.user_id, "properties": source.properties}
         copy = importing.copied_conversation(original, kept, info, scope, idempotency_key)
@@ -392,7 +359,8 @@ class Store:
         Raises:
             NotFound: this store has no conversation with that id.
         """
-        retention.delete_conversation(self._transactions, self._scope, self._resources, id, idempotency_key)
+        handle = self.handle
+        retention.delete_conversation(handle.transactions, handle.scope, handle.resources, id, idempotency_key)
 
     def changes(self, after: str | None = None, *, limit: int = 100, lag: float = FEED_LAG) -> tk.ChangePage:
         """Return what was committed after a cursor: changes of conversations of all users, oldest first.
@@ -405,7 +373,7 @@ class Store:
             CursorExpired: changes after the cursor were removed by `retain`.
             InvalidOption: `after` is not a cursor of this feed, or the store is limited to one user or transaction.
         """
-        return reading.read_changes(self._transactions, self._scope, after, limit, lag)
+        return feed.read_changes(self.handle.transactions, self.handle.scope, after, limit, lag)
 
     def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> tk.ChangeWatcher:
         """Return an iterator over changes as they are committed, which looks for new ones every `poll` seconds.
@@ -414,7 +382,7 @@ class Store:
         PostgreSQL, it is woken by commits. Arguments and errors as for `changes`.
         """
         read = partial(self.changes, limit=MAX_PAGE, lag=lag)
-        return watching.ChangeWatcher(watching.Feed(self._transactions, read, poll), after)
+        return watching.ChangeWatcher(watching.Feed(self.handle.transactions, read, poll), after)
 
     def purge_deleted(self) -> int:
         """Remove rows left behind by interrupted deletions; return the number of conversations they belonged to.
@@ -422,7 +390,7 @@ class Store:
         Also removes from the blob store what no row names and is older than a day: what was left by writers that were
         killed, and by transactions of callers that were rolled back.
         """
-        return retention.purge_deleted(self._transactions, self._scope, self._resources)
+        return retention.purge_deleted(self.handle.transactions, self.handle.scope, self.handle.resources)
 
     def erase_user(self, user_id: str, *, progress: tk.Progress | None = None, vacuum: bool = True) -> tk.ErasureReport:
         """Remove all content of a user, in bounded transactions. An interrupted call can be repeated.
@@ -436,8 +404,8 @@ class Store:
         Raises:
             InvalidOption: the store is limited to another user.
         """
-        transactions, scope = self._transactions, self._scope
-        return retention.erase_user(transactions, scope, self._resources, user_id, progress, vacuum=vacuum)
+        transactions, scope = self.handle.transactions, self.handle.scope
+        return retention.erase_user(transactions, scope, self.handle.resources, user_id, progress, vacuum=vacuum)
 
     def retain(
         self, *, raw_bodies: timedelta | int | None = None, content: timedelta | int | None = None,
@@ -449,17 +417,18 @@ class Store:
         `raw_bodies`: the age, in days or as a timedelta, at which raw response bodies are removed. `content`: the time
         without activity after which whole conversations are removed. `changes`: the age, at least an hour, at which
         changes are removed from the change feed. The ledger is kept. With `dry_run`, rows are only counted. With
-        `whole_months`, raw bodies stay until those of their month (UTC) are all due, so that their partition can be
+        `whole_months`, raw bodies stay until all of their month (UTC) are due, so that their partition can be
         dropped. `progress`: see `Progress`. Deletions that were interrupted are finished, as by `purge_deleted`; they
         are not counted.
 
         Raises:
             InvalidOption: no age is given, or one of them is not a length of time.
         """
-        ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
+        handle, ages = self.handle, {"raw_bodies": raw_bodies, "content": content, "changes": changes}
         return retention.retain(
-            self._transactions, self._scope, self._resources, ages, progress, dry_run=dry_run, whole_months=whole_months
-        )
+            handle.transactions, handle.scope, handle.resources, ages, progress,
+            dry_run=dry_run, whole_months=whole_months,
+        )  # fmt: skip
 
     def backlog(
         self, *, raw_bodies: timedelta | int | None = None, content: timedelta | int | None = None,
@@ -470,7 +439,7 @@ class Store:
         At most 10,000 rows of each kind are looked at: quick in a store of any size. Raises what `retain` raises.
         """
         ages = {"raw_bodies": raw_bodies, "content": content, "changes": changes}
-        return backlog.find_backlog(self._transactions, self._scope, ages, whole_months=whole_months)
+        return retention.find_backlog(self.handle.transactions, self.handle.scope, ages, whole_months=whole_months)
 
     def export(self, *, conversation_ids: Iterable[str] | None = None) -> Iterator[str]:
         """Return the lines of an export: all conversations of this store, or some, and their rows in the ledger.
@@ -481,7 +450,7 @@ class Store:
         Raises:
             NotFound: there is no conversation with one of these ids.
         """
-        return exporting.export(exporting.Source(self._transactions, self._scope), conversation_ids)
+        return exporting.export(exporting.ExportSource(self.handle.transactions, self.handle.scope), conversation_ids)
 
     def import_export(self, lines: Iterable[str | bytes], *, existing: restoring.Existing = "skip") -> tk.ImportReport:
         """Read the lines of an export; ids are kept.
@@ -495,7 +464,7 @@ class Store:
             NotFound: the tenant was deleted.
             InvalidOption, TooLarge: an argument cannot be used, or a row exceeds a limit.
         """
-        return restoring.import_export(self._transactions, self._new_scope, lines, existing)
+        return restoring.import_export(self.handle.transactions, self.handle.new_scope, lines, existing)
 
     def copy_to(self, other: Store, *, progress: tk.Progress | None = None) -> tk.CopyReport:
         """Copy what this store has and another one does not have, and then compare both, row by row.
@@ -508,13 +477,14 @@ class Store:
         """
         if not isinstance(other, Store):
             raise mismatch(InvalidOption, "a Store", other, "other")
-        if self._has_tenants and other._has_tenants:
-            self._root.open()
-            other._root.open()
-            ours, theirs = (self._transactions, self._resources.blobs), (other._transactions, other._resources.blobs)
-            return copying.copy_tenants(ours, theirs, progress)
-        source = exporting.Source(self._transactions, self._scope)
-        return copying.copy(source, restoring.Target(other._transactions, other._new_scope), progress)
+        ours, theirs = self.handle, other.handle
+        if ours.needs_tenant and theirs.needs_tenant:
+            ours.root.open()
+            theirs.root.open()
+            places = (ours.transactions, ours.resources.blobs), (theirs.transactions, theirs.resources.blobs)
+            return copying.copy_tenants(*places, progress)
+        source = exporting.ExportSource(ours.transactions, ours.scope)
+        return copying.copy(source, restoring.ImportTarget(theirs.transactions, theirs.new_scope), progress)
 
     def backup(self, file: str | PathLike[str], *, progress: tk.Progress | None = None) -> int:
         """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
@@ -523,7 +493,8 @@ class Store:
             InvalidOption: it is another database, the file exists already or cannot be written, or this store is for
                 one user only.
         """
-        return backup.backup(self._transactions, None if self._has_tenants else self._scope, file, progress)
+        handle = self.handle
+        return exporting.backup(handle.transactions, None if handle.needs_tenant else handle.scope, file, progress)
 
     def check(self, *, repair: bool = False, progress: tk.Progress | None = None) -> tk.CheckReport:
         """Check that all rows fit together, and return what does not; with `repair`, mend what can be mended.
@@ -534,7 +505,8 @@ class Store:
         Raises:
             InvalidOption: this store is limited to one user.
         """
-        return checking.check(self._transactions, self._scope, self._resources, repair=repair, progress=progress)
+        handle = self.handle
+        return checking.check(handle.transactions, handle.scope, handle.resources, repair=repair, progress=progress)
 
     def search(
         self, text: str, *, user_id: str | None = None, labels: Mapping[str, str] | None = None,
@@ -555,12 +527,12 @@ class Store:
             NotFound: `conversation_id` is not the id of a conversation.
             SchemaError: the index is missing or broken.
         """
-        scope = self._searched_scope
+        scope = self.handle.searched_scope
         found = query.search_query(
             text, user_id=user_id, labels=labels, status=status, conversation_id=conversation_id, type=type, role=role,
             since=since, until=until, after=after, limit=limit,
         )  # fmt: skip
-        return query.search(self._transactions, scope, found)
+        return query.search(self.handle.transactions, scope, found)
 
     def search_conversations(
         self, text: str, *, user_id: str | None = None, labels: Mapping[str, str] | None = None,
@@ -572,12 +544,12 @@ class Store:
 
         The one with the best match comes first. Arguments and errors as for `search`.
         """
-        scope = self._searched_scope
+        scope = self.handle.searched_scope
         found = query.search_query(
             text, user_id=user_id, labels=labels, status=status, conversation_id=conversation_id, type=type, role=role,
             since=since, until=until, after=after, limit=limit,
         )  # fmt: skip
-        return query.search_conversations(self._transactions, scope, found)
+        return query.search_conversations(self.handle.transactions, scope, found)
 
     def reindex(self, *, rebuild: bool = False) -> int:
         """Index everything that is not indexed yet; return the number of items and titles with text.
@@ -589,7 +561,7 @@ class Store:
         Raises:
             InvalidOption: this store is limited to one user, or search is off.
         """
-        place = self._transactions, self._searched_scope, self._resources
+        place = self.handle.transactions, self.handle.searched_scope, self.handle.resources
         return rebuilding.reindex(*place, rebuild=rebuild)
 
     def usage(
@@ -615,8 +587,8 @@ class Store:
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.
         """
-        return usage.usage(
-            self._transactions, self._scope, by, filters,
+        return reports.usage(
+            self.handle.transactions, self.handle.scope, by, filters,
             since=since, until=until, tz=tz, order_by=order_by, limit=limit,
         )  # fmt: skip
 
@@ -634,7 +606,7 @@ class Store:
             InvalidOption: an argument cannot be used.
         """
         return statistics.tool_usage(
-            self._transactions, self._scope,
+            self.handle.transactions, self.handle.scope,
             since=since, until=until, tz=tz, user_id=user_id, limit=limit, conversations=conversations,
         )  # fmt: skip
 
@@ -646,7 +618,7 @@ class Store:
         Raises:
             InvalidOption: `largest` is not a positive integer.
         """
-        return statistics.statistics(self._transactions, self._scope, largest)
+        return statistics.statistics(self.handle.transactions, self.handle.scope, largest)
 
     def fill_usage_days(self) -> int:
         """Roll up the days that ended at least an hour ago, a few per transaction; return the number of days.
@@ -657,7 +629,7 @@ class Store:
         Raises:
             InvalidOption: this store is limited to one user.
         """
-        return rollups.roll_up_days(self._transactions, self._scope)
+        return rollups.roll_up_days(self.handle.transactions, self.handle.scope)
 
     def reconcile_usage(self) -> tk.ReconciliationReport:
         """Compare the sums of rolled-up days with the ledger and repair any differences; then call `fill_usage_days`.
@@ -665,7 +637,7 @@ class Store:
         Sums differ only if a transaction was open for more than an hour after midnight, a clock was wrong, or ledger
         rows were changed by hand. Raises the same errors as `fill_usage_days`.
         """
-        return rollups.reconcile(self._transactions, self._scope)
+        return rollups.reconcile(self.handle.transactions, self.handle.scope)
 
     def recompute_costs(self, *, since: date | None = None, until: date | None = None) -> tk.RecomputationReport:
         """Compute the costs of the ledger again, with today's list of prices for the time of each call.
@@ -679,7 +651,8 @@ class Store:
             InvalidOption: this store is limited to one user, or the times are no span.
             MissingExtra: genai-prices is not installed, and there are no prices of your own.
         """
-        return recomputation.recompute_costs(self._transactions, self._scope, self._resources.prices, since, until)
+        handle = self.handle
+        return recomputation.recompute_costs(handle.transactions, handle.scope, handle.resources.prices, since, until)
 
     def for_user(self, user_id: str) -> Store:
         """Return this store, limited to the conversations of one user.
@@ -688,15 +661,15 @@ class Store:
             InvalidOption: the store is already limited to another user, or it has tenants and none was chosen.
         """
         user = identifier("user_id", user_id)
-        if self._has_tenants:
-            raise self._needs_tenant()
-        if self._user not in {None, user}:
-            raise other_user(self._user, user)
-        return self._sibling(self._tenant, user)
+        if self.handle.needs_tenant:
+            raise tenant_missing()
+        if self.handle.user not in {None, user}:
+            raise other_user(self.handle.user, user)
+        return self._sibling(self.handle.tenant, user)
 
     def position(self) -> str:
         """Return what readers must have reached to see what was written here: a short text, for `after` and cookies."""
-        return self._transactions.position()
+        return self.handle.transactions.position()
 
     def after(self, token: str | None) -> Store:
         """Return this store for one session, whose reads see what was written up to a `position`, and by itself.
@@ -704,15 +677,48 @@ class Store:
         Raises:
             InvalidOption: it is no position, or one of another kind of database.
         """
-        return self._sibling(self._tenant, self._user, self._transactions.after(token))
+        return self._sibling(self.handle.tenant, self.handle.user, self.handle.transactions.after(token))
 
-    def within(self, host: Connection | orm.Session | orm.scoped_session[Any]) -> Store:
+    @contextmanager
+    def begin(self) -> Iterator[UnitOfWork]:
+        """Begin a unit of work: one transaction, which is committed at the end of the `with` statement.
+
+        An exception that leaves the statement rolls it back, and so does the database at a deadlock. In a store from
+        `within`, or inside a unit of work, it is a savepoint of that transaction.
+
+        Raises:
+            UnitOfWorkRolledBack: the database rolled it back; nothing was written. Run it again from its beginning.
+        """
+        with self.handle.transactions.begin() as transactions:
+            yield unit_of_work(self.handle, transactions)
+
+    def run_in_transaction(
+        self, function: Callable[Concatenate[UnitOfWork, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Return what a function makes of a unit of work; it is called again if that is rolled back.
+
+        That happens after a deadlock or a lost connection, also one that was lost during the COMMIT, when it may have
+        been written already: pass idempotency keys where that must not happen twice. It is called again, too, when it
+        goes on after a call that failed: then each call has a savepoint. In a store from `within`, it is called once.
+
+        For an AsyncStore, too, it is a plain function of the blocking UnitOfWork, run without blocking the event loop.
+        """
+        if not callable(function):
+            raise mismatch(InvalidOption, "a function of a unit of work", function, "function")
+        return self.handle.transactions.run_unit(
+            lambda unit: function(unit_of_work(self.handle, unit), *args, **kwargs)
+        )
+
+    def within(self, host: Connection | orm.Session | orm.scoped_session[Any]) -> UnitOfWork:
         """Return this store within the caller's transaction. Its methods are all-or-nothing, and never commit.
+
+        It is for that transaction alone: the one that is open, or else the next one. After its end, methods of the
+        store, and of what came from it, raise UnitOfWorkEnded.
 
         Raises:
             InvalidOption: `host` is not a connection or session.
         """
-        return self._within(host_connection(host))
+        return unit_on(self.handle, host_connection(host))
 
     def for_tenant(self, name: str) -> Store:
         """Return the store of a tenant.
@@ -721,7 +727,7 @@ class Store:
             NotFound: there is no tenant with that name.
         """
         self._check_tenants()
-        return self._sibling(tenants.get_tenant(self._transactions, name))
+        return self._sibling(tenants.get_tenant(self.handle.transactions, name))
 
     def create_tenant(self, name: str) -> Store:
         """Create a tenant and return its store.
@@ -730,7 +736,7 @@ class Store:
             InvalidOption: there is already a tenant with that name.
         """
         self._check_tenants()
-        return self._sibling(tenants.create_tenant(self._transactions, name))
+        return self._sibling(tenants.create_tenant(self.handle.transactions, name))
 
     def delete_tenant(self, name: str) -> None:
         """Delete a tenant with all its conversations and its ledger, in many transactions; it can be repeated.
@@ -740,69 +746,111 @@ class Store:
             Conflict: new conversations were created for it during the deletion.
         """
         self._check_tenants()
-        tenants.delete_tenant(self._transactions, tenants.get_tenant(self._transactions, name), self._resources)
+        transactions = self.handle.transactions
+        tenants.delete_tenant(transactions, tenants.get_tenant(transactions, name), self.handle.resources)
 
     @property
     def keys(self) -> tk.ApiKeys:
-        """The keys of the server's API, of this store's tenant and user; with tenants, those of all of them."""
-        return api_keys.ApiKeys(self._transactions, self._get_scope, all_tenants=self._has_tenants)
-
-    @property
-    def _scope(self) -> Scope:
-        """The tenant and user whose data this store can access; InvalidOption: it has tenants, and none was chosen."""
-        return self._get_scope(create=False)
-
-    @property
-    def _new_scope(self) -> Scope:
-        """The same for writes, which may be the first ones."""
-        return self._get_scope(create=True)
-
-    def _get_scope(self, *, create: bool) -> Scope:
-        if self._has_tenants:
-            raise self._needs_tenant()
-        tenant = self._root.default_tenant(self._transactions, create=create) if self._tenant is None else self._tenant
-        return Scope(tenant, self._user, self._resources.blobs)
-
-    @property
-    def _searched_scope(self) -> Scope:
-        if self._resources.index_trigger is None:
-            hint = "Open it without, and everything stored is found."
-            raise InvalidOption("This store was opened with search=False.", hint=hint)
-        return self._scope
-
-    def _needs_tenant(self) -> InvalidOption:
-        hint = "Choose one with for_tenant(name), or create one with create_tenant(name)."
-        return InvalidOption("This store has tenants.", hint=hint)
+        """The keys of the server's API, of this store's tenant and user; with tenants, of all of them."""
+        return api_keys.ApiKeys(self.handle.transactions, self.handle.get_scope, all_tenants=self.handle.needs_tenant)
 
     def _check_tenants(self) -> None:
-        if not self._has_tenants:
+        if not self.handle.needs_tenant:
             raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
-        self._root.open()
-
-    def _within(self, host: Connection | orm.Session) -> Store:
-        transactions = HostTransactions(host, end_stream=self._end_stream, reads=self._transactions.reads)
-        return self._sibling(self._tenant, self._user, transactions)
+        self.handle.root.open()
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
         """Return a store on the same database: for one tenant and, if given, one user."""
-        self._transactions.check_open()
-        store = object.__new__(type(self))
-        store.__dict__ = {
-            **self.__dict__, "_has_tenants": self._has_tenants and tenant is None, "_tenant": tenant, "_user": user,
-            "_transactions": transactions or self._transactions,
-        }  # fmt: skip
-        return store
+        handle = self.handle
+        handle.transactions.check_open()
+        transactions = transactions or handle.transactions
+        return from_handle(type(self), replace(handle, tenant=tenant, user=user, transactions=transactions))
 
-    def _create(self, new: NewConversation, scope: Scope) -> Conversation:
-        place = self._transactions, scope, self._resources.configs
+    def _create(self, new: Creation, scope: Scope) -> Conversation:
+        place = self.handle.transactions, scope, self.handle.resources.configs
         conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
 
-    def _open(self, id: str, branch: int | None = None, *, is_current: bool = False) -> Handle:
-        place = self._scope, "public_id", public_id_bytes(id), self._resources.configs, branch
-        read = self._transactions.read if is_current else self._transactions.read_any
-        found = read(lambda connection: finding.open_conversation(connection, *place))
-        return Handle(self._resources, self._transactions, found)
+    def _open(self, id: str, branch: int | None = None, *, is_current: bool = False, is_locked: bool = False) -> Handle:
+        place = self.handle.scope, "public_id", public_id_bytes(id), self.handle.resources.configs, branch
+        read = self.handle.transactions.read if is_current else self.handle.transactions.read_any
+        found = read(lambda connection: history.open_conversation(connection, *place, is_locked=is_locked))
+        return Handle(self.handle.resources, self.handle.transactions, found)
 
     def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:
-        return Conversation(Handle(self._resources, self._transactions, conversation), replayed=replayed)
+        return Conversation(Handle(self.handle.resources, self.handle.transactions, conversation), replayed=replayed)
+
+
+class UnitOfWork(Store):
+    """A store inside one transaction, from `Store.begin` or `Store.within`.
+
+    Its methods see what was written before in the transaction, and nothing is committed before its end. Each of them
+    happens as a whole or not at all: after an error such as NotFound or HeadConflict, the unit of work can go on.
+    What belongs to it (conversations, iterators, this store itself) raises UnitOfWorkEnded after the end. Use it in
+    one thread or task at a time.
+    """
+
+    @property
+    def connection(self) -> Connection:
+        """SQLAlchemy's connection in this transaction, for tables of the application; neither commit nor close it.
+
+        Raises:
+            UnitOfWorkEnded: the transaction has ended.
+        """
+        transactions = self.handle.transactions
+        assert isinstance(transactions, UnitTransactions)  # noqa: S101 - for type checkers
+        return transactions.connection
+
+    def open(self, id: str, *, branch: int | None = None) -> Conversation:
+        """Open a conversation for writing, on its active branch or on the given one: its other writers wait.
+
+        They wait until the end of the transaction, so what is read from it stays true until then. Open several in the
+        order of their ids, so that two units of work do not wait for each other.
+
+        Raises:
+            NotFound: this store has no conversation with that id, or the conversation has no such branch.
+        """
+        number = None if branch is None else whole_number("branch", branch)
+        return Conversation(self._open(id, number, is_locked=True))
+
+
+def connect(
+    engine: Engine, tenants: bool, limits: tuple[int, int], prices: Iterable[tk.Price] | None, *,
+    is_owned: bool, search: bool, notify: bool, blobs: tk.blobs.BlobStore | None, reads: ReplicaReads | None,
+) -> StoreHandle:  # fmt: skip
+    """Prepare a store without running a statement; `StoreRoot.open` opens the database."""
+    book, (memory_bytes, options_bytes) = PriceBook(prices), limits
+
+    def end_stream(*blocked: Any) -> None:  # loaded when a stream has to be ended
+        recovery.StreamRecovery(book).end(*blocked)
+
+    transactions = EngineTransactions(
+        engine, is_owned=is_owned, end_stream=end_stream, reads=reads,
+        notifier=notifications.Notifier(engine) if notify and backend_of(engine).notifies else None,
+    )  # fmt: skip
+    resources = StoreResources(
+        ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
+        HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
+        IndexTrigger() if search else None, DayTrigger(), blob_store(blobs),
+    )  # fmt: skip
+    shown_url = command_url(engine) if is_owned else None
+    root = StoreRoot(engine, transactions, end_stream, has_tenants=tenants, url=shown_url)
+    return StoreHandle(root, transactions, resources)
+
+
+def from_handle(kind: type[S], handle: StoreHandle) -> S:
+    """Return a store of a kind on a database that is connected."""
+    store = object.__new__(kind)
+    store.handle = handle
+    return store
+
+
+def unit_of_work(handle: StoreHandle, transactions: UnitTransactions) -> UnitOfWork:
+    """Return a store inside a transaction."""
+    return from_handle(UnitOfWork, replace(handle, transactions=transactions))
+
+
+def unit_on(handle: StoreHandle, host: Connection | orm.Session) -> UnitOfWork:
+    """Return a store inside the transaction of the application's connection or session."""
+    outside = handle.transactions
+    return unit_of_work(handle, HostTransactions(host, handle.root.end_stream, outside.outside, outside.reads))

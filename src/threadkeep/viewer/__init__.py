@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise MissingExtra("viewer", "The viewer") from error
 
+from threadkeep.server.owners import Owner as Owner
 from threadkeep.viewer.application import app as app
 from threadkeep.viewer.exporting import html_of as html_of
-from threadkeep.web.owners import Owner as Owner
 
 __all__ = ["Owner", "app", "html_of"]

@@ -1,4 +1,4 @@
-"""Who may see the pages: the application's own authentication, a token of the start, or whoever is on this machine."""
+"""Access to the pages: the application's own authentication, a token of the start, or requests from this machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
 
-from threadkeep.web.keys import KeysOnceMade
-from threadkeep.web.owners import Authenticate, Owner, is_local, on_behalf, owner_of
+from threadkeep.server.keys import KeysOnceMade
+from threadkeep.server.owners import Authenticate, Owner, is_local, on_behalf, owner_of
 
 KEY_COOKIE: Final = "threadkeep_key"
 FORM_COOKIE: Final = "threadkeep_form"
@@ -47,7 +47,7 @@ class Token:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie: cookies are not told apart by ports, and several viewers may run."""
+        """The name of the cookie: browsers share cookies between ports, and several viewers may run."""
         return f"threadkeep_{sha256(self.text.encode()).hexdigest()[:12]}"
 
     def is_kept_by(self, request: Request) -> bool:
@@ -66,10 +66,10 @@ class Access:
     """How the owner of a request is found.
 
     Attributes:
-        authenticate: tells the owner of a request; None for whoever is on this machine.
+        authenticate: returns the owner of a request; None to accept any request from this machine.
         token: what the address that was printed at the start contains; None for none.
-        owner: what whoever has the token, or is on this machine, may see.
-        has_form: whether somebody without a key is asked for one.
+        owner: for requests with the token, or from this machine.
+        has_form: whether a request without a key gets a form for one.
         keys: what is asked instead, once the database has keys; None for nothing.
     """
 
@@ -80,7 +80,7 @@ class Access:
     keys: KeysOnceMade | None = None
 
     def can_forget(self, request: Request) -> bool:
-        """Return whether somebody may sign out: the browser keeps a key."""
+        """Return whether there is a key to sign out from: the browser keeps one."""
         return (self.has_form or self.keys is not None) and KEY_COOKIE in request.cookies
 
     async def now(self) -> Access:
@@ -90,7 +90,7 @@ class Access:
         return Access(self.keys.keys, has_form=True)
 
     async def owner_of(self, request: Request) -> Owner | None:
-        """Return the owner of a request; None for nobody."""
+        """Return the owner of a request; None without access."""
         if self.authenticate is not None:
             return await owner_of(request, self.authenticate)
         if not is_local(request):
@@ -99,7 +99,7 @@ class Access:
         return on_behalf(self.owner, request.headers) if is_known else None
 
     async def asked(self, connection: HTTPConnection) -> Owner | None:
-        """Return the owner of a request as it is found now; None for nobody: an `Authenticate`."""
+        """Return the current owner of a request; None without access: an `Authenticate`."""
         return await (await self.now()).owner_of(Request(connection.scope))
 
     def exchange(self, request: Request) -> Response | None:
@@ -126,7 +126,7 @@ def _set_cookie(response: Response, request: Request, name: str, value: str, sec
 
 
 def present_key(request: Request, key: str | None = None) -> Request:
-    """Return a request that carries a key as `Authorization`, as programs send it: by default, that of its cookie."""
+    """Return a request that carries a key as `Authorization`, as programs send it: by default, its cookie's."""
     key = request.cookies.get(KEY_COOKIE) if key is None else key
     if key is None or "authorization" in request.headers:
         return request
@@ -135,7 +135,7 @@ def present_key(request: Request, key: str | None = None) -> Request:
 
 
 def secret_of_forms(request: Request) -> str:
-    """Return the secret that forms have to bring back: that of the browser's cookie, or a new one."""
+    """Return the secret that forms have to bring back: the browser's cookie, or a new one."""
     return request.cookies.get(FORM_COOKIE) or token_urlsafe(24)
 
 
@@ -146,7 +146,7 @@ def keep_secret(request: Request, response: Response, secret: str) -> None:
 
 
 class Forms:
-    """The forms that are arriving, sent by nobody knows whom: only so many, the latest."""
+    """The forms that are arriving from unknown clients: only so many, the latest."""
 
     def __init__(self, most: int = MAX_FORMS) -> None:
         self._most, self._arriving = most, OrderedDict[asyncio.Timeout, None]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,30 +13,44 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption, NotFound
+from threadkeep.server.answers import PICTURES
+from threadkeep.server.keys import KeysOnceMade
+from threadkeep.server.limits import BoundedHeads
+from threadkeep.server.owners import Authenticate, Owner
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
+from threadkeep.viewer import pages
 from threadkeep.viewer.access import Access, Token
 from threadkeep.viewer.dashboard import tools_page, usage_csv, usage_page
 from threadkeep.viewer.exporting import export_file
-from threadkeep.viewer.finding import search_page
-from threadkeep.viewer.listing import list_page
-from threadkeep.viewer.media import media
-from threadkeep.viewer.pages import (
-    STATIC,
-    SecureHeaders,
-    Viewer,
-    answer_error,
-    asset,
-    endpoint,
-    error_page,
-    nobody,
-)
-from threadkeep.viewer.seen import body_file, seen_page
-from threadkeep.viewer.tailing import tail
-from threadkeep.viewer.thread import fragment, thread_page
-from threadkeep.web.keys import KeysOnceMade
-from threadkeep.web.limits import BoundedHeads
-from threadkeep.web.owners import Authenticate, Owner
+from threadkeep.viewer.listing import list_page, search_page
+from threadkeep.viewer.pages import View
+from threadkeep.viewer.requests import body_file, seen_page
+from threadkeep.viewer.thread import fragment, tail, thread_page
+
+DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
+UNKNOWN: Final = "application/octet-stream"
+_DAY: Final = 86_400
+
+
+async def media(view: View) -> Response:
+    """Answer with stored media: pictures as they are, everything else as a download."""
+    name = view.request.path_params["hash"]
+    try:
+        found = await view.store.media(name)
+    except InvalidOption as error:
+        raise NotFound("There are no such media.") from error
+    media_type = (found.media_type or "").lower()
+    headers = {
+        "cache-control": f"private, max-age={_DAY}",
+        "vary": "Authorization, Cookie",
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    if media_type not in PICTURES:
+        headers["content-disposition"] = f"attachment; filename={quote(found.hash[:12])}"
+        media_type = media_type if media_type in DOCUMENTS else UNKNOWN
+    return Response(found.content, media_type=media_type, headers=headers)
+
 
 _A_YEAR: Final = 31_536_000
 SEE_OTHER: Final = 303
@@ -57,8 +72,8 @@ def app(
 
     Args:
         store: the database.
-        auth: tells whose request it is, from a request of Starlette: an Owner, or None for nobody. What does not belong
-            to that owner does not exist. The scope "read" is for conversations, "usage" for what they used.
+        auth: returns the Owner of a Starlette request, or None to refuse it. Ids of other owners return 404. The scope
+            "read" is for conversations, "usage" for what they used.
         token: instead of `auth`: the address has to end with ``?token=`` and this text, or the browser to have opened
             such an address before, which gave it a cookie with another secret.
         token_once: accept the token only from the first browser that brings it.
@@ -77,18 +92,18 @@ def app(
         raise InvalidOption("needs `auth`, which is asked about the key.", argument="sign_in")
     access = Access(auth, _token(token, is_for_one=token_once), owner or Owner(), has_form=sign_in, keys=keys)
     routes = [
-        Route("/", endpoint("read", list_page)),
-        Route("/c/{id}", endpoint("read", thread_page)),
-        Route("/c/{id}/items", endpoint("read", fragment)),
-        Route("/c/{id}/tail", endpoint("read", tail)),
-        Route("/c/{id}/export/{kind}", endpoint("read", export_file)),
-        Route("/c/{id}/responses/{number}", endpoint("read", seen_page)),
-        Route("/c/{id}/responses/{number}/body", endpoint("read", body_file)),
-        Route("/search", endpoint("read", search_page)),
-        Route("/usage", endpoint("usage", usage_page)),
-        Route("/usage/tools", endpoint("usage", tools_page)),
-        Route("/usage.csv", endpoint("usage", usage_csv)),
-        Route("/media/{hash}", endpoint("read", media)),
+        Route("/", pages.endpoint("read", list_page)),
+        Route("/c/{id}", pages.endpoint("read", thread_page)),
+        Route("/c/{id}/items", pages.endpoint("read", fragment)),
+        Route("/c/{id}/tail", pages.endpoint("read", tail)),
+        Route("/c/{id}/export/{kind}", pages.endpoint("read", export_file)),
+        Route("/c/{id}/responses/{number}", pages.endpoint("read", seen_page)),
+        Route("/c/{id}/responses/{number}/body", pages.endpoint("read", body_file)),
+        Route("/search", pages.endpoint("read", search_page)),
+        Route("/usage", pages.endpoint("usage", usage_page)),
+        Route("/usage/tools", pages.endpoint("usage", tools_page)),
+        Route("/usage.csv", pages.endpoint("usage", usage_csv)),
+        Route("/media/{hash}", pages.endpoint("read", media)),
         Route("/static/{name}", _static),
     ]
     if sign_in or keys is not None:
@@ -98,10 +113,10 @@ def app(
         ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(SecureHeaders), Middleware(BoundedHeads)],
-        exception_handlers={HTTPException: answer_error, Exception: answer_error},
+        middleware=[Middleware(pages.SecureHeaders), Middleware(BoundedHeads)],
+        exception_handlers={HTTPException: pages.answer_error, Exception: pages.answer_error},
     )
-    made.state.viewer = Viewer(store, access)
+    made.state.viewer = pages.Viewer(store, access)
     return made
 
 
@@ -117,10 +132,10 @@ def _token(text: str | None, *, is_for_one: bool) -> Token | None:
 async def _static(request: Request) -> Response:
     """A file that pages use. Its address has the hash of its content, so browsers may keep it."""
     name = request.path_params["name"]
-    if name not in STATIC:
-        return error_page(request, HTTPException(404, "There is no such file"))
-    content, _ = asset(name)
-    return Response(content, media_type=STATIC[name], headers={"cache-control": f"private, max-age={_A_YEAR}"})
+    if name not in pages.STATIC:
+        return pages.error_page(request, HTTPException(404, "There is no such file"))
+    content, _ = pages.asset(name)
+    return Response(content, media_type=pages.STATIC[name], headers={"cache-control": f"private, max-age={_A_YEAR}"})
 
 
 async def _sign_in(request: Request) -> Response:
@@ -128,23 +143,23 @@ async def _sign_in(request: Request) -> Response:
     try:
         access: Access = await request.app.state.viewer.access.now()
         if not access.has_form:
-            return error_page(request, HTTPException(404, "There are no keys"))
+            return pages.error_page(request, HTTPException(404, "There are no keys"))
         if request.method == "GET":
-            return nobody(request, access)
+            return pages.nobody(request, access)
         key = (await accesses.read_form(request)).get("key", "").strip()
         if not (key.isascii() and key.isprintable()):
-            return nobody(request, access, "A key has only letters, digits and signs of ASCII.")
+            return pages.nobody(request, access, "A key has only letters, digits and signs of ASCII.")
         if not await _is_known(request, access, key):
-            return nobody(request, access, "This key is unknown, or not valid any more.")
+            return pages.nobody(request, access, "This key is unknown, or not valid any more.")
     except Exception as error:  # noqa: BLE001 - logged, and shown without details
-        return error_page(request, error)
+        return pages.error_page(request, error)
     response = _to_the_list(request)
     accesses.keep_key(request, response, key)
     return response
 
 
 async def _is_known(request: Request, access: Access, key: str) -> bool:
-    """Whether a key is somebody's."""
+    """Whether a key exists."""
     owner = await access.owner_of(accesses.present_key(request, key))
     if owner is None:
         return False
@@ -160,7 +175,7 @@ async def _sign_out(request: Request) -> Response:
     try:
         await accesses.read_form(request)
     except HTTPException as error:
-        return error_page(request, error)
+        return pages.error_page(request, error)
     response = _to_the_list(request)
     accesses.forget_key(request, response)
     return response

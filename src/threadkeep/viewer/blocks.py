@@ -9,13 +9,12 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from threadkeep.domain.media import REFERENCE, media_hash
+from threadkeep.domain import media, transcripts
 from threadkeep.domain.stored import StoredItem
-from threadkeep.domain.transcripts import lines_of
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.pairing import are_twins
+from threadkeep.server.answers import PICTURES
 from threadkeep.viewer.texts import Budget, first_line, is_safe_link, json_text, markdown
-from threadkeep.web.pictures import PICTURES
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 _MEDIA: Final = frozenset({"input_image", "input_file", "input_video"})
@@ -26,7 +25,7 @@ LINK_CHARACTERS: Final = 1_000  # of an address, as text
 
 
 @dataclass(slots=True)
-class Piece:
+class BlockPart:
     """A part of a block.
 
     Attributes:
@@ -59,7 +58,7 @@ class Block:
         title: the role, the name of the function, or the type.
         pieces: what it says.
         summary: the beginning of it, for what is folded.
-        arguments: those of a call, as text.
+        arguments: a call's arguments, as text.
         output: the block with the output of a call.
         took_ms: how long a call took.
     """
@@ -67,7 +66,7 @@ class Block:
     stored: StoredItem
     kind: str
     title: str
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[BlockPart] = field(default_factory=list)
     summary: str = ""
     arguments: str = ""
     output: Block | None = None
@@ -99,7 +98,10 @@ def blocks_of(items: Iterable[StoredItem], budget: Budget) -> list[Block]:
         if block.kind == "output" and waiting:
             _, call = waiting.pop(0)
             call.output = block
-            call.took_ms = _took(call, block)
+            if call.created_at is None or block.created_at is None:
+                call.took_ms = None
+            else:
+                call.took_ms = (block.created_at - call.created_at).total_seconds() * 1000
             continue
         if block.kind == "call":
             if waiting and not are_twins(waiting[-1][0], stored):
@@ -107,12 +109,6 @@ def blocks_of(items: Iterable[StoredItem], budget: Budget) -> list[Block]:
             waiting.append((stored, block))
         blocks.append(block)
     return blocks
-
-
-def _took(call: Block, output: Block) -> float | None:
-    if call.created_at is None or output.created_at is None:
-        return None
-    return (output.created_at - call.created_at).total_seconds() * 1000
 
 
 def _call_id(stored: StoredItem) -> str | None:
@@ -135,10 +131,10 @@ def _block(stored: StoredItem, budget: Budget) -> Block:
     elif kind == "reasoning":
         pieces = [*_pieces(item.get("summary"), budget), *_pieces(item.get("content"), budget)]
         if not pieces:
-            pieces = [Piece("note", budget.take(line)) for line in lines_of(item)]
+            pieces = [BlockPart("note", budget.take(line)) for line in transcripts.lines_of(item)]
         block = Block(stored, "reasoning", "reasoning", pieces, _summary(pieces))
     else:
-        pieces = [Piece("text", budget.take(json_text(_without_type(item))))]
+        pieces = [BlockPart("text", budget.take(json_text(_without_type(item))))]
         block = Block(stored, "other", first_line(kind), pieces, _summary(pieces))
     block.status = None if status is None else first_line(str(status))
     return block
@@ -149,50 +145,49 @@ def _call(stored: StoredItem, item: Mapping[str, Any], budget: Budget) -> Block:
     if given is None:
         given = _without_type(item)
     title = first_line(str(item.get("name") or item["type"]))
-    summary, arguments = first_line(_one_line(given)), budget.take(json_text(given))
+    summary, arguments = (
+        first_line(given if isinstance(given, str) else json_text(given)),
+        budget.take(json_text(given)),
+    )
     return Block(stored, "call", title, summary=summary, arguments=arguments)
-
-
-def _one_line(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
 
 
 def _without_type(item: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in item.items() if key not in ("type", "origin")}
 
 
-def _summary(pieces: Sequence[Piece]) -> str:
+def _summary(pieces: Sequence[BlockPart]) -> str:
     return first_line(next((piece.text for piece in pieces if piece.text), ""))
 
 
-def _pieces(content: Any, budget: Budget, *, is_data: bool = False) -> list[Piece]:
+def _pieces(content: Any, budget: Budget, *, is_data: bool = False) -> list[BlockPart]:
     """The parts of a content, as far as the budget allows: their texts as Markdown, or as the data that they are."""
     parts = content if isinstance(content, list) else [] if content is None else [content]
-    pieces: list[Piece] = []
+    pieces: list[BlockPart] = []
     for part in parts:
         if budget.shown <= 0 and len(parts) > 1:
-            return [*pieces, Piece("note", f"… ({len(parts) - len(pieces):,} more parts)")]
+            return [*pieces, BlockPart("note", f"… ({len(parts) - len(pieces):,} more parts)")]
         pieces.append(_piece(part, budget, is_data=is_data))
     return pieces
 
 
-def _piece(part: Any, budget: Budget, *, is_data: bool) -> Piece:
+def _piece(part: Any, budget: Budget, *, is_data: bool) -> BlockPart:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if isinstance(part, str) or kind in _TEXTS:
         text = part if isinstance(part, str) else str(part.get("text", ""))
-        return Piece("text", budget.take(json_text(text))) if is_data else _said(text, budget)
+        return BlockPart("text", budget.take(json_text(text))) if is_data else _said(text, budget)
     if kind in _MEDIA:
         return media_piece(part, budget)
     if kind == "refusal":
-        return Piece("note", budget.take(f"Refused: {part.get('refusal', '')}"))
-    return Piece("text", budget.take(json_text(part)))
+        return BlockPart("note", budget.take(f"Refused: {part.get('refusal', '')}"))
+    return BlockPart("text", budget.take(json_text(part)))
 
 
-def _said(text: str, budget: Budget) -> Piece:
-    return Piece("markdown", text, markdown(text, budget))
+def _said(text: str, budget: Budget) -> BlockPart:
+    return BlockPart("markdown", text, markdown(text, budget))
 
 
-def media_piece(part: Mapping[str, Any], budget: Budget) -> Piece:
+def media_piece(part: Mapping[str, Any], budget: Budget) -> BlockPart:
     """Return an image or file: shown if it is a stored picture of a harmless type, else a link or a note."""
     url = next((str(part[key]) for key in ("url", "file_url", "file_data") if part.get(key)), "")
     kind = str(part.get("type")).removeprefix("input_")
@@ -200,27 +195,27 @@ def media_piece(part: Mapping[str, Any], budget: Budget) -> Piece:
     if url.startswith("data:"):
         return _data_piece(name, url, budget)
     if (digest := _hash_of(url)) is not None:
-        return Piece("image" if kind == "image" else "file", name, url=digest, is_stored=True)
+        return BlockPart("image" if kind == "image" else "file", name, url=digest, is_stored=True)
     if is_safe_link(url) and budget.fits(url):
-        return Piece("link", f"{name}: {first_line(url, LINK_CHARACTERS)}", url=url)
+        return BlockPart("link", f"{name}: {first_line(url, LINK_CHARACTERS)}", url=url)
     facts = url or part.get("file_id") or "without a source"
-    return Piece("note", f"{name} ({first_line(str(facts))})")
+    return BlockPart("note", f"{name} ({first_line(str(facts))})")
 
 
-def _data_piece(name: str, url: str, budget: Budget) -> Piece:
+def _data_piece(name: str, url: str, budget: Budget) -> BlockPart:
     head, _, data = url.partition(",")
     media_type = head.removeprefix("data:")
     stated = media_type.partition(";")[0].lower()
     if stated in PICTURES and media_type.endswith(";base64") and budget.fits(url):
-        return Piece("image", name, url=url)
-    return Piece("note", f"{name} ({first_line(stated) or 'unknown type'}, {len(data):,} characters)")
+        return BlockPart("image", name, url=url)
+    return BlockPart("note", f"{name} ({first_line(stated) or 'unknown type'}, {len(data):,} characters)")
 
 
 def _hash_of(url: str) -> str | None:
     """The hash of stored media; None for other addresses."""
-    if not url.startswith(REFERENCE):
+    if not url.startswith(media.REFERENCE):
         return None
     try:
-        return media_hash(url).hex()
+        return media.media_hash(url).hex()
     except InvalidOption:
         return None

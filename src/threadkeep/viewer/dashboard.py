@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
+from threadkeep.domain import charts
+from threadkeep.domain.charts import Chart, Day
 from threadkeep.domain.reports import ROW_FIGURES, UsageRow
 from threadkeep.errors import InvalidOption
-from threadkeep.store import overviews
-from threadkeep.store.overviews import Top
+from threadkeep.store.reading import overviews
+from threadkeep.store.reading.overviews import Top
 from threadkeep.store.store import Store
-from threadkeep.store.validation import time_zone
-from threadkeep.viewer import charts
-from threadkeep.viewer.charts import Chart, Day, percentile
+from threadkeep.store.work.validation import time_zone
 from threadkeep.viewer.listing import day_of
 from threadkeep.viewer.pages import View
 from threadkeep.viewer.texts import count, duration, money, percent, query_text, short_count
@@ -92,7 +92,7 @@ class Sums:
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageOverview:
     """What the dashboard is made of."""
 
     period: Period
@@ -116,14 +116,14 @@ class Usage:
                 sums.add(row)
 
 
-def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> Usage:
+def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> UsageOverview:
     """Return what was used in a period, in a few statements."""
     bounds: dict[str, Any] = {**period.bounds(), **filters}
     rows = store.usage(by=("day", "model", "status"), **bounds)
     users = overviews.top_users(store, period.first, period.last, filters, TOP)
     conversations = overviews.top_conversations(store, period.first, period.last, filters, TOP)
     sample = overviews.latencies(store, period.first, period.last, filters, SAMPLE)
-    return Usage(period, rows, users, conversations, sample)
+    return UsageOverview(period, rows, users, conversations, sample)
 
 
 def period_of(view: View) -> Period:
@@ -146,7 +146,7 @@ def period_of(view: View) -> Period:
 
 
 def filters_of(view: View) -> dict[str, Any]:
-    """Return the filters in the address as those of a report."""
+    """Return the filters in the address as filters of a report."""
     named = {"model": view.query("model"), "user_id": view.query("user"), "provider": view.query("provider")}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -159,7 +159,7 @@ class Links(NamedTuple):
 
     @classmethod
     def of(cls, view: View, period: Period) -> Links:
-        """Return those of a page; none for those who may not see conversations."""
+        """Return a page's links; none without access to conversations."""
         base = view.request.scope.get("root_path", "").rstrip("/") if "read" in view.scopes else None
         filters = {name: view.query(name) for name in ("model", "user", "provider")}
         return cls(base, {**filters, "on": period.first, "through": period.last, "status": "any"})
@@ -178,7 +178,10 @@ async def usage_page(view: View) -> Response:
     days = [(day, sums, links.to(on=day, through=None)) for day, sums in usage.days.items()]
     models = [(name, sums, links.to(model=name)) for name, sums in _ranked(usage.models)]
     users = [(row, links.to(user=row.user_id)) for row in usage.users]
-    latencies = _latencies(usage)
+    grouped: dict[date, list[Any]] = {day: [] for day in usage.days}
+    for row in usage.latencies:
+        grouped.setdefault(row[0], []).append(row)
+    latencies = [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
     return view.page(
         "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
         tokens=_token_chart(days), calls=_call_chart(days, links), cache=_cache_chart(days),
@@ -232,20 +235,28 @@ class Latency(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[tuple[date, str | None, int | None, int | None]]) -> Latency:
-        """Return those of rows of the sample."""
+        """Return the latencies of rows of the sample."""
         known = [row[2] for row in rows if row[2] is not None]
         first = [row[3] for row in rows if row[3] is not None]
         return cls(len(known), percentile(known, 0.5), percentile(known, 0.95), percentile(first, 0.5))
 
 
-def _latencies(usage: Usage) -> list[tuple[date, Latency]]:
-    grouped: dict[date, list[Any]] = {day: [] for day in usage.days}
-    for row in usage.latencies:
-        grouped.setdefault(row[0], []).append(row)
-    return [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
+def percentile(values: Sequence[int], share: float) -> float | None:
+    """Return the value below which a share (0 to 1) of the values lies; None of none.
+
+    >>> percentile([10, 20, 30, 40], 0.5)
+    25.0
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def _by_model(usage: Usage) -> list[tuple[str | None, Latency]]:
+def _by_model(usage: UsageOverview) -> list[tuple[str | None, Latency]]:
     grouped: dict[str | None, list[Any]] = {}
     for row in usage.latencies:
         grouped.setdefault(row[1], []).append(row)
@@ -283,11 +294,8 @@ async def usage_csv(view: View) -> Response:
     writer.writerow([*by, *ROW_FIGURES])
     for row in rows:
         values = row.to_dict()
-        writer.writerow([_cell(values[name]) for name in (*by, *ROW_FIGURES)])
+        cells = [values[name] for name in (*by, *ROW_FIGURES)]
+        # no spreadsheet takes them for formulas
+        writer.writerow([f"'{one}" if isinstance(one, str) and one.startswith(_FORMULAS) else one for one in cells])
     headers = {"content-disposition": "attachment; filename=usage.csv"}
     return Response(text.getvalue().encode(errors="backslashreplace"), media_type="text/csv", headers=headers)
-
-
-def _cell(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

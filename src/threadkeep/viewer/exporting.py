@@ -13,19 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from threadkeep.domain.media import REFERENCE
-from threadkeep.domain.stored import StoredItem
+from threadkeep.domain import media, stored
 from threadkeep.errors import NotFound
-from threadkeep.store import overviews
+from threadkeep.server.answers import PICTURES
+from threadkeep.server.permissions import until_left
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.moving import transcripts
+from threadkeep.store.moving import exporting
+from threadkeep.store.reading import overviews
 from threadkeep.store.store import Store
-from threadkeep.viewer.blocks import Block, Piece
+from threadkeep.viewer.blocks import Block, BlockPart
 from threadkeep.viewer.pages import View, asset, environment
 from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
-from threadkeep.web.following import until_left
-from threadkeep.web.pictures import PICTURES
 
 PIECE_BYTES: Final = 256 * 1024  # of an export, and what its last line has beyond them
 PAGE: Final = 500  # items that are read at once
@@ -101,12 +100,12 @@ def policy_for(style: str) -> str:
 # Pictures
 
 
-def _stored_in(groups: Iterable[Group]) -> list[Piece]:
+def _stored_in(groups: Iterable[Group]) -> list[BlockPart]:
     """The stored media that are shown, each as often as it is."""
     return [piece for group in groups for block in group.blocks for piece in _pieces_of(block) if piece.is_stored]
 
 
-def _pieces_of(block: Block) -> Iterator[Piece]:
+def _pieces_of(block: Block) -> Iterator[BlockPart]:
     yield from block.pieces
     if block.output is not None:
         yield from block.output.pieces
@@ -128,7 +127,7 @@ def _take_in_pictures(store: Store, conversation: Conversation, groups: Iterable
         if url is not None:
             left = left - len(url) if len(url) <= left else 0
         if url is None or left <= 0:
-            piece.kind, piece.text = "note", f"{piece.text} (not in this file: {REFERENCE}{piece.url})"
+            piece.kind, piece.text = "note", f"{piece.text} (not in this file: {media.REFERENCE}{piece.url})"
         else:
             piece.url = url
         piece.is_stored = False
@@ -159,11 +158,21 @@ async def export_file(view: View) -> Response:
         return _Download(await anext(pieces), pieces, media_type=media_type, headers=headers)
     with view.drawing.one_file(view.permission.owner):
         if kind == "html":
-            text = await _html(view, name)
+            # The document; it is made quickly, of nothing, once the client has left
+            pages, budget = await view.read(_read, name, number_of_branch(view)), _budget()
+            watching = asyncio.create_task(_end_when_left(view.request, budget))
+            try:
+                groups = await view.drawing.file(_groups, pages, budget)
+            finally:
+                watching.cancel()
+                budget.end()
+            last = pages[-1][1]
+            await view.read(_take_in_pictures, last.conversation, groups)
+            text = await view.drawing.file(_document, last, groups)
         else:
             # The same as `Conversation.to_markdown`, with references to stored media instead of their sizes
             conversation, items = await view.read(_read_items, name, number_of_branch(view))
-            text = await view.drawing.file(transcripts.with_facts, overviews.handle_of(conversation), items)
+            text = await view.drawing.file(exporting.with_facts, conversation.handle, items)
         content = await view.drawing.file(text.encode, "utf-8", "backslashreplace")
     return Response(content, media_type=media_type, headers=headers)
 
@@ -207,26 +216,12 @@ def _next_piece(_store: Store, lines: Iterator[str]) -> bytes:
     return bytes(piece)
 
 
-async def _html(view: View, id: str) -> str:
-    """The document; it is made quickly, of nothing, once the client has left."""
-    pages, budget = await view.read(_read, id, number_of_branch(view)), _budget()
-    watching = asyncio.create_task(_end_when_left(view.request, budget))
-    try:
-        groups = await view.drawing.file(_groups, pages, budget)
-    finally:
-        watching.cancel()
-        budget.end()
-    last = pages[-1][1]
-    await view.read(_take_in_pictures, last.conversation, groups)
-    return await view.drawing.file(_document, last, groups)
-
-
 async def _end_when_left(request: Request, budget: Budget) -> None:
     await until_left(request.receive)
     budget.end()
 
 
-def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation, list[StoredItem]]:
+def _read_items(store: Store, id: str, branch: int | None) -> tuple[Conversation, list[stored.StoredItem]]:
     """A conversation on a branch, and all its items, with references to stored media."""
     conversation = store.get_conversation(id, branch=branch)
     return conversation, conversation.transcript(media="reference")

@@ -1,4 +1,4 @@
-"""The list of conversations: filters, what they cost, and pages."""
+"""The list of conversations: filters, what they cost, and pages; and the search over all of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from threadkeep.domain.pages import Page
-from threadkeep.domain.stored import ConversationSummary
+from threadkeep.domain.printing import printable
+from threadkeep.domain.stored import ConversationSummary, Page, SearchResult
 from threadkeep.errors import InvalidOption
-from threadkeep.store.overviews import CallSums, call_sums, list_matching
+from threadkeep.store.reading.overviews import CallSums, call_sums, list_matching
 from threadkeep.store.store import Store
 from threadkeep.viewer.pages import View
 
@@ -105,3 +106,33 @@ def day_of(view: View, name: str) -> date | None:
 def start_of(day: date | None) -> datetime | None:
     """Return when a day begins, in UTC."""
     return None if day is None else datetime.combine(day, time(), UTC)
+
+
+RESULTS: Final = 30
+ROLES: Final = ("user", "assistant", "system", "developer")
+
+
+async def search_page(view: View) -> Response:
+    """Show what matches a search, with the words marked, each with a link to its place."""
+    text = view.query("q")
+    found: Page[SearchResult] = Page([])
+    filters: dict[str, Any] = {"user_id": view.query("user"), "role": view.query("role")}
+    if text is not None:
+        found = await view.store.search(
+            text, status=None, since=day_of(view, "since"), until=day_of(view, "until"), after=view.query("after"),
+            limit=RESULTS, **filters,
+        )  # fmt: skip
+    hits = [(one, marked(one)) for one in found]
+    is_first = view.query("after") is None
+    return view.page("search.html", text=text, hits=hits, next=found.next, roles=ROLES, is_first=is_first)
+
+
+def marked(result: SearchResult) -> Markup:
+    """Return the snippet of a result as HTML with its matches marked."""
+    parts, end = [], 0
+    for start, stop in result.marks:
+        parts += [escape(printable(result.snippet[end:start]))]
+        parts += [Markup("<mark>{}</mark>").format(printable(result.snippet[start:stop]))]
+        end = stop
+    parts.append(escape(printable(result.snippet[end:])))
+    return Markup("").join(parts)

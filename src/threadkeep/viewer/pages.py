@@ -1,14 +1,21 @@
-"""What all pages share: who looks, templates, headers, and how errors become pages."""
+"""What all pages share: who looks, templates, headers, and how errors become pages.
+
+Where pages and files are made: in threads of their own, so that long texts keep no call of the store waiting.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from sqlalchemy.exc import DBAPIError
@@ -20,13 +27,73 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaError, ThreadkeepError, UnknownFormat
-from threadkeep.store.aio import AsyncStore, on_store
+from threadkeep.server.owners import Owner, Scope
+from threadkeep.server.permissions import Permission
+from threadkeep.server.problems import answer_problem
+from threadkeep.store.aio import AsyncStore
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
 from threadkeep.viewer.access import Access, Forms, keep_secret, present_key, secret_of_forms
-from threadkeep.viewer.drawing import Drawing
-from threadkeep.web.following import Permission
-from threadkeep.web.owners import Scope
+
+MAX_FILES: Final = 8  # that are made or wait, in a process
+RETRY_SECONDS: Final = 5  # after which somebody who wants too many may try again
+_PAGE_THREADS: Final = 2
+_LATER: Final = {"retry-after": str(RETRY_SECONDS)}
+
+
+class Drawing:
+    """Makes one page at a time for each owner, and one file, so that owners do not wait for each other's queues."""
+
+    def __init__(self) -> None:
+        self._for_pages = ThreadPoolExecutor(_PAGE_THREADS, "threadkeep-pages")
+        self._for_files = ThreadPoolExecutor(1, "threadkeep-files")
+        self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self._files: set[Hashable] = set()  # names of owners
+        self._downloads: set[Hashable] = set()
+
+    async def page(self, owner: Owner, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function makes for a page, when it is this owner's turn."""
+        turn = self._turns.setdefault(owner.name, asyncio.Lock())
+        async with turn:
+            return await _in(self._for_pages, function, *args, **kwargs)
+
+    async def file(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function makes for a file that counts as `one_file`."""
+        return await _in(self._for_files, function, *args, **kwargs)
+
+    @contextmanager
+    def one_file(self, owner: Owner) -> Iterator[None]:
+        """Count a file while it is made.
+
+        Raises:
+            HTTPException: one is being made for this owner, or too many are.
+        """
+        if owner.name not in self._files and len(self._files) >= MAX_FILES:
+            raise HTTPException(503, "Too many files are being made", headers=_LATER)
+        with _one_of(self._files, owner, "made"):
+            yield
+
+    @contextmanager
+    def one_download(self, owner: Owner) -> Iterator[None]:
+        """Count a file that is sent while it is read, as slowly as its owner takes it; errors as for `one_file`."""
+        with _one_of(self._downloads, owner, "downloaded"):
+            yield
+
+
+@contextmanager
+def _one_of(files: set[Hashable], owner: Owner, done: str) -> Iterator[None]:
+    if owner.name in files:
+        raise HTTPException(429, f"Another file is being {done} with this key", headers=_LATER)
+    files.add(owner.name)
+    try:
+        yield
+    finally:
+        files.discard(owner.name)
+
+
+async def _in(threads: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *args, **kwargs))
+
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -76,7 +143,7 @@ class Viewer:
 
 
 class View(NamedTuple):
-    """A page that somebody may see: the request, the store limited to what they have, and what they may do."""
+    """An authorized page: the request, the store limited to its owner, and the owner's scopes."""
 
     request: Request
     store: AsyncStore
@@ -89,7 +156,7 @@ class View(NamedTuple):
 
     async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes of the store, without blocking."""
-        return await on_store(self.store, function, *args, **kwargs)
+        return await self.store.run_sync(function, *args, **kwargs)
 
     @property
     def drawing(self) -> Drawing:
@@ -241,8 +308,13 @@ def _problem(request: Request, status: int, detail: str, headers: Any = None) ->
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answer a request with the page of an error, where no endpoint does."""
-    return error_page(request, error)
+    """Answer a request with the page of an error, where no endpoint does; with JSON if it does not ask for pages."""
+    if not isinstance(error, HTTPException) or "text/html" in request.headers.get("accept", ""):
+        return error_page(request, error)
+    if error.status_code in (404, 405):
+        detail = "No page has this path and method; the base_url of a client ends with the path of its API, as in /v1"
+        error = HTTPException(error.status_code, detail, error.headers)
+    return await answer_problem(request, error)
 
 
 class SecureHeaders:

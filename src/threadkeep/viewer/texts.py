@@ -1,7 +1,7 @@
 """Texts as pages show them: escaped or as harmless Markdown, numbers, times and JSON.
 
-Whatever a model, a tool or a user wrote may be an attack on whoever reads it: no HTML of it is kept, nothing it names
-is loaded, and characters that nobody sees, or that turn the order of others around, are written out.
+Text from a model, a tool or a user may be an attack on the reader: its HTML is not kept, nothing it names is loaded,
+and characters that are invisible, or change the writing direction, are escaped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from markdown_it.rules_block import StateBlock, table
 from markdown_it.token import Token
 from markupsafe import Markup, escape
 
-from threadkeep.domain.printing import printable
-from threadkeep.domain.typed import TypedObject
+from threadkeep.domain import content, printing
 
 MAX_MARKDOWN: Final = 20_000  # characters of a text that are read as Markdown
 MAX_TEXT: Final = 100_000  # characters of a text on a page
@@ -69,14 +68,14 @@ class Budget:
     shown: int = 2_000_000
 
     def end(self) -> None:
-        """Leave nothing: nobody waits for the page any more."""
+        """Leave nothing: the client has left."""
         self.characters = self.cells = self.shown = 0
         self.seconds = 0.0
 
     def take(self, text: str) -> str:
         """Return a text, or its beginning where it is too long for a page or for what is left of it; it is counted."""
         length = max(0, min(MAX_TEXT, self.shown))
-        beginning = printable(text[:length])
+        beginning = printing.printable(text[:length])
         self.shown -= len(beginning) + MARKUP
         if len(text) <= length:
             return beginning
@@ -167,7 +166,7 @@ def first_line(text: str, length: int = 140) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def named_tool(tool: TypedObject) -> tuple[str, str]:
+def named_tool(tool: content.TypedObject) -> tuple[str, str]:
     """Return the name of a tool and what it says about itself; a built-in one may have no more than a type."""
     told = tool.to_object()
     if isinstance(payload := told.get("payload"), Mapping):  # of a tool that only one provider knows
@@ -278,4 +277,4 @@ def query_text(pairs: Iterable[tuple[str, Any]]) -> str:
 
 def visible(value: Any) -> Any:
     """Return a value for a template: texts with invisible characters written out. Markup stays as it is."""
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return printing.printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,17 +1,28 @@
-"""The page of a conversation: its items, the answers they came in with what these cost, and its other branches."""
+"""The page of a conversation: its items, the answers they came in with what these cost, and its other branches.
+
+Following a conversation: an event whenever something was appended, or an answer begins or ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.stored import Branch
-from threadkeep.store import overviews
+from threadkeep.errors import NotFound
+from threadkeep.server.owners import Owner
+from threadkeep.server.permissions import RECHECK_SECONDS, stream_quota
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.overviews import Call, ResponseFacts, ThreadPage
+from threadkeep.store.reading import overviews
+from threadkeep.store.reading.overviews import LedgerCall, ResponseFacts, ThreadPage, is_answering
 from threadkeep.store.store import Store
 from threadkeep.viewer.blocks import Block, blocks_of
 from threadkeep.viewer.pages import View
@@ -43,7 +54,7 @@ class Group:
 
     blocks: list[Block] = field(default_factory=list)
     response: ResponseFacts | None = None
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LedgerCall] = field(default_factory=list)
     variants: Variants | None = None
     error: str | None = None
 
@@ -103,7 +114,7 @@ def groups_of(thread: Thread, start: int, budget: Budget) -> list[Group]:
     before = dict(zip(places, [start - 1, *places], strict=False))
     branches = {branch.number: branch for branch in thread.page.branches}
     answers = {answer.from_position: answer for answer in thread.page.responses}
-    calls: dict[int | None, list[Call]] = {}
+    calls: dict[int | None, list[LedgerCall]] = {}
     for call in thread.page.calls:
         calls.setdefault(call.response, []).append(call)
     groups: list[Group] = []
@@ -198,3 +209,68 @@ def variants_at(block: Block, before: int, branches: Mapping[int, Branch]) -> Va
     if block.stored.branch not in numbers or len(numbers) == 1:
         return None
     return Variants(numbers, numbers.index(block.stored.branch))
+
+
+SECONDS: Final = 1.0  # between two looks
+LOOKS: Final = 600  # after so many, the browser asks again
+MAX_FOLLOWED: Final = 20  # at once, by each owner in a process
+RETRY_MS: Final = 3_000
+NO_CONTENT: Final = 204  # tells browsers to stop asking
+
+_streams = stream_quota(MAX_FOLLOWED)
+
+
+async def tail(view: View) -> Response:
+    """Answer with events about a branch: its last position, and whether an answer is in progress."""
+    if _streams.is_full(view.permission.owner.name):
+        return Response(status_code=NO_CONTENT)
+    name, branch = view.request.path_params["id"], number_of_branch(view)
+    first = await view.read(look, name, branch)  # an error is answered as such
+    if view.request.method == "HEAD":
+        return Response(media_type=_Followed.media_type)
+    return _Followed(_events(view, name, branch, first), view.permission.owner)
+
+
+class _Followed(StreamingResponse):
+    """Events to an owner, which count before they are sent: others may have begun to follow in the meantime."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[str], owner: Owner) -> None:
+        super().__init__(events)
+        self._owner = owner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events, or tell the browser to stop asking."""
+        if _streams.is_full(self._owner.name):
+            await Response(status_code=NO_CONTENT)(scope, receive, send)
+            return
+        with _streams.taking(self._owner.name):
+            await super().__call__(scope, receive, send)
+
+
+def look(store: Store, id: str, branch: int | None) -> dict[str, int | bool]:
+    """Return the last position of a branch, and whether an answer is in progress."""
+    conversation = store.get_conversation(id, branch=branch)
+    return {"head": conversation.head, "open": is_answering(conversation)}
+
+
+async def _events(view: View, id: str, branch: int | None, state: dict[str, int | bool]) -> AsyncIterator[str]:
+    checked = monotonic()
+    yield f"retry: {RETRY_MS}\n\n"
+    told: dict[str, int | bool] = {}
+    for number in count():
+        if state != told:
+            yield f"event: state\ndata: {json.dumps(state)}\n\n"
+            told = state
+        if number == LOOKS:
+            return
+        await asyncio.sleep(SECONDS)
+        if monotonic() - checked >= RECHECK_SECONDS:
+            if not await view.permission.holds():
+                return
+            checked = monotonic()
+        try:
+            state = await view.read(look, id, branch)
+        except NotFound:  # deleted meanwhile: the browser asks again, and is told so
+            return

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contrib.importers.claude_code_files import BEGUN, Session, a_session
 from threadkeep import Conversation, Message, Store
-from threadkeep.contrib.importers import ImportReport, import_from
-from threadkeep.store.validation import MAX_TITLE
+from threadkeep.contrib.importers import SourceReport, import_from
+from threadkeep.store.work.validation import MAX_TITLE
 
 
 def texts_of(conversation: Conversation) -> list[str]:
@@ -31,7 +31,7 @@ def found(store: Store, session: Session) -> Conversation:
     return conversation
 
 
-def counts(report: ImportReport) -> dict[str, dict[str, int]]:
+def counts(report: SourceReport) -> dict[str, dict[str, int]]:
     return {name: getattr(report, name).values() for name in ("conversations", "items", "responses")}
 
 

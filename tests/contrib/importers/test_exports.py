@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.contrib.importers.export_files import BEGUN, PNG, Export, Rollout, a_rollout, chatgpt, claude_ai
 from threadkeep import Conversation, FunctionCallOutput, Message, Store
 from threadkeep.contrib.importers import SOURCES, Input, Skipped, Transcript, import_from
-from threadkeep.contrib.importers.registry import find_source, get_source
+from threadkeep.contrib.importers.engine import find_source, get_source
 
 # maker of an export -> the source that it is of
 EXPORTS = ((chatgpt, "chatgpt"), (claude_ai, "claude-ai"))

@@ -13,7 +13,7 @@ from sqlalchemy import JSON, UUID, Column, DateTime, Engine, Integer, MetaData, 
 from tests.databases import Database
 from threadkeep import Conversation, FunctionCall, FunctionCallOutput, InvalidOption, Message, Reasoning, Store
 from threadkeep.contrib.importers import SOURCES, Input, import_from
-from threadkeep.contrib.importers.registry import get_source
+from threadkeep.contrib.importers.engine import get_source
 
 PNG = "iVBORw0KGgo="
 IMAGE = f"data:image/png;base64,{PNG}"

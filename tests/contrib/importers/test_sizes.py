@@ -16,7 +16,7 @@ from tests.conftest import is_set
 from tests.contrib.importers.claude_code_files import Session, a_session
 from tests.contrib.importers.export_files import large_export
 from threadkeep import Store
-from threadkeep.contrib.importers import Entry, ImportReport, Input, Transcript, import_from, trees
+from threadkeep.contrib.importers import Entry, Input, SourceReport, Transcript, import_from, trees
 
 SIZE = 1 << 30 if is_set("THREADKEEP_LONG") else 1 << 25
 MEMORY = 300 * 1024  # KiB
@@ -39,7 +39,7 @@ def statements_of(target: Store, path: Path) -> list[str]:
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         seen.append(statement)
 
-    engine = target._root._engine
+    engine = target.handle.root.engine
     event.listen(engine, "before_cursor_execute", note)
     try:
         import_from(target, path)
@@ -95,7 +95,7 @@ def in_a_row(texts: list[str]) -> Iterator[tuple[str, str | None]]:
             last = text
 
 
-def import_texts(target: Store, path: Path, count: int) -> ImportReport:
+def import_texts(target: Store, path: Path, count: int) -> SourceReport:
     path.write_text(" ".join(map(str, range(count))))
     return import_from(target, path, Chat())
 

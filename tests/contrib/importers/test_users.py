@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from threadkeep import Message, Store
-from threadkeep.contrib.importers import ImportReport, import_from
+from threadkeep.contrib.importers import SourceReport, import_from
 
 ROOT = "00000000-0000-4000-8000-000000000000"
 
@@ -36,7 +36,7 @@ def said(store: Store) -> dict[str | None, list[str]]:
     }
 
 
-def is_refused(report: ImportReport) -> bool:
+def is_refused(report: SourceReport) -> bool:
     """Whether the one conversation belongs to another user, and the report says so."""
     assert (report.conversations.stored, report.items.stored, report.attempts) == (0, 0, 0)
     [skipped] = report.skipped

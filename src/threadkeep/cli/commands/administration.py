@@ -1,4 +1,4 @@
-"""Administration commands: schema, tenants, statistics, retention and erasure."""
+"""Administration commands: schema, tenants, statistics, retention, erasure and checks."""
 
 from __future__ import annotations
 
@@ -9,29 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from threadkeep.cli.formatting import number_of, size
+from threadkeep.cli import output
 from threadkeep.cli.options import MAX_PAGE, OnlyUser, Since, Text, Until, Yes, bounds_of, duration_of, on_target
-from threadkeep.cli.output import (
-    Column,
-    cell_text,
-    is_terminal,
-    note,
-    print_json,
-    print_table,
-    print_text,
-    progress,
-    progress_callback,
-    record,
-)
+from threadkeep.cli.output import Column, note, number_of, progress, progress_callback, size
 from threadkeep.cli.target import Target, note_other_tenants, tenants_of
 from threadkeep.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from threadkeep.store.backlog import Backlog
+    from threadkeep import CheckReport
+    from threadkeep.domain.reports import Backlog
+
 
 schema_commands = typer.Typer(help="Create, upgrade and check the tables.")
 tenant_commands = typer.Typer(help="List, create and delete tenants.")
-TENANTS: Final = (Column("name"), Column("created_at", is_time=True, no_wrap=True, drop_order=1))
+TENANTS: Final = (output.Column("name"), output.Column("created_at", is_time=True, no_wrap=True, drop_order=1))
 Name = Annotated[str, Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
 Partitions = Annotated[
     int | None,
@@ -57,11 +48,16 @@ LINES: Final = (
     ("items", "items", "item_bytes"), ("responses, with their raw bodies", "responses", "body_bytes"),
     ("pictures and files", "media", "media_bytes"), ("rows of the usage ledger", "attempts", None),
 )  # fmt: skip
-OVERVIEW: Final = (Column(""), Column("count", is_number=True), Column("size", is_number=True))
-DUE: Final = (Column("due", "kind"), Column("count", is_number=True), Column("oldest", is_time=True, no_wrap=True))
+OVERVIEW: Final = (output.Column(""), output.Column("count", is_number=True), output.Column("size", is_number=True))
+DUE: Final = (
+    output.Column("due", "kind"),
+    output.Column("count", is_number=True),
+    output.Column("oldest", is_time=True, no_wrap=True),
+)
 LARGEST: Final = (
-    Column("id", no_wrap=True), Column("user", "user_id", drop_order=2), Column("items", is_number=True),
-    Column("size", is_number=True), Column("title", drop_order=1),
+    output.Column("id", no_wrap=True), output.Column("user", "user_id", drop_order=2),
+    output.Column("items", is_number=True), output.Column("size", is_number=True),
+    output.Column("title", drop_order=1),
 )  # fmt: skip
 
 
@@ -70,9 +66,8 @@ LARGEST: Final = (
 def upgrade(target: Target, *, partitions: Partitions = None, monthly_bodies: MonthlyBodies = None) -> None:
     """Create the tables, or upgrade them to the latest schema."""
     from threadkeep import schema
-    from threadkeep.db.months import checked_month
-    from threadkeep.db.partitions import checked_partitions
-    from threadkeep.store.engines import parsed_url
+    from threadkeep.db.engines import parsed_url
+    from threadkeep.db.partitions import checked_month, checked_partitions
 
     first, dialect, is_new = _month(monthly_bodies), parsed_url(target.url).get_backend_name(), target.is_missing
     checked_partitions(partitions, dialect)  # before a file is created
@@ -82,7 +77,7 @@ def upgrade(target: Target, *, partitions: Partitions = None, monthly_bodies: Mo
         schema.upgrade(engine, partitions=partitions, monthly_bodies=first)
         now = schema.current(engine)
     if is_new:
-        note(f"threadkeep: created a new database, {target.shown_url}")
+        output.note(f"threadkeep: created a new database, {target.shown_url}")
     change = "already" if before == now else f"now (before: {before or 'no tables'})"
     target.report({"before": before, "revision": now}, f"{target.shown_url} is at {now} {change}.")
 
@@ -108,7 +103,7 @@ def check(target: Target) -> None:
     If it does not, the error says which command to run.
     """
     from threadkeep import schema
-    from threadkeep.store.engines import command_url
+    from threadkeep.db.engines import command_url
 
     target.check_exists()
     with target.engine() as engine:
@@ -172,11 +167,9 @@ def sql(
     This is the SQL that `db upgrade` runs on an empty database.
     """
     from threadkeep import schema
-    from threadkeep.store.engines import parsed_url
+    from threadkeep.db.engines import parsed_url
 
     name = dialect or parsed_url(target.url).get_backend_name()
-    if name not in {"sqlite", "postgresql", "mysql", "mariadb"}:
-        raise InvalidOption(f"There is no SQL for {name!r}. Dialects: sqlite, postgresql, mysql, mariadb.")
     text = schema.upgrade_sql(name, partitions=partitions, monthly_bodies=_month(monthly_bodies))
     target.report({"dialect": name, "sql": text}, text.rstrip())
 
@@ -228,20 +221,20 @@ def stats(
     with target.store(user=user) as store:
         statistics = asdict(store.statistics(largest=largest))
     if target.is_json:
-        print_json(statistics)
-    elif is_terminal():
+        output.print_json(statistics)
+    elif output.is_terminal():
         counts = [
             {"": title, "count": statistics[count], "size": "" if bytes_ is None else size(statistics[bytes_])}
             for title, count, bytes_ in LINES
         ]
-        print_table(OVERVIEW, counts)
+        output.print_table(OVERVIEW, counts)
         if statistics["largest"]:
-            print_text("Largest conversations", is_bold=True)
-            print_table(LARGEST, [one | {"size": size(one["item_bytes"])} for one in statistics["largest"]])
+            output.print_text("Largest conversations", is_bold=True)
+            output.print_table(LARGEST, [one | {"size": size(one["item_bytes"])} for one in statistics["largest"]])
     else:
-        print_text("\n".join(f"{name}\t{cell_text(statistics[name]) or ''}" for name in FIGURES) + "\n")
+        output.print_text("\n".join(f"{name}\t{output.cell_text(statistics[name]) or ''}" for name in FIGURES) + "\n")
         if statistics["largest"]:
-            print_table(LARGEST, [one | {"size": one["item_bytes"]} for one in statistics["largest"]])
+            output.print_table(LARGEST, [one | {"size": one["item_bytes"]} for one in statistics["largest"]])
 
 
 @on_target()
@@ -259,7 +252,7 @@ def retain(
         Text, Option("--changes", metavar="TIME", help="Keep the change feed for this long: 7d.")
     ] = None,
     whole_months: Annotated[
-        bool, Option("--whole-months", help="Keep raw bodies until those of their month are all due (UTC).")
+        bool, Option("--whole-months", help="Keep raw bodies until all bodies of their month are due (UTC).")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count what would be removed.")] = False,
     backlog: Annotated[
@@ -277,12 +270,14 @@ def retain(
             _report_backlog(target, store.backlog(**ages, whole_months=whole_months))
         note_other_tenants(target, "this is about")
         return
-    with target.store() as store, progress("removed") as advance:
-        report = store.retain(**ages, dry_run=dry_run, whole_months=whole_months, progress=progress_callback(advance))
+    with target.store() as store, output.progress("removed") as advance:
+        report = store.retain(
+            **ages, dry_run=dry_run, whole_months=whole_months, progress=output.progress_callback(advance)
+        )
     bodies = number_of(report.raw_bodies, "raw body", "raw bodies")
     told = f", and {number_of(report.changes, 'change')} of the feed" if changes is not None else ""
     target.report(
-        {"dry_run": dry_run} | record(report, "raw_bodies", "conversations", "changes"),
+        {"dry_run": dry_run} | output.record(report, "raw_bodies", "conversations", "changes"),
         f"{number_of(report.conversations, 'conversation')} and {bodies}{told} "
         f"{'would be ' if dry_run else ''}removed.",
     )
@@ -294,15 +289,17 @@ def _report_backlog(target: Target, backlog: Backlog) -> None:
     kinds = ("raw_bodies", "conversations", "changes")
     found = {kind: getattr(backlog, kind) for kind in kinds}
     due = [
-        {"kind": kind} | record(one, "count", "is_least", "oldest") for kind, one in found.items() if one is not None
+        {"kind": kind} | output.record(one, "count", "is_least", "oldest")
+        for kind, one in found.items()
+        if one is not None
     ]
     if target.is_json:
-        print_json({"due": due, "deleted": backlog.deleted})
+        output.print_json({"due": due, "deleted": backlog.deleted})
         return
-    print_table(DUE, [one | {"count": f"{one['count']:,}{'+' if one['is_least'] else ''}"} for one in due])
+    output.print_table(DUE, [one | {"count": f"{one['count']:,}{'+' if one['is_least'] else ''}"} for one in due])
     if backlog.deleted:
         left = number_of(backlog.deleted, "deleted conversation")
-        print_text(f"Of {left}, rows are left, which the command removes without --backlog.")
+        output.print_text(f"Of {left}, rows are left, which the command removes without --backlog.")
 
 
 @on_target()
@@ -318,19 +315,19 @@ def erase_user(
     """Remove a user's content; anonymous figures are kept."""
     if not yes:
         raise InvalidOption(f"This removes all content of the user {user!r} for good. Use --yes to confirm.")
-    with target.store() as store, progress("erased") as advance:
-        report = store.erase_user(user, progress=progress_callback(advance), vacuum=not no_vacuum)
+    with target.store() as store, output.progress("erased") as advance:
+        report = store.erase_user(user, progress=output.progress_callback(advance), vacuum=not no_vacuum)
     rows, items = number_of(report.attempts, "row"), number_of(report.items, "item")
     target.report(
-        record(report, "conversations", "attempts", "items", "is_scrubbed"),
+        output.record(report, "conversations", "attempts", "items", "is_scrubbed"),
         f"{number_of(report.conversations, 'conversation')} removed; {rows} of the ledger and {items} of others made "
         "anonymous.",
     )
     note_other_tenants(target, "this is about")
     if not (report.conversations or report.attempts or report.items):
-        note(f"threadkeep: there was nothing of a user {user!r}.")
+        output.note(f"threadkeep: there was nothing of a user {user!r}.")
     if report.is_scrubbed is False and not no_vacuum and not target.is_json:
-        print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
+        output.print_text("A reader blocked the last step: run the command again to empty the write-ahead log.")
 
 
 def _month(text: str | None) -> date | None:
@@ -347,3 +344,44 @@ def _checked_duration(option: str, text: str | None) -> timedelta | None:
         return None if text is None else duration_of(text)
     except (ValueError, OverflowError) as error:
         raise InvalidOption(f"{option} must be a duration such as 30d, 2w or 12h, not {text!r}.") from error
+
+
+UNHEALTHY: Final = 1
+FINDINGS: Final = (
+    Column("tenant", drop_order=1), Column("code"), Column("conversation", "conversation_id"), Column("table"),
+    Column("key", drop_order=2), Column("problem"), Column("repair"), Column("repaired", "is_repaired"),
+)  # fmt: skip
+
+
+@on_target()
+def doctor(
+    target: Target,
+    *,
+    repair: Annotated[bool, Option("--repair", help="Mend what can be mended without inventing content.")] = False,
+) -> None:
+    """Check that all rows fit together, and explain what does not.
+
+    Nothing is written without --repair. Without --tenant, all tenants are checked. The exit code is 1 if problems
+    remain.
+    """
+    names = [tenant["name"] for tenant in tenants_of(target)] if target.tenant is None else [target.tenant]
+    records: list[dict[str, Any]] = []
+    reports: list[CheckReport] = []
+    if names:
+        with target.store(all_tenants=True) as store:
+            for name in names:
+                with progress("checked") as advance:
+                    report = store.for_tenant(name).check(repair=repair, progress=progress_callback(advance))
+                reports.append(report)
+                records += [{"tenant": name, **asdict(finding)} for finding in report.findings]
+    conversations, found, repaired = (
+        sum(getattr(report, name) for report in reports) for name in ("conversations", "found", "repaired")
+    )
+    is_healthy = found == repaired
+    beside = {"conversations": conversations, "found": found, "repaired": repaired, "is_healthy": is_healthy}
+    if records or target.is_json:
+        target.report_list("findings", records, FINDINGS, **beside)
+    problems = "no problems" if not found else number_of(found, "problem")
+    note(f"threadkeep: {number_of(conversations, 'conversation')} checked, {problems} found, {repaired:,} repaired")
+    if not is_healthy:
+        raise typer.Exit(UNHEALTHY)

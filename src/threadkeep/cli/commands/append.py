@@ -1,4 +1,4 @@
-"""``threadkeep append``: appends a provider's response to a conversation, complete or streamed."""
+"""Commands that change a conversation: append a response, whole or streamed; title, label, fork, archive, delete."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
 
 from typer import Argument, Option
 
-from threadkeep.cli.file_io import open_input
-from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
-from threadkeep.cli.output import Column, note, print_json, print_table, record
+from threadkeep.cli.options import (
+    Branch,
+    ConversationId,
+    Owner,
+    Text,
+    WireFormat,
+    Yes,
+    format_name,
+    labels_of,
+    on_target,
+)
+from threadkeep.cli.output import Column, note, number_of, open_input, print_json, print_table, print_text, record
 from threadkeep.cli.target import Target, open_conversation
-from threadkeep.domain.jsontext import loads
-from threadkeep.domain.objects import event_text
-from threadkeep.errors import CannotParse, ProviderError
+from threadkeep.domain.jsontext import event_text, loads
+from threadkeep.errors import CannotParse, InvalidOption, ProviderError
 
 if TYPE_CHECKING:
-    from threadkeep import Conversation, Response
+    from threadkeep import Conversation, Response, Store
+
 
 COLUMNS: Final = (
     Column("id", no_wrap=True), Column("status"), Column("model", drop_order=1), Column("items", is_number=True),
@@ -78,7 +87,15 @@ def append(
     else:
         print_table(COLUMNS, [_record_of(conversation.id, response)])
     if stream:
-        _report_end_of_stream(response, format)
+        # Print a note if a stream broke off, or fail if it reported an error
+        from threadkeep import Response
+
+        if response.incomplete_details == STREAM_ENDED:
+            nothing = f"nothing in it was a response in {format} (omit --stream if the file is one complete body)"
+            result = "what arrived is stored" if response.output else nothing
+            note(f"threadkeep: the stream ended early, so the response is incomplete; {result}")
+        if response.failed:
+            Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
 
 
 def _append_body(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
@@ -104,18 +121,6 @@ def _append_stream(conversation: Conversation, source: BinaryIO, format: str, op
     return recorder.partial
 
 
-def _report_end_of_stream(response: Response, format: str) -> None:
-    """Print a note if a stream broke off, or fail if it reported an error."""
-    from threadkeep import Response
-
-    if response.incomplete_details == STREAM_ENDED:
-        nothing = f"nothing in it was a response in {format} (omit --stream if the file is one complete body)"
-        result = "what arrived is stored" if response.output else nothing
-        note(f"threadkeep: the stream ended early, so the response is incomplete; {result}")
-    if response.failed:
-        Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
-
-
 def _holds_events(body: bytes) -> bool:
     """Return whether a body looks like a stream: server-sent events, or several lines, the first of which is JSON."""
     line, _, others = body.strip().partition(b"\n")
@@ -134,3 +139,114 @@ def _record_of(id: str, response: Response) -> dict[str, Any]:
         "id": id, "items": len(response.output), "calls": len(response.tool_calls),
         "input_tokens": usage and usage.input_tokens, "output_tokens": usage and usage.output_tokens,
     }  # fmt: skip
+
+
+Ids = Annotated[
+    list[str], Argument(metavar="ID...", help="Ids of conversations, or their beginnings.", show_default=False)
+]
+
+
+def _opened(store: Store, ids: list[str]) -> list[Conversation]:
+    """All of them, before anything is changed."""
+    return list({one.id: one for one in (open_conversation(store, text) for text in ids)}.values())
+
+
+@on_target()
+def delete(target: Target, *, ids: Ids, user: Owner = None, yes: Yes = False) -> None:
+    """Delete conversations; the ledger is kept."""
+    with target.store(user=user) as store:
+        found = [conversation.id for conversation in _opened(store, ids)]
+        if not yes:
+            named = ", ".join(found)
+            raise InvalidOption(
+                f"This deletes {number_of(len(found), 'conversation')} for good: {named}. Use --yes to confirm."
+            )
+        for one in found:
+            store.delete_conversation(one)
+    target.report({"deleted": found}, f"{number_of(len(found), 'conversation')} deleted.")
+
+
+@on_target()
+def archive(target: Target, *, ids: Ids, user: Owner = None) -> None:
+    """Archive conversations, which hides them in lists."""
+    with target.store(user=user) as store:
+        found = _opened(store, ids)
+        for conversation in found:
+            conversation.archive()
+    target.report({"archived": [one.id for one in found]}, f"{number_of(len(found), 'conversation')} archived.")
+
+
+@on_target()
+def unarchive(target: Target, *, ids: Ids, user: Owner = None) -> None:
+    """Make archived conversations active again."""
+    with target.store(user=user) as store:
+        found = _opened(store, ids)
+        for conversation in found:
+            conversation.unarchive()
+    target.report({"unarchived": [one.id for one in found]}, f"{number_of(len(found), 'conversation')} active again.")
+
+
+@on_target()
+def title(
+    target: Target,
+    *,
+    id: ConversationId,
+    text: Annotated[str | None, Argument(metavar="[TEXT]", help="The new title; default: print it.")] = None,
+    remove: Annotated[bool, Option("--remove", help="Remove the title.")] = False,
+    user: Owner = None,
+) -> None:
+    """Print, set or remove the title of a conversation."""
+    if remove and text is not None:
+        raise InvalidOption("Give a title, or --remove, but not both.")
+    with target.store(user=user) as store:
+        conversation = open_conversation(store, id)
+        if remove or text is not None:
+            conversation.update(title=text)
+        target.report({"id": conversation.id, "title": conversation.title}, conversation.title or "")
+
+
+@on_target()
+def label(
+    target: Target,
+    *,
+    id: ConversationId,
+    labels: Annotated[
+        list[str] | None, Argument(metavar="[KEY=VALUE...]", help="Labels to set; without any, they are printed.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, Option("--remove", metavar="KEY", help="Remove this label; can be repeated.")
+    ] = None,
+    user: Owner = None,
+) -> None:
+    """Print, set or remove labels of a conversation."""
+    new, gone = labels_of(labels), set(remove or ())
+    with target.store(user=user) as store:
+        conversation = open_conversation(store, id)
+        if new or gone:
+            kept = {name: value for name, value in conversation.labels.items() if name not in gone}
+            conversation.update(labels=kept | new)
+        lines = [f"{name}={value}" for name, value in sorted(conversation.labels.items())]
+        target.report({"id": conversation.id, "labels": conversation.labels}, "\n".join(lines))
+
+
+@on_target()
+def fork(
+    target: Target,
+    *,
+    id: ConversationId,
+    at: Annotated[
+        int | None, Option("--at", metavar="N", help="The last position that is shared; default: all.")
+    ] = None,
+    activate: Annotated[bool, Option("--activate", help="Make the new branch the active one.")] = False,
+    branch: Branch = None,
+    user: Owner = None,
+) -> None:
+    """Fork a conversation and print the number of the new branch."""
+    with target.store(user=user) as store:
+        forked = open_conversation(store, id, branch).fork(at=at)
+        if activate:
+            forked.set_active_branch(forked.branch)
+    if target.is_json:
+        print_json({"id": forked.id, "branch": forked.branch, "active": activate})
+    else:
+        print_text(str(forked.branch))

@@ -15,7 +15,7 @@ from threadkeep.cli import options
 from threadkeep.cli.options import ConversationId, Owner, Text, on_target
 from threadkeep.cli.output import Column, clock, print_json, print_text, record
 from threadkeep.cli.target import Target, iterate, note_other_tenants, open_conversation
-from threadkeep.domain.pages import Page
+from threadkeep.domain.stored import Page
 from threadkeep.domain.transcripts import lines_of, title_of
 from threadkeep.errors import InvalidOption
 

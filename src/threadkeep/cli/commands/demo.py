@@ -26,8 +26,7 @@ from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import is_terminal, note, print_json, print_text, progress
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_table import print_usage
-from threadkeep.domain.jsontext import dumps, loads
-from threadkeep.domain.transcripts import preview_lines
+from threadkeep.domain import jsontext, transcripts
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
     print_item(question)
     for wire in script["models"]:
         _print_headline(f"The next request in {_summary(wire, requests[wire])}")
-        print_text("".join(f"\n  {line}" for line in preview_lines(requests[wire].payload)))
+        print_text("".join(f"\n  {line}" for line in transcripts.preview_lines(requests[wire].payload)))
         _print_report(requests[wire])
     _print_headline("The other formats in brief; `threadkeep render` prints the requests")
     for wire in OTHER_MODELS:
@@ -219,8 +218,8 @@ def _print_headline(text: str) -> None:
 
 def load_script() -> dict[str, Any]:
     """Return everything but responses: options, tools, tool outputs by function, models by wire format, questions."""
-    script: dict[str, Any] = loads(_read("demo"))
-    script["tool_outputs"] = {name: dumps(output).decode() for name, output in script["tool_outputs"].items()}
+    script: dict[str, Any] = jsontext.loads(_read("demo"))
+    script["tool_outputs"] = {name: jsontext.dumps(output).decode() for name, output in script["tool_outputs"].items()}
     return script
 
 

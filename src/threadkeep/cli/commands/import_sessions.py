@@ -1,21 +1,21 @@
-"""``threadkeep import``: imports sessions and provider requests from files."""
+"""``threadkeep import``: imports sessions, provider requests and the histories of other software from files."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from reprlib import repr as short_repr
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 from typer import Argument, Option
 
-from threadkeep.cli.commands.import_software import import_software, is_software
 from threadkeep.cli.failures import in_shell_words
-from threadkeep.cli.file_io import STDIN, open_input
 from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
-from threadkeep.cli.output import note, print_json, print_text, progress
+from threadkeep.cli.output import STDIN, note, number_of, open_input, print_json, print_text, progress
 from threadkeep.cli.target import Target
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
@@ -23,6 +23,89 @@ from threadkeep.formats import NAMES
 
 if TYPE_CHECKING:
     from threadkeep import Session, Store
+    from threadkeep.contrib.importers import SourceReport
+
+
+MEBIBYTE: Final = 1 << 20
+SHOWN: Final = 20  # reasons
+NOWHERE: Final = "sqlite://"  # an empty database in memory
+
+
+def is_software(files: Sequence[str]) -> bool:
+    """Return whether the files were written by other software, by their contents: all of them, or none.
+
+    Raises:
+        InvalidOption: some are, and others are not.
+    """
+    known = {name: _is_recognized(name) for name in files}
+    if len(set(known.values())) > 1:
+        mine = next(name for name, is_known in known.items() if is_known)
+        other = next(name for name, is_known in known.items() if not is_known)
+        raise InvalidOption(f"{mine!r} is a file of other software, {other!r} is not. Import them one after the other.")
+    return any(known.values())
+
+
+def _is_recognized(name: str) -> bool:
+    """Whether a file, or a file in a folder, is one of other software. A pipe could be read only once."""
+    from threadkeep.contrib.importers import inputs_of
+    from threadkeep.contrib.importers.engine import find_source
+
+    if "://" in name:
+        return True
+    is_place = name != STDIN and (Path(name).is_file() or Path(name).is_dir())
+    return is_place and any(find_source(one) is not None for one in inputs_of(name))
+
+
+def import_software(
+    target: Target, files: Sequence[str], source: str | None, *, user: str | None, dry_run: bool
+) -> None:
+    """Import the conversations, with a progress bar, and print what was done."""
+    from threadkeep.contrib.importers import import_from, inputs_of
+
+    if STDIN in files:
+        raise InvalidOption("Files of other software cannot be read from stdin. Name the file.")
+    total = sum(one.size for one in inputs_of(files)) // MEBIBYTE
+    is_first = dry_run and target.is_missing
+    if is_first:  # nothing is imported yet; nor does a dry run make the file
+        note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
+        target = target.override(url=NOWHERE)
+    with target.store(create=is_first or not dry_run) as store, progress("MiB read", total) as advance:
+        shown = 0
+
+        def show(kind: str, count: int) -> None:
+            nonlocal shown
+            if kind == "bytes" and count // MEBIBYTE > shown:
+                advance(count // MEBIBYTE - shown)
+                shown = count // MEBIBYTE
+
+        report = import_from(store, files, source, user=user, dry_run=dry_run, progress=show)
+    target.report(_record(report), _sentence(report))
+    if not target.is_json:
+        # Say on stderr what was skipped, the most frequent reasons first
+        reasons = sorted(report.reasons.items(), key=lambda one: -one[1])
+        for reason, count in reasons[:SHOWN]:
+            first = next(one.where for one in report.skipped if one.why == reason)
+            note(f"threadkeep: skipped {count:,}: {reason} ({first})")
+        if len(reasons) > SHOWN:
+            note(f"threadkeep: and for {len(reasons) - SHOWN:,} other reasons; --json lists them")
+
+
+def _record(report: SourceReport) -> dict[str, object]:
+    """The report for programs."""
+    counts = {name: {"read": getattr(report, name).read} for name in ("conversations", "items", "responses")}
+    value = asdict(report)
+    return value | {name: read | value[name] for name, read in counts.items()}
+
+
+def _sentence(report: SourceReport) -> str:
+    conversations = report.conversations
+    verb = "would be imported" if report.is_dry_run else "imported"
+    return (
+        f"{number_of(conversations.stored, 'conversation')} {verb} ({report.created:,} new), "
+        f"with {number_of(report.items.stored, 'item')} and {number_of(report.responses.stored, 'response')}; "
+        f"{conversations.unchanged:,} unchanged, {conversations.skipped:,} skipped."
+    )
+
 
 BATCH: Final = 50  # sessions written in one transaction
 _NOT_JSON: Final = "If the file is one of other software, name that with --from."
@@ -76,8 +159,8 @@ def import_sessions(
     The files contain sessions or provider requests. All of them are checked before anything is written. Conversations
     are written in batches; if a batch fails, the ids of the conversations already written are printed.
 
-    Or the files are those of other software, with --from or by their contents. Each of their conversations is stored
-    once; what cannot be read is reported.
+    Or the files were written by other software, named with --from or detected from their contents. Each of their
+    conversations is stored once; what cannot be read is reported.
     """
     options = {"--format": format, "--model": model, "--label": label, "--key": key}
     if _is_of_software(files, source, options, dry_run=dry_run):

@@ -12,10 +12,8 @@ import typer
 from typer import Argument, Option
 
 from threadkeep.cli.failures import about
-from threadkeep.cli.file_io import STDIN, open_input
-from threadkeep.cli.formatting import number_of, size
 from threadkeep.cli.options import OnlyUser, Text, on_target
-from threadkeep.cli.output import note, progress, progress_callback, record
+from threadkeep.cli.output import STDIN, note, number_of, open_input, progress, progress_callback, record, size
 from threadkeep.cli.target import Target, note_other_tenants, open_conversation
 from threadkeep.errors import InvalidOption
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Option
 
-from threadkeep.cli.file_io import open_input
 from threadkeep.cli.options import Branch, ConversationId, Owner, Text, WireFormat, format_name, on_target
-from threadkeep.cli.output import note, print_json
+from threadkeep.cli.output import note, open_input, print_json
 from threadkeep.cli.target import Target, open_conversation
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import InvalidOption

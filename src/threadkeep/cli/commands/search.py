@@ -1,4 +1,4 @@
-"""``threadkeep search`` and ``threadkeep reindex``."""
+"""``threadkeep search``, ``reindex`` and ``changes``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ import typer
 from typer import Argument, Option
 
 from threadkeep.cli import options
-from threadkeep.cli.formatting import number_of
 from threadkeep.cli.options import Text, on_target
-from threadkeep.cli.output import Column, clock, is_terminal, iso, print_table, print_text, styled
-from threadkeep.cli.target import Target
+from threadkeep.cli.output import (
+    Column,
+    clock,
+    is_terminal,
+    iso,
+    number_of,
+    print_json_line,
+    print_table,
+    print_text,
+    styled,
+)
+from threadkeep.cli.target import PAGE_SIZE, Target
 from threadkeep.domain.printing import printable
 
 if TYPE_CHECKING:
-    from threadkeep import ConversationMatch, SearchResult
+    from collections.abc import Iterator
+
+    from threadkeep import Change, ConversationMatch, SearchResult, Store
+
 
 COLUMNS: Final = (
     Column("conversation", "conversation_id"), Column("position"), Column("branch"), Column("type"), Column("role"),
@@ -121,3 +133,28 @@ def _highlighted(snippet: str, marks: Sequence[tuple[int, int]]) -> str:
         parts += [printable(snippet[end:start]), styled(printable(snippet[start:stop]), is_bold=True)]
         end = stop
     return "".join([*parts, printable(snippet[end:])])
+
+
+@on_target()
+def changes(
+    target: Target,
+    *,
+    after: Annotated[
+        Text, Option("--after", metavar="CURSOR", help="Continue after the change with this cursor, or from `now`.")
+    ] = None,
+    follow: Annotated[bool, Option("--follow", help="Wait for further changes, until interrupted.")] = False,
+    poll: Annotated[float, Option("--poll", metavar="SECONDS", help="How often to look, with --follow.")] = 1.0,
+) -> None:
+    """Print the change feed, as lines of JSON.
+
+    It tells what was appended, changed and deleted, oldest first. The cursor in the last line is where to continue.
+    """
+    with target.store() as store:
+        for change in store.watch(after, poll=poll) if follow else _all_changes(store, after):
+            print_json_line({**change.to_dict(), "created_at": iso(change.created_at)})
+
+
+def _all_changes(store: Store, after: str | None) -> Iterator[Change]:
+    while page := store.changes(after, limit=PAGE_SIZE):
+        yield from page
+        after = page.cursor

@@ -1,7 +1,8 @@
-"""``threadkeep serve``: OpenAI's Conversations and Responses over a database, for whoever has a key."""
+"""Commands that serve a database: the APIs, the recorder, the viewer, and tools for MCP clients."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -9,21 +10,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from typer import Option
 
 from threadkeep.cli.failures import about
-from threadkeep.cli.options import on_target
+from threadkeep.cli.options import OnlyUser, on_target
 from threadkeep.cli.output import note
-from threadkeep.cli.serving import MAX_PORT, MIB
+from threadkeep.cli.serving import MAX_PORT, MIB, SPOOL_MIB, SpoolDirectory, SpoolLimit
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, MissingExtra
 
 if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
     from starlette.applications import Starlette
 
     from threadkeep import AsyncStore
     from threadkeep.http import Upstream
-    from threadkeep.web.keys import KeysOnceMade
-    from threadkeep.web.owners import Authenticate
+    from threadkeep.server.keys import KeysOnceMade
+
 
 DEFAULT_PORT: Final = 4010
+Upstreams = Annotated[
+    list[str] | None,
+    Option("--upstream", metavar="NAME=FORMAT@URL", help="Provider that answers; its key is in NAME_API_KEY."),
+]
+Models = Annotated[list[str] | None, Option("--model", metavar="PATTERN=NAME", help="Models that an upstream has.")]
+Masks = Annotated[
+    list[str] | None,
+    Option("--mask", metavar="INCLUDE", help="What items lack unless a request includes it; can be repeated."),
+]
 Rate = Annotated[
     int | None, Option("--rate", metavar="N", min=1, help="Requests a minute for each key; default: any number.")
 ]
@@ -33,8 +46,14 @@ Cors = Annotated[
 ]
 MaxRequests = Annotated[int, Option("--max-requests", metavar="N", min=1, help="Requests in flight at once.")]
 MaxBody = Annotated[int, Option("--max-body", metavar="MIB", min=1, help="Largest body of a request.")]
+MaxBodies = Annotated[
+    int, Option("--max-bodies", metavar="MIB", min=1, help="Bodies of requests and answers that are under way.")
+]
 MaxAnswer = Annotated[
     int, Option("--max-answer", metavar="MIB", min=1, help="Longest answer of a provider that is read and stored.")
+]
+MaxAnswerSeconds = Annotated[
+    int, Option("--max-answer-seconds", metavar="N", min=1, help="How long an answer may take, also in the background.")
 ]
 MaxSeconds = Annotated[
     int, Option("--max-seconds", metavar="N", min=1, help="How long a request may take, with its answer.")
@@ -48,35 +67,32 @@ def serve(
     *,
     host: Annotated[str, Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any.")] = DEFAULT_PORT,
-    upstream: Annotated[
-        list[str] | None,
-        Option("--upstream", metavar="NAME=FORMAT@URL", help="Provider that answers; its key is in NAME_API_KEY."),
-    ] = None,
-    model: Annotated[
-        list[str] | None, Option("--model", metavar="PATTERN=NAME", help="Models that an upstream has.")
-    ] = None,
-    mask: Annotated[
-        list[str] | None,
-        Option("--mask", metavar="INCLUDE", help="What items lack unless a request includes it; can be repeated."),
-    ] = None,
+    upstream: Upstreams = None,
+    model: Models = None,
+    mask: Masks = None,
     cors: Cors = None,
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
+    max_bodies: MaxBodies = 256,
     max_answer: MaxAnswer = 64,
+    max_answer_seconds: MaxAnswerSeconds = 3_600,
     max_seconds: MaxSeconds = 1_800,
+    spool: SpoolDirectory = None,
+    spool_limit: SpoolLimit = SPOOL_MIB,
     log: Log = "warning",
 ) -> None:
-    """Serve OpenAI's Conversations and Responses.
+    """Serve OpenAI's API, the REST API and pages.
 
-    The first line says what `base_url` of clients must be. If the database has keys (`threadkeep keys create`), every
-    request needs one; otherwise, only this machine is served. Calls to /record/NAME/ pass on to that upstream, and are
-    recorded. A missing SQLite file is created. Ctrl+C ends it.
+    OpenAI's Conversations and Responses are under /v1, and the first line says what `base_url` of clients must be; the
+    REST API is under /api, and pages for browsers under /, with the extra viewer. If the database has keys
+    (`threadkeep keys create`), every request needs one; otherwise, only this machine is served. Calls to /record/NAME/
+    pass on to that upstream, and are recorded. A missing SQLite file is created. Ctrl+C ends it.
     """
     import threadkeep.http  # says what to install where that is missing
     from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
-    from threadkeep.web.limits import Limits
-    from threadkeep.web.site import site
+    from threadkeep.server.limits import Limits
+    from threadkeep.server.site import site
 
     has_keys = checked_keys(target, host)
     store = opened_store(target)
@@ -84,14 +100,17 @@ def serve(
     body = max_body * MIB
     both: Any = {
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
-        "max_answer_bytes": max_answer * MIB, "cors": cors or (),
+        "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
     openai = threadkeep.http.app(store, masked=mask or (), **both)
     rest = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
-    recorder = _recorder(upstream or (), opened_store(target), auth, max_answer * MIB)
+    recorder = _recorder(
+        upstream or (), opened_store(target), auth=auth, max_answer_bytes=max_answer * MIB, spool=spool,
+        spool_limit=spool_limit * MIB,
+    )  # fmt: skip
     faces = {"/v1": openai, "/api": rest, **recorder, **pages}
-    limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds)
+    limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds, max_bodies * MIB)
     application = site(faces, store=store, limits=limits, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         note(f"threadkeep: serving {target.shown_url} at {url}/v1")
@@ -100,12 +119,16 @@ def serve(
         run(application, listening, store, log)
 
 
-def _recorder(upstreams: Iterable[str], store: AsyncStore, auth: Authenticate, most: int) -> dict[str, Starlette]:
+def _recorder(
+    upstreams: Iterable[str], store: AsyncStore, *, spool: Path | None, **options: Any
+) -> dict[str, Starlette]:
     """The recorder under its path, if there is a provider whose calls it can pass on."""
     from threadkeep.http import RecordedUpstream, recorder_app
 
     recorded = [RecordedUpstream.named(text) for text in upstreams]
-    return {"/record": recorder_app(store, recorded, auth=auth, max_answer_bytes=most)} if recorded else {}
+    if spool is not None and not recorded:
+        raise InvalidOption("needs an --upstream whose calls are recorded.", argument="--spool")
+    return {"/record": recorder_app(store, recorded, spool=spool, **options)} if recorded else {}
 
 
 def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[str, Starlette], str]:
@@ -141,3 +164,116 @@ def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Ups
             raise InvalidOption("must say which of several upstreams has which models.", argument="--model")
         [table["*"]] = known.values()
     return table
+
+
+RECORDER_PORT = 4011
+
+
+@on_target("url", "tenant", "blobs")
+def record(
+    target: Target,
+    *,
+    upstream: Annotated[
+        list[str] | None,
+        Option("--upstream", metavar="NAME=FORMAT@URL", help="Provider whose calls are recorded; can be repeated."),
+    ] = None,
+    host: Annotated[str, Option("--host", metavar="ADDRESS", help="Address to listen on, of this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any.")] = RECORDER_PORT,
+    max_answer: Annotated[
+        int, Option("--max-answer", metavar="MIB", min=1, help="How much of an answer is stored; all of it passes.")
+    ] = 64,
+    spool: SpoolDirectory = None,
+    spool_limit: SpoolLimit = SPOOL_MIB,
+) -> None:
+    """Pass calls on to providers, and store them on the way.
+
+    The first lines say what the base URL of clients must be. If the database has keys (`threadkeep keys create`), every
+    call needs one, in `x-threadkeep-key` or after /k/ in the base URL; otherwise, only this machine is served. A
+    missing SQLite file is created. Ctrl+C ends it.
+    """
+    from threadkeep.http import RecordedUpstream, recorder_app, site
+    from threadkeep.server.upstreams import shown_url
+
+    if not upstream:
+        raise InvalidOption("is required, such as anthropic=messages@https://api.anthropic.com.", argument="--upstream")
+    upstreams = [RecordedUpstream.named(text) for text in upstream]
+    from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
+
+    checked_keys(target, host)
+    store = opened_store(target)
+    recorder = recorder_app(
+        opened_store(target), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
+        spool=spool, spool_limit=spool_limit * MIB,
+    )  # fmt: skip
+    application = site({"": recorder}, store=store, metrics_token=metrics_token())
+    with listening_at(host, port) as (listening, url):
+        for one in upstreams:
+            note(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
+        run(application, listening, store)
+
+
+HOST = "127.0.0.1"
+
+
+@on_target("url", "tenant", "blobs")
+def view(
+    target: Target,
+    *,
+    user: OnlyUser = None,
+    port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any that is free.")] = 0,
+    browser: Annotated[bool, Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
+) -> None:
+    """Open the conversations and their usage in a browser.
+
+    Nothing is changed. Only this machine is served, and only the first browser that opens the address that is printed,
+    which contains a new token each time. Ctrl+C ends it.
+    """
+    from threadkeep import AsyncStore
+    from threadkeep.cli.serving import listening_at
+    from threadkeep.viewer import Owner, app
+
+    token = token_urlsafe(24)
+    with target.store(user=user):
+        pass  # the database can be used, and has that tenant
+    store = AsyncStore(target.url, tenants=target.tenant is not None, blobs=target.blob_store)
+    application = app(store, token=token, token_once=True, owner=Owner(user_id=user, tenant=target.tenant))
+    with listening_at(HOST, port) as (listening, url):
+        address = f"{url}/?token={token}"
+        note(f"threadkeep: {target.shown_url} at {address}")
+        asyncio.run(_served(application, listening, store, address if browser else None))
+
+
+async def _served(application: Starlette, listening: socket.socket, store: AsyncStore, address: str | None) -> None:
+    """Answer requests until interrupted; with an address, open it in a browser first."""
+    import uvicorn
+
+    server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2))
+    opening = None if address is None else asyncio.create_task(asyncio.to_thread(_open, address))
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        if opening is not None:
+            await opening
+        await store.close()
+
+
+def _open(address: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(address):
+        note("threadkeep: no browser was found; open the address yourself.")
+
+
+@on_target("url", "tenant", "blobs")
+def mcp(target: Target, *, user: OnlyUser = None) -> None:
+    """Let an MCP client read and search conversations.
+
+    It is started by the client, which it talks to on stdin and stdout. Nothing is changed.
+    """
+    from threadkeep.contrib.mcp import mcp_server
+
+    with target.store(user=user) as store:
+        note(f"threadkeep: {target.shown_url} for an MCP client on stdin")
+        mcp_server(store).run("stdio")

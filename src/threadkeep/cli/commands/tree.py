@@ -17,7 +17,7 @@ LOOKED_AT: Final = 20  # items of a branch among which there should be a text
 WIDTH: Final = 60  # characters of a text
 
 
-class Line(NamedTuple):
+class TreeLine(NamedTuple):
     """A branch in the tree: what is drawn before it, and the branch."""
 
     prefix: str
@@ -41,7 +41,7 @@ def tree(target: Target, *, id: ConversationId, user: Owner = None) -> None:
         print_text(line.prefix + text_of(found), is_bold=found["active"])
 
 
-def lines_of(branches: Sequence[Branch]) -> Iterator[Line]:
+def lines_of(branches: Sequence[Branch]) -> Iterator[TreeLine]:
     """The branches in the order of the tree: each below the one on which the item is that it begins behind."""
     children: dict[int, list[Branch]] = {}
     by_number = {branch.number: branch for branch in branches}
@@ -50,7 +50,7 @@ def lines_of(branches: Sequence[Branch]) -> Iterator[Line]:
     waiting = [("", "", branches[0])]
     while waiting:
         prefix, indent, branch = waiting.pop()
-        yield Line(prefix, branch)
+        yield TreeLine(prefix, branch)
         below = children.get(branch.number, [])
         for index, child in reversed(list(enumerate(below))):
             is_last = index == len(below) - 1

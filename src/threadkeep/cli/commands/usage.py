@@ -12,9 +12,8 @@ import typer
 from typer import Option
 
 from threadkeep.cli import options
-from threadkeep.cli.formatting import key_text
 from threadkeep.cli.options import Text, format_name, on_target
-from threadkeep.cli.output import Column, is_terminal, note, print_json
+from threadkeep.cli.output import Column, is_terminal, key_text, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
 from threadkeep.cli.usage_table import csv_text, note_unknown_costs, print_usage, write_parquet
@@ -38,7 +37,7 @@ OrderBy = Annotated[
 ]
 AsCsv = Annotated[bool, Option("--csv", help="Print CSV.")]
 Parquet = Annotated[Path | None, Option("--parquet", metavar="FILE", help="Write a Parquet file.")]
-Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plot: .svg, .png or .html.")]
+Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plot: .svg or .html.")]
 FigureName = Annotated[
     Text, Option("--figure", metavar="FIGURE", help="The figure shown by bars and plots, such as total_tokens.")
 ]

@@ -4,9 +4,9 @@
 documents need the extra ``importers``.
 
 How to write a source
-    A source is an object with a `name` and two methods, see `Source`; those of this package are one module each, named
-    in `registry.SOURCES`. `recognizes` looks at how a file begins: `Input.first_lines` for JSON Lines,
-    `Input.first_keys` for JSON documents, also those of `Input.documents` in an archive, `Input.is_sqlite` and
+    A source is an object with a `name` and two methods, see `Source`; the ones in this package are one module each, and
+    named in `SOURCES`. `recognizes` looks at how a file begins: `Input.first_lines` for JSON Lines,
+    `Input.first_keys` for JSON documents, also `Input.documents` in an archive, `Input.is_sqlite` and
     `Input.url` for databases. `read` is a generator over `Transcript` and `Skipped`, and holds one conversation at a
     time: `json_files` reads lines, and lists of any size.
 
@@ -15,9 +15,10 @@ How to write a source
     items of messages of providers), a time, and for what a model said, an `Answer` with the model, the ids and the
     usage. Media are data URLs in the items.
 
-    What a source meets may have any shape: `shapes` reads values of the expected type, or None. What is not imported
-    becomes a `Skipped`, on its own or in `Transcript.skipped`. Nothing of this is an error, except `CannotParse` for a
-    file that cannot be read on.
+    What a source meets may have any shape: `items` reads values of the expected type, or None, and makes items of
+    texts, calls and outputs. `json_files.JsonExport` and `databases.SqlSource` are bases for sources that export JSON
+    or have a database. What is not imported becomes a `Skipped`, on its own or in `Transcript.skipped`. Nothing of this
+    is an error, except `CannotParse` for a file that cannot be read on.
 
 What the engine does
     It finds a conversation by its external id, ``name:id``; one that belongs to another user is reported, not written.
@@ -28,24 +29,24 @@ What the engine does
 
 from __future__ import annotations
 
-from threadkeep.contrib.importers.engine import Progress, external_id_of, import_from
+from threadkeep.contrib.importers.engine import SOURCES, Progress, external_id_of, import_from
 from threadkeep.contrib.importers.inputs import Input, inputs_of
-from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Source, Transcript
-from threadkeep.contrib.importers.registry import SOURCES
-from threadkeep.contrib.importers.reports import Count, ImportReport
+from threadkeep.contrib.importers.records import Answer, Count, Entry, Skipped, Source, SourceReport, Transcript
 
 __all__ = [
     "SOURCES",
     "Answer",
     "Count",
     "Entry",
-    "ImportReport",
     "Input",
     "Progress",
     "Skipped",
     "Source",
+    "SourceReport",
     "Transcript",
     "external_id_of",
     "import_from",
     "inputs_of",
 ]
+
+ImportReport = SourceReport  # its earlier name, which `threadkeep` has for the report of `import_export`

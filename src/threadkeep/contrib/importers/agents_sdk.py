@@ -8,21 +8,16 @@ used (`turn_usage`), which may be several calls: they are one row in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from threadkeep.contrib.importers.converting import converted
-from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.rounds import is_made
-from threadkeep.contrib.importers.shapes import revision_of, time_of
+from threadkeep.contrib.importers.databases import Database, SessionTables, json_of
+from threadkeep.contrib.importers.items import is_made, revision_of, time_of
+from threadkeep.contrib.importers.records import Answer, Draft, Entry, Transcript
 from threadkeep.domain.jsontext import JsonObject
 
-TABLE: Final = "agent_messages"
-COLUMNS: Final = ("id", "session_id", "message_data")
 PLACES: Final = ("message_id", "branch_id", "sequence_number", "user_turn_number")
 USED: Final = (
     "branch_id", "user_turn_number", "input_tokens", "output_tokens", "total_tokens", "input_tokens_details",
@@ -31,56 +26,36 @@ USED: Final = (
 MAIN: Final = "main"  # the branch that a session begins with
 ENCRYPTED: Final = "__enc__"
 
-Turn = tuple[str, int]  # a branch, and the number of the user's turn on it
 
-
-class AgentsSdk:
+class AgentsSdk(SessionTables):
     """Sessions of the OpenAI Agents SDK."""
 
-    name: Final = "agents-sdk"
+    name = "agents-sdk"
+    table = "agent_messages"
+    column = "message_data"
 
-    def recognizes(self, input: Input, /) -> bool:
-        """Return whether a table has the columns of a message."""
-        return any(columns.issuperset(COLUMNS) for columns in tables_of(input).values())
-
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
-        """Return the sessions of a database."""
-        with opened(input) as database:
-            for table in sorted(name for name in database.columns if database.has(name, *COLUMNS)):
-                yield from _sessions(database, table, input.name)
-
-
-AGENTS_SDK: Final = AgentsSdk()
-
-
-def _sessions(database: Database, table: str, where: str) -> Iterator[Transcript | Skipped]:
-    rows = database.rows(table, (*COLUMNS, "created_at"), ("session_id", "id"))
-    has_places = database.referred("message_structure", "message_id") in {None, table}
-    for session, messages in groupby(rows, lambda row: row["session_id"]):
-        if session is None:
-            yield Skipped(f"{where}, table {table}", "a message of no session", sum(1 for _ in messages))
-            continue
-        name = str(session) if table == TABLE else f"{table}/{session}"
-        found = _Session(str(session), name, f"{where}, {name}", database, has_places=has_places)
-        yield converted(found.where, found.transcript, messages)
+    def session(
+        self, database: Database, table: str, session: str, name: str, where: str, rows: Iterable[JsonObject]
+    ) -> Transcript:
+        """Return the conversation of a session."""
+        has_places = database.referred("message_structure", "message_id") in {None, table}
+        return _AgentsDraft(where, session, name, database, has_places).transcript(rows)
 
 
 @dataclass(slots=True)
-class _Session:
-    """What is known of a session while its messages are read.
+class _AgentsDraft(Draft):
+    """A session while its messages are read.
 
     Attributes:
         id: what it is called in its table.
         name: the same with the table, if that is not the usual one.
-        has_places: whether the database says where its messages are, and not only those of another table.
+        has_places: whether the database says where its messages are, and not only the places of another table.
     """
 
     id: str
     name: str
-    where: str
     database: Database
     has_places: bool
-    skipped: list[Skipped] = field(default_factory=list)
 
     def transcript(self, rows: Iterable[JsonObject]) -> Transcript:
         """The conversation."""
@@ -108,8 +83,7 @@ class _Session:
         found: dict[str, JsonObject] = {}
         for row in rows:
             if found.setdefault(str(row["id"]), row) is not row:
-                where = f"{self.where}, message {row['id']}"
-                self.skipped.append(Skipped(where, "its id is that of an earlier message"))
+                self.skip("its id is that of an earlier message", row["id"])
         return found
 
     def _branches(self, messages: Mapping[str, JsonObject]) -> dict[str, list[JsonObject]]:
@@ -127,14 +101,13 @@ class _Session:
 
     def _item(self, row: JsonObject) -> JsonObject | None:
         item = json_of(row["message_data"])
-        place = f"{self.where}, message {row['id']}"
         if not isinstance(item, dict):
-            self.skipped.append(Skipped(place, "it is not an item"))
-            return None
-        if ENCRYPTED in item:
-            self.skipped.append(Skipped(place, "the item is encrypted"))
-            return None
-        return item
+            self.skip("it is not an item", row["id"])
+        elif ENCRYPTED in item:
+            self.skip("the item is encrypted", row["id"])
+        else:
+            return item
+        return None
 
     def _answers(
         self, branch: str, places: list[JsonObject], items: Mapping[str, JsonObject | None]

@@ -17,13 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.contrib.importers.data_exports import exported, first_keys
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found
-from threadkeep.contrib.importers.media import Attachments, text_part
-from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.contrib.importers import items as make
+from threadkeep.contrib.importers import json_files
+from threadkeep.contrib.importers.items import Attachments, list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers.records import Answer, Draft, Entry, Skipped, Transcript
+from threadkeep.domain.jsontext import JsonObject, loads
 
 # key of a conversation -> its property
 PROPERTIES: Final = {"gizmo_id": "gizmo_id", "conversation_template_id": "template_id", "voice": "voice"}
@@ -31,50 +29,45 @@ FLAGS: Final = {"is_archived": "archived", "is_starred": "starred"}
 _POINTER: Final = re.compile(r"(?:sediment|file-service)://(.+)")
 
 
-class ChatGPT:
+class ChatGPT(json_files.JsonExport):
     """Conversations of ChatGPT."""
 
-    name: Final = "chatgpt"
+    name = "chatgpt"
+    documents = r"conversations([-_ ].*)?\.json"
 
-    def recognizes(self, input: Input, /) -> bool:
-        """Return whether its conversations have a mapping."""
-        keys = first_keys(input)
+    def has_keys(self, keys: frozenset[str]) -> bool:
+        """Return whether conversations have a mapping."""
         return "mapping" in keys and not {"chat", "chat_messages"} & keys
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
-        """Return the conversations of an export."""
-        return exported(input, lambda found, files: _Conversation(found, files).transcript())
-
-
-CHATGPT: Final = ChatGPT()
+    def transcript(self, found: json_files.FileObject, files: Attachments) -> Transcript | Skipped:
+        """Return a conversation."""
+        return _ChatGptDraft(found.where, found.value, files).transcript()
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ChatGptDraft(Draft):
     """A conversation of the export."""
 
-    found: Found
+    value: JsonObject
     files: Attachments
-    skipped: list[Skipped] = field(default_factory=list)
     calls: dict[str, str | None] = field(default_factory=dict)  # node -> the call before it that has no output yet
     requests: dict[str, Answer] = field(default_factory=dict)
 
     def transcript(self) -> Transcript | Skipped:
         """The conversation; or why it is none."""
-        value = self.found.value
+        value = self.value
         mapping = value.get("mapping")
         id_ = text_of(value, "conversation_id") or text_of(value, "id")
         if not isinstance(mapping, dict) or id_ is None:
-            return Skipped(self.found.where, "it has no mapping of messages, or no id")
+            return Skipped(self.where, "it has no mapping of messages, or no id")
         nodes = {node_id: node for node_id, node in mapping.items() if isinstance(node, dict)}
         if len(nodes) < len(mapping):
-            count = len(mapping) - len(nodes)
-            self.skipped.append(Skipped(self.found.where, "a node of the mapping is no object", count))
+            self.skip("a node of the mapping is no object", count=len(mapping) - len(nodes))
         entries = {node_id: self._entry(node_id, nodes) for node_id in _top_down(nodes)}
         flags = {name: "yes" for key, name in FLAGS.items() if value.get(key) is True}
         return Transcript(
             id=id_,
-            where=self.found.where,
+            where=self.where,
             entries=[entries[node_id] for node_id in _by_place(nodes)],
             title=text_of(value, "title"),
             model=text_of(value, "default_model_slug"),
@@ -99,16 +92,14 @@ class _Conversation:
             if role == "assistant" and recipient != "all":
                 items, call = [_call(node_id, recipient, content)], node_id
             elif role == "tool" and call is not None:
-                parts = self._parts(content, "user", message)
-                items = [{"type": "function_call_output", "call_id": call, "output": parts}]
-                call = None
+                items, call = [make.output(call, self._parts(content, "user", message))], None
             else:
                 items = self._message(content, {"tool": "developer"}.get(role, role), message)
         self.calls[node_id] = call
         return Entry(node_id, parent, items, time_of(message, "create_time"), answer if items else None)
 
     def _answer(self, message: JsonObject) -> Answer:
-        """The response of a message; those of one request are one, as long as nothing comes between."""
+        """The response of a message; the responses to one request are one, as long as nothing comes between."""
         metadata = object_of(message, "metadata")
         reason = text_of(object_of(metadata, "finish_details"), "type")
         status = "incomplete" if reason in {"interrupted", "max_tokens"} else "completed"
@@ -122,46 +113,43 @@ class _Conversation:
             thoughts = [thought for thought in list_of(content, "thoughts") if isinstance(thought, dict)]
             summary = [text for thought in thoughts if (text := text_of(thought, "summary"))]
             texts = [text for thought in thoughts if (text := text_of(thought, "content"))]
-            return _reasoning(summary, texts)
+            return [make.reasoning(*texts, summary=summary)] if summary or texts else []
         if kind == "reasoning_recap":
-            return _reasoning([text for text in [text_of(content, "content")] if text], [])
+            recap = text_of(content, "content")
+            return [make.reasoning(summary=[recap])] if recap else []
         if kind in {"user_editable_context", "model_editable_context"}:
             role = "developer"
-        parts = self._parts(content, role, message)
-        return [{"type": "message", "role": role, "content": parts}] if parts else []
+        return make.message(role, self._parts(content, role, message))
 
     def _parts(self, content: JsonObject, role: str, message: JsonObject) -> list[JsonObject]:
         """The content parts of a message: what it says, and the files that came with it."""
         metadata, shown = object_of(message, "metadata"), set[str]()
         citations = [one for one in map(_citation, list_of(metadata, "citations")) if one is not None]
         found = [
-            text_part(part, role, citations) if isinstance(part, str) else self._part(part, role, shown)
+            make.text_part(part, role, citations) if isinstance(part, str) else self._part(part, role, shown)
             for part in _contents(content)
         ]
-        return [part for part in found if part is not None] + self._attached(metadata, shown)
-
-    def _part(self, part: JsonObject, role: str, shown: set[str]) -> JsonObject | None:
-        """A part that is no plain text; the ids of files are added to those that are shown."""
-        text, pointer = text_of(part, "text"), _POINTER.fullmatch(text_of(part, "asset_pointer") or "")
-        kind = text_of(part, "content_type") or text_of(part, "type") or "unknown"
-        if text is not None:
-            return text_part(text, role)
-        if pointer is None or "audio" in kind:
-            self.skipped.append(Skipped(self.found.where, f"there is no place for content of the type {kind!r}"))
-            return None
-        file_id = pointer[1].partition("#")[0]
-        shown.add(file_id)
-        return self.files.part(file_id, is_image="image" in kind)
-
-    def _attached(self, metadata: JsonObject, shown: set[str]) -> list[JsonObject]:
-        """The files of a message, but for those that are shown in it."""
+        # The files of a message, but for those that are shown in it
         parts = []
         for file in list_of(metadata, "attachments"):
             file_id = text_of(file, "id")
             if file_id is not None and file_id not in shown:
                 media_type = text_of(file, "mime_type") or text_of(file, "mimeType") or ""
                 parts.append(self.files.part(file_id, text_of(file, "name"), is_image=media_type.startswith("image/")))
-        return parts
+        return [part for part in found if part is not None] + parts
+
+    def _part(self, part: JsonObject, role: str, shown: set[str]) -> JsonObject | None:
+        """A part that is no plain text; the ids of files are added to those that are shown."""
+        text, pointer = text_of(part, "text"), _POINTER.fullmatch(text_of(part, "asset_pointer") or "")
+        kind = text_of(part, "content_type") or text_of(part, "type") or "unknown"
+        if text is not None:
+            return make.text_part(text, role)
+        if pointer is None or "audio" in kind:
+            self.skip(f"there is no place for content of the type {kind!r}")
+            return None
+        file_id = pointer[1].partition("#")[0]
+        shown.add(file_id)
+        return self.files.part(file_id, is_image="image" in kind)
 
 
 def _top_down(nodes: Mapping[str, JsonObject]) -> Iterator[str]:
@@ -216,20 +204,10 @@ def _call(node_id: str, name: str, content: JsonObject) -> JsonObject:
     """What the model sends to a tool; a program that is no JSON object is the argument `input`."""
     text = "\n".join(part for part in _contents(content) if isinstance(part, str))
     try:
-        arguments = text if isinstance(loads(text.encode()), dict) else dumps({"input": text}).decode()
+        is_object = isinstance(loads(text.encode()), dict)
     except ValueError:
-        arguments = dumps({"input": text}).decode()
-    return {"type": "function_call", "call_id": node_id, "name": name, "arguments": arguments}
-
-
-def _reasoning(summary: list[str], texts: list[str]) -> list[JsonObject]:
-    if not summary and not texts:
-        return []
-    return [{
-        "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": text} for text in summary],
-        "content": [{"type": "reasoning_text", "text": text} for text in texts],
-    }]  # fmt: skip
+        is_object = False
+    return make.call(name, text if is_object else {"input": text}, node_id)
 
 
 def _citation(citation: Any) -> Mapping[str, object] | None:

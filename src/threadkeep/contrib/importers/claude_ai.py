@@ -17,12 +17,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from threadkeep.contrib.importers.data_exports import exported, first_keys
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found
-from threadkeep.contrib.importers.media import Attachments, text_part
-from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers import items as make
+from threadkeep.contrib.importers import json_files
+from threadkeep.contrib.importers.items import Attachments, list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers.records import Answer, Draft, Entry, Skipped, Transcript
 from threadkeep.domain.jsontext import JsonObject, dumps
 
 ROOT: Final = "00000000-0000-4000-8000-000000000000"  # what the first messages follow
@@ -30,42 +28,38 @@ ROLES: Final = {"human": "user", "user": "user", "assistant": "assistant", "syst
 KINDS: Final = frozenset({"text", "thinking", "tool_use", "tool_result"})  # of blocks
 
 
-class ClaudeAI:
+class ClaudeAI(json_files.JsonExport):
     """Conversations of Claude.ai."""
 
-    name: Final = "claude-ai"
+    name = "claude-ai"
+    documents = r"conversations([-_ ].*)?\.json"
 
-    def recognizes(self, input: Input, /) -> bool:
-        """Return whether its conversations have messages of Claude.ai."""
-        keys = first_keys(input)
+    def has_keys(self, keys: frozenset[str]) -> bool:
+        """Return whether conversations have messages of Claude.ai."""
         return "chat_messages" in keys or {"uuid", "name", "account"} <= keys
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
-        """Return the conversations of an export."""
-        return exported(input, lambda found, files: _Conversation(found, files).transcript())
-
-
-CLAUDE_AI: Final = ClaudeAI()
+    def transcript(self, found: json_files.FileObject, files: Attachments) -> Transcript | Skipped:
+        """Return a conversation."""
+        return _ClaudeDraft(found.where, found.value, files).transcript()
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ClaudeDraft(Draft):
     """A conversation of the export."""
 
-    found: Found
+    value: JsonObject
     files: Attachments
     entries: list[Entry] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its entries
-    skipped: list[Skipped] = field(default_factory=list)
 
     def transcript(self) -> Transcript | Skipped:
         """The conversation; or why it is none."""
-        value, last = self.found.value, None
+        value, last = self.value, None
         id_ = text_of(value, "uuid")
         if id_ is None or not isinstance(value.get("chat_messages"), list):
-            return Skipped(self.found.where, "it has no messages, or no id")
+            return Skipped(self.where, "it has no messages, or no id")
         for number, message in enumerate(value["chat_messages"]):
-            where = f"{self.found.where}.chat_messages[{number}]"
+            where = f"{self.where}.chat_messages[{number}]"
             if not isinstance(message, dict):
                 self.skipped.append(Skipped(where, "it is not an object"))
                 continue
@@ -77,8 +71,11 @@ class _Conversation:
         }  # fmt: skip
         return Transcript(
             id=id_,
-            where=self.found.where,
-            entries=self._with_ends(),
+            where=self.where,
+            entries=[
+                replace(one, parent=self.ends.get(one.parent or "", one.parent)) if one.id in self.ends else one
+                for one in self.entries
+            ],
             title=text_of(value, "name"),
             model=text_of(value, "model"),
             created_at=time_of(value, "created_at"),
@@ -86,13 +83,6 @@ class _Conversation:
             active=self.ends.get(text_of(value, "current_leaf_message_uuid") or ""),
             skipped=self.skipped,
         )
-
-    def _with_ends(self) -> list[Entry]:
-        """The entries, each behind the last one of the message that it follows, wherever that stands."""
-        return [
-            replace(one, parent=self.ends.get(one.parent or "", one.parent)) if one.id in self.ends else one
-            for one in self.entries
-        ]
 
     def _add(self, message: JsonObject, id_: str, before: str | None, where: str) -> str:
         """Add the entries of a message; return its id."""
@@ -120,12 +110,12 @@ class _Conversation:
         if extra and pieces and pieces[-1][-1]["type"] == "message":
             pieces[-1][-1]["content"] += extra
         elif extra:
-            pieces.append([{"type": "message", "role": role, "content": extra}])
+            pieces.append(make.message(role, extra))
         return pieces
 
     def _append(self, name: str, parent: str | None, items: list[JsonObject], at: datetime | None, role: str) -> None:
         is_answer = role == "assistant" and bool(items) and items[0]["type"] != "function_call_output"
-        model = text_of(self.found.value, "model")
+        model = text_of(self.value, "model")
         answer = Answer("messages", model=model, provider="anthropic") if is_answer else None
         self.entries.append(Entry(name, parent, items, at, answer))
 
@@ -135,7 +125,7 @@ class _Conversation:
         for attachment in list_of(message, "attachments"):
             text, name = text_of(attachment, "extracted_content"), text_of(attachment, "file_name")
             if text is not None:
-                parts.append(text_part(text if name is None else f"{name}\n\n{text}", "user"))
+                parts.append(make.text_part(text if name is None else f"{name}\n\n{text}", "user"))
             elif name is not None:
                 parts.append(self.files.part(name, name))
                 are_all_there &= parts[-1]["type"] != "input_text"
@@ -178,23 +168,15 @@ def _item(block: Any, role: str, call: str) -> JsonObject | None:
     match text_of(block, "type"):
         case "text":
             text = text_of(block, "text")
-            return None if text is None else {"type": "message", "role": role, "content": [text_part(text, role)]}
+            return None if text is None else make.message(role, [make.text_part(text, role)])[0]
         case "thinking":
             summary = [text for one in list_of(block, "summaries") if (text := text_of(one, "summary"))]
-            return {
-                "type": "reasoning",
-                "summary": [{"type": "summary_text", "text": text} for text in summary],
-                "content": [{"type": "reasoning_text", "text": text_of(block, "thinking") or ""}],
-            }
+            return make.reasoning(text_of(block, "thinking") or "", summary=summary)
         case "tool_use":
-            arguments = dumps(block.get("input") or {}).decode()
-            name = text_of(block, "name") or "unknown"
-            return {"type": "function_call", "call_id": call, "name": name, "arguments": arguments}
+            return make.call(text_of(block, "name") or "unknown", block.get("input") or {}, call)
         case "tool_result":
-            output = _output(block.get("content"))
-            name = text_of(block, "tool_use_id") or call
-            status = {"status": "incomplete"} if block.get("is_error") is True else {}
-            return {"type": "function_call_output", "call_id": name, "output": output} | status
+            item = make.output(text_of(block, "tool_use_id") or call, _output(block.get("content")))
+            return item | ({"status": "incomplete"} if block.get("is_error") is True else {})
     return None
 
 

@@ -2,9 +2,9 @@
 
 Source: the files in ``~/.claude/projects``, which are not documented.
 
-* Every line with a `uuid` follows that of its `parentUuid`, after a compaction that of its `logicalParentUuid`.
+* Every line with a `uuid` follows its `parentUuid`, or after a compaction its `logicalParentUuid`.
 * An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage:
-  the same figures, or in older releases those of the moment. The output of an answer is unknown if its lines only have
+  the same figures, or in older releases the current ones. The output of an answer is unknown if its lines only have
   the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word.
 * Results of tools follow the line of their call, also where an answer has several calls. So the lines of an answer and
   the results of its calls are put in a row here; what follows any of these follows the last one.
@@ -22,9 +22,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_lines
+from threadkeep.contrib.importers.items import last_model, list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers.json_files import FileObject, json_lines
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject
@@ -59,8 +59,8 @@ class ClaudeCode:
         )
 
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
-        """Return the session of a file, and those of agents in it."""
-        session = _Session(input)
+        """Return the session of a file, and the sessions of its agents."""
+        session = _ClaudeCodeSession(input)
         for found in json_lines(input):
             if isinstance(found, Skipped):
                 yield found
@@ -72,11 +72,8 @@ class ClaudeCode:
                 yield chain.transcript(session)
 
 
-CLAUDE_CODE: Final = ClaudeCode()
-
-
 @dataclass(slots=True)
-class _Session:
+class _ClaudeCodeSession:
     """The lines of a file."""
 
     input: Input
@@ -86,7 +83,7 @@ class _Session:
     others: Counter[str] = field(default_factory=Counter)
     chain_of: dict[str, str] = field(default_factory=dict)  # lines of agents that are not named
 
-    def add(self, found: Found) -> None:
+    def add(self, found: FileObject) -> None:
         """Take in a line."""
         line = found.value
         kind, uuid = str(line.get("type")), text_of(line, "uuid")
@@ -114,7 +111,7 @@ class _Session:
             yield Skipped(self.input.name, f"lines of the type {kind!r} are not part of the conversation", count)
 
     def title(self) -> str | None:
-        """The title that was given last, those of the user before others."""
+        """The title that was given last, titles by the user before others."""
         return next((self.titles[kind] for kind in reversed(TITLES) if kind in self.titles), None)
 
     def session_id(self) -> str:
@@ -128,7 +125,7 @@ class _Chain:
     """The lines of a session, or of an agent of it."""
 
     agent: str
-    lines: dict[str, Found] = field(default_factory=dict)
+    lines: dict[str, FileObject] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
     ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
@@ -137,7 +134,7 @@ class _Chain:
     grown: set[str] = field(default_factory=set)  # whose output was counted more than once
     last: str | None = None
 
-    def add(self, found: Found, uuid: str) -> None:
+    def add(self, found: FileObject, uuid: str) -> None:
         """Put a line in its place."""
         if uuid in self.lines:  # written again by a session that was resumed
             return
@@ -155,7 +152,7 @@ class _Chain:
         self.lines[uuid], self.last = found, uuid
 
     def _bundle(self, uuid: str, message: JsonObject, id_: str | None, before: str | None) -> None:
-        """Note the answer that a line belongs to, given that of the line which it follows."""
+        """Note the answer that a line belongs to, given the answer of the line before it."""
         if id_ is None and (before is None or (message and not _is_result(message))):
             return
         bundle = self.bundles[uuid] = id_ or before or ""
@@ -183,21 +180,20 @@ class _Chain:
                 known = {key: value for key, value in (answer.usage or {}).items() if key != "output_tokens"}
                 self.answers[id_] = replace(answer, usage=known or None)
 
-    def transcript(self, session: _Session) -> Transcript:
+    def transcript(self, session: _ClaudeCodeSession) -> Transcript:
         """The conversation."""
         skipped: list[Skipped] = []
         self._count()
         entries = [self._entry(uuid, skipped) for uuid in self.lines]
         lines = [found.value for found in self.lines.values()]
         about = {name: text for line in lines for key, name in PROPERTIES.items() if (text := text_of(line, key))}
-        models = [answer.model for answer in self.answers.values() if answer.model is not None]
         id_ = session.session_id()
         return Transcript(
             id=f"{id_}/{self.agent}" if self.agent else id_,
             where=session.input.name,
             entries=entries,
             title=None if self.agent else session.title(),
-            model=models[-1] if models else None,
+            model=last_model(self.answers.values()),
             created_at=next((at for line in lines if (at := time_of(line, "timestamp"))), None),
             labels={"session": id_} if self.agent else {},
             properties=about,

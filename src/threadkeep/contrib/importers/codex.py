@@ -9,8 +9,8 @@ Source: the files in ``~/.codex/sessions``, which are not documented.
 * A `token_usage_record` has the usage of a response as `usage`, or as the difference between running totals of the
   thread or of the turn. The `token_count` behind it counts the same once more.
 * `thread_rolled_back` takes back turns: what comes next is a branch.
-* A session that was forked, or is that of an agent, may begin with a copy of the other one, written at once. The
-  usage in it is that of the other session.
+* A session that was forked, or belongs to an agent, may begin with a copy of the other one, written at once. The
+  usage in it belongs to the other session.
 * Lines have no ids: they are called by their numbers, because a rollout only grows. A rollout that is imported while
   its last answer is being written has no usage of that answer.
 """
@@ -24,11 +24,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_lines
+from threadkeep.contrib.importers.items import object_of, text_of, time_of
+from threadkeep.contrib.importers.json_files import FileObject, json_lines
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.shapes import object_of, text_of, time_of
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.item_ids import PREFIXES
+from threadkeep.domain import formats, ids
 from threadkeep.domain.items import Item, Message
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import figure
@@ -65,14 +64,14 @@ class Codex:
     name: Final = "codex"
 
     def recognizes(self, input: Input, /) -> bool:
-        """Return whether the first line is that of a rollout."""
+        """Return whether the first line begins a rollout."""
         first = next(iter(input.first_lines), {})
         is_new = text_of(first, "type") in KINDS and isinstance(first.get("payload"), dict)
         return is_new or {"id", "timestamp", "instructions"} <= first.keys()
 
     def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a rollout."""
-        session = _Session(input)
+        session = _CodexSession(input)
         for number, found in enumerate(json_lines(input)):
             if isinstance(found, Skipped):
                 yield found
@@ -85,11 +84,8 @@ class Codex:
         yield session.transcript()
 
 
-CODEX: Final = Codex()
-
-
 @dataclass(slots=True)
-class _Session:
+class _CodexSession:
     """The lines of a rollout, as they are read."""
 
     input: Input
@@ -109,7 +105,7 @@ class _Session:
     copied_at: datetime | None = None  # the time of the newest line that may be a copy
     copies: int = 0  # of responses, whose usage counts elsewhere
 
-    def add(self, found: Found, id_: str) -> None:
+    def add(self, found: FileObject, id_: str) -> None:
         """Take in a line."""
         line = found.value
         kind, payload, at = text_of(line, "type") or "", object_of(line, "payload"), time_of(line, "timestamp")
@@ -121,7 +117,7 @@ class _Session:
             reader(self, found._replace(value=payload), id_, at)
         elif not payload and {"id", "timestamp"} <= line.keys() and "type" not in line:
             self.meta = self.meta or line
-        elif not payload and kind in PREFIXES:
+        elif not payload and kind in ids.PREFIXES:
             self.item(found, id_, at)
         else:
             self.others[kind] += 1
@@ -131,7 +127,7 @@ class _Session:
         if self.copied_at is not None and at is not None:
             self.copied_at = at if abs(at - self.copied_at) < COPYING else None
 
-    def begin(self, found: Found, _id: str, at: datetime | None) -> None:
+    def begin(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The session; behind it, what it is a copy of, which has such a line, too."""
         meta = found.value
         if not self.meta:
@@ -139,15 +135,15 @@ class _Session:
         elif text_of(meta, "id") == text_of(self.meta, "id"):
             self.copied_at = None
 
-    def turn(self, found: Found, _id: str, at: datetime | None) -> None:
+    def turn(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """A turn begins."""
         del at
         self.model = text_of(found.value, "model") or self.model
 
-    def item(self, found: Found, id_: str, at: datetime | None) -> None:
+    def item(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """An item."""
         try:
-            items = [item for turn in get_format(FORMAT).parse_turns([found.value]) for item in turn]
+            items = [item for turn in formats.get_format(FORMAT).parse_turns([found.value]) for item in turn]
         except CannotParse as error:
             self.skipped.append(Skipped(found.where, f"the item cannot be read: {error.message}"))
             return
@@ -162,7 +158,7 @@ class _Session:
             self.totals.pop(TURN_TOTAL, None)
         self._append(id_, items, at, Answer(FORMAT, model=self.model, provider=PROVIDER) if is_answer else None)
 
-    def compacted(self, found: Found, id_: str, at: datetime | None) -> None:
+    def compacted(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """What came before was summed up."""
         self.is_open = False
         if (text := text_of(found.value, "message")) is not None:
@@ -176,7 +172,7 @@ class _Session:
         self.entries.append(Entry(id_, self.last, items, at, answer))
         self.last = id_
 
-    def counted(self, found: Found, _id: str, at: datetime | None) -> None:
+    def counted(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The usage of the newest response."""
         del at
         info = object_of(found.value, "info")
@@ -190,7 +186,7 @@ class _Session:
         last = object_of(info, "last_token_usage") or _difference(total, before)
         self._count(found, _usage(last))
 
-    def record(self, found: Found, _id: str, at: datetime | None) -> None:
+    def record(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The usage of the newest response, in newer releases."""
         del at
         record = found.value
@@ -207,7 +203,7 @@ class _Session:
         self.is_open, self.is_recorded = False, True
         self._count(found, _usage(counts), response_id)
 
-    def _count(self, found: Found, usage: JsonObject, response_id: str | None = None) -> None:
+    def _count(self, found: FileObject, usage: JsonObject, response_id: str | None = None) -> None:
         """Give the newest response its usage."""
         if not self.answering:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
@@ -221,7 +217,7 @@ class _Session:
             self.entries[index] = replace(self.entries[index], answer=answer)
         self.answering = []
 
-    def roll_back(self, found: Found, _id: str, at: datetime | None) -> None:
+    def roll_back(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """Turns are taken back."""
         del at
         count = figure(found.value.get("num_turns")) or 0
@@ -251,19 +247,19 @@ class _Session:
 
 
 def _may_be_copied(meta: JsonObject) -> bool:
-    """Whether a session was forked, or is that of an agent of another one."""
+    """Whether a session was forked, or belongs to an agent of another one."""
     spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
     return bool(text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id"))
 
 
-_READERS: Final[dict[str, Callable[[_Session, Found, str, datetime | None], None]]] = {
-    "session_meta": _Session.begin,
-    "turn_context": _Session.turn,
-    "response_item": _Session.item,
-    "compacted": _Session.compacted,
-    "event_msg token_count": _Session.counted,
-    "token_usage_record": _Session.record,
-    "event_msg thread_rolled_back": _Session.roll_back,
+_READERS: Final[dict[str, Callable[[_CodexSession, FileObject, str, datetime | None], None]]] = {
+    "session_meta": _CodexSession.begin,
+    "turn_context": _CodexSession.turn,
+    "response_item": _CodexSession.item,
+    "compacted": _CodexSession.compacted,
+    "event_msg token_count": _CodexSession.counted,
+    "token_usage_record": _CodexSession.record,
+    "event_msg thread_rolled_back": _CodexSession.roll_back,
 }
 
 

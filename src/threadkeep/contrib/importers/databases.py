@@ -1,22 +1,25 @@
-"""Databases of other software: files of SQLite, and the URLs of servers. They are only read, a row at a time."""
+"""Databases of other software, which are only read, a row at a time; and the bases of sources that have one."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, NullPool, Select, column, create_engine, inspect, select, table
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers.records import Skipped, Transcript, converted
+from threadkeep.db.backends import backend_of
+from threadkeep.db.engines import engine_for, is_file, is_in_memory, parsed_url
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, InvalidOption, ThreadkeepError
-from threadkeep.store.engines import engine_for, is_sqlite_file, parsed_url
 
 BATCH: Final = 500  # rows that are fetched at once
 
@@ -77,10 +80,7 @@ class Database:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         with self._engine.connect() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            elif connection.dialect.name != "sqlite":
-                connection.exec_driver_sql("SET SESSION TRANSACTION READ ONLY")
+            backend_of(connection).refuse_writes(connection)
             yield connection
             connection.rollback()
 
@@ -112,6 +112,72 @@ def tables_of(input: Input) -> dict[str, frozenset[str]]:
         return {}
 
 
+class SqlSource:
+    """Software whose conversations are in a database: a file of SQLite, or a server.
+
+    Attributes:
+        name: what it is called, see `Source`.
+    """
+
+    name: ClassVar[str]
+
+    def has_tables(self, tables: Mapping[str, frozenset[str]]) -> bool:
+        """Return whether these tables, with the names of their columns, are its own."""
+        raise NotImplementedError
+
+    def conversations(self, database: Database, where: str) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of a database, which messages call `where`."""
+        raise NotImplementedError
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether it is a database with its tables."""
+        return self.has_tables(tables_of(input))
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of a database.
+
+        Raises:
+            CannotParse: it cannot be read, or not on.
+        """
+        with opened(input) as database:
+            yield from self.conversations(database, input.name)
+
+
+class SessionTables(SqlSource):
+    """Software that keeps messages in tables of any name, a row for each, by the ids of their sessions.
+
+    Attributes:
+        table: the usual name of a table; sessions of another one have its name before their ids.
+        column: the column of the messages; the others are `id`, `session_id` and perhaps `created_at`.
+    """
+
+    table: ClassVar[str]
+    column: ClassVar[str]
+
+    def session(
+        self, database: Database, table: str, session: str, name: str, where: str, rows: Iterable[JsonObject]
+    ) -> Transcript:
+        """Return the conversation of a session, `name`, from the rows of its messages."""
+        raise NotImplementedError
+
+    def has_tables(self, tables: Mapping[str, frozenset[str]]) -> bool:
+        """Return whether a table has the columns of a message."""
+        return any(columns.issuperset(("id", "session_id", self.column)) for columns in tables.values())
+
+    def conversations(self, database: Database, where: str) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of all such tables."""
+        columns = ("id", "session_id", self.column)
+        for place in sorted(name for name in database.columns if database.has(name, *columns)):
+            rows = database.rows(place, (*columns, "created_at"), ("session_id", "id"))
+            for session, messages in groupby(rows, lambda row: row["session_id"]):
+                if session is None:
+                    yield Skipped(f"{where}, table {place}", "a message of no session", sum(1 for _ in messages))
+                    continue
+                name = str(session) if place == self.table else f"{place}/{session}"
+                shown = f"{where}, {name}"
+                yield converted(shown, self.session, database, place, str(session), name, shown, messages)
+
+
 def check_reachable(input: Input) -> None:
     """Find out whether the database of a URL can be read.
 
@@ -140,10 +206,10 @@ def _engine_of(input: Input) -> Engine:
     path = input.path
     if path is None:
         url = parsed_url(input.url)
-        if url.get_backend_name() != "sqlite":
-            return engine_for(url)
-        if not is_sqlite_file(url):
+        if is_in_memory(url):
             raise CannotParse(f"{input.name} is a database in memory, which is empty.")
+        if not is_file(url):
+            return engine_for(url)
         path = Path(str(url.database))
     name = f"{path.absolute().as_uri()}?mode=ro"
     return create_engine("sqlite://", poolclass=NullPool, creator=lambda: _sqlite(name))

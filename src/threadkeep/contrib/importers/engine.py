@@ -12,25 +12,45 @@ from typing import Final
 
 from sqlalchemy.exc import DataError
 
-from threadkeep.contrib.importers.converting import UNEXPECTED, reason
+from threadkeep.contrib.importers.agents_sdk import AgentsSdk
+from threadkeep.contrib.importers.chatgpt import ChatGPT
+from threadkeep.contrib.importers.claude_ai import ClaudeAI
+from threadkeep.contrib.importers.claude_code import ClaudeCode
+from threadkeep.contrib.importers.codex import Codex
 from threadkeep.contrib.importers.databases import check_reachable
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
-from threadkeep.contrib.importers.records import Answer, Skipped, Source, Transcript
-from threadkeep.contrib.importers.registry import SOURCES, find_source, get_source
-from threadkeep.contrib.importers.reports import ImportReport
+from threadkeep.contrib.importers.langchain import LangChain
+from threadkeep.contrib.importers.librechat import LibreChat
+from threadkeep.contrib.importers.llm import Llm
+from threadkeep.contrib.importers.open_webui import OpenWebUI
+from threadkeep.contrib.importers.records import UNEXPECTED, Answer, Skipped, Source, SourceReport, Transcript, reason
 from threadkeep.contrib.importers.trees import Planned, moment_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
-from threadkeep.store.conversations import ConversationInfo
-from threadkeep.store.graft_rows import NewAnswer
-from threadkeep.store.grafting import Graft, Grafting, Known, Written
-from threadkeep.store.item_rows import fitting
-from threadkeep.store.ledger import CallInfo
 from threadkeep.store.store import Store
-from threadkeep.store.validation import MAX_PROPERTIES, MAX_PROPERTY, MAX_PROPERTY_NAME, MAX_TITLE, optional_identifier
+from threadkeep.store.usage.ledger import CallInfo
+from threadkeep.store.work import validation
+from threadkeep.store.work.item_rows import fitting
+from threadkeep.store.writing.conversations import ConversationInfo
+from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer, Written
 
+# by name; a file is of the first one that recognizes it
+SOURCES: Final[Mapping[str, Source]] = {
+    source.name: source
+    for source in (
+        ClaudeCode(),
+        Codex(),
+        ChatGPT(),
+        ClaudeAI(),
+        AgentsSdk(),
+        LangChain(),
+        Llm(),
+        OpenWebUI(),
+        LibreChat(),
+    )
+}
 LABEL: Final = "source"  # of conversations that were imported
 UNRECOGNIZED: Final = "no source recognizes it"
 STEP: Final = 1 << 20  # bytes from one call of `progress` to the next
@@ -46,7 +66,7 @@ def import_from(
     user: str | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> ImportReport:
+) -> SourceReport:
     """Import conversations of other software; return what was stored, and what was skipped and why.
 
     Each conversation is written in one transaction. What was imported before is not stored again; of conversations that
@@ -66,7 +86,7 @@ def import_from(
         InvalidOption: a path cannot be read, or no source recognizes a file that was named; nothing was written.
         MissingExtra: the source needs another package.
     """
-    optional_identifier("user", user)
+    validation.optional_identifier("user", user)
     engine = _Engine(Grafting(store), user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
     chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
     for one in inputs:
@@ -80,6 +100,26 @@ def import_from(
     return engine.report
 
 
+def get_source(name: str | Source) -> Source:
+    """The source of a name, or the source itself.
+
+    Raises:
+        InvalidOption: there is no such source.
+    """
+    if not isinstance(name, str):
+        if isinstance(name, Source):
+            return name
+        raise InvalidOption(f"must be a name or a Source, not {type(name).__name__}.", argument="source")
+    if name not in SOURCES:
+        raise InvalidOption(f"must be one of {', '.join(SOURCES)}, not {name!r}.", argument="source")
+    return SOURCES[name]
+
+
+def find_source(input: Input) -> Source | None:
+    """The source whose file this is, recognized by its contents; None if no source recognizes it."""
+    return next((source for source in SOURCES.values() if source.recognizes(input)), None)
+
+
 def _recognized(input: Input) -> Source | None:
     found = find_source(input)
     input.forget()
@@ -90,7 +130,7 @@ class _Engine:
     """Reads files, and writes what is new."""
 
     def __init__(self, grafting: Grafting, user: str | None, *, dry_run: bool, progress: Progress) -> None:
-        self.report = ImportReport(is_dry_run=dry_run)
+        self.report = SourceReport(is_dry_run=dry_run)
         self._grafting, self._user, self._progress = grafting, user, progress
         self._bytes = self._told = 0
 
@@ -169,7 +209,7 @@ class _Engine:
         return plans[-1], written
 
     def _answer(self, external_id: str, answer: Answer, at: datetime, key: str) -> NewAnswer:
-        """A response of a conversation as it is stored; `key` is that of its first entry."""
+        """A response of a conversation as it is stored; `key` is the key of its first entry."""
         usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
         response = Response(
             id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
@@ -216,7 +256,7 @@ def _text(value: str | None) -> str | None:
 def _title(value: str | None) -> str | None:
     """A title, or its beginning where it is too long."""
     text = _text(value)
-    return text if text is None or len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
+    return text if text is None or len(text) <= validation.MAX_TITLE else f"{text[: validation.MAX_TITLE - 1]}…"
 
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -226,5 +266,7 @@ def _labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _properties(properties: Mapping[str, str]) -> dict[str, str]:
     """As much of the properties as can be stored."""
-    kept = islice(((name, text) for name, value in properties.items() if (text := _text(value))), MAX_PROPERTIES)
-    return {name[:MAX_PROPERTY_NAME]: text[:MAX_PROPERTY] for name, text in kept}
+    kept = islice(
+        ((name, text) for name, value in properties.items() if (text := _text(value))), validation.MAX_PROPERTIES
+    )
+    return {name[: validation.MAX_PROPERTY_NAME]: text[: validation.MAX_PROPERTY] for name, text in kept}

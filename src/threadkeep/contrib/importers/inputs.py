@@ -23,7 +23,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 class Input:
-    """A file, or the URL of a database; told apart by `url`.
+    """A file, or the URL of a database; `url` says which.
 
     Attributes:
         name: what it is called in messages.
@@ -174,7 +174,7 @@ def _first_keys(text: bytes) -> Iterator[str]:
 
 
 def inputs_of(paths: Paths) -> list[Input]:
-    """The files of some paths, those of folders with all in them, by name; and URLs.
+    """The files of some paths, folders with all files in them, by name; and URLs.
 
     Raises:
         InvalidOption: a path does not exist, or cannot be read.
@@ -185,7 +185,8 @@ def inputs_of(paths: Paths) -> list[Input]:
 
 def _inputs_of(given: str) -> Iterator[Input]:
     if "://" in given:
-        yield Input(_without_password(given), None, given)
+        shown = re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:***@", given)  # without the password
+        yield Input(shown, None, given)
         return
     path = Path(given)
     try:
@@ -198,7 +199,3 @@ def _inputs_of(given: str) -> Iterator[Input]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidOption(f"Cannot read {given!r}: {reason}.") from error
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:***@", url)

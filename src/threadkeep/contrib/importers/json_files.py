@@ -1,14 +1,14 @@
-"""JSON of any size, a value at a time: lines, and the elements of lists."""
+"""JSON of any size, a value at a time: lines, the elements of lists, and the base of sources that export them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from threadkeep.contrib.importers.converting import converted
 from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.records import Skipped, Transcript
+from threadkeep.contrib.importers.items import Attachments, attachments
+from threadkeep.contrib.importers.records import Skipped, Transcript, converted
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, MissingExtra
 
@@ -16,14 +16,14 @@ NOT_JSON: Final = "it is not JSON"
 NOT_AN_OBJECT: Final = "it is not an object"
 
 
-class Found(NamedTuple):
+class FileObject(NamedTuple):
     """An object of a file, and where it was."""
 
     where: str
     value: JsonObject
 
 
-def json_lines(input: Input) -> Iterator[Found | Skipped]:
+def json_lines(input: Input) -> Iterator[FileObject | Skipped]:
     """The objects of JSON Lines."""
     with input.open() as file:
         for number, line in enumerate(file, 1):
@@ -35,48 +35,74 @@ def json_lines(input: Input) -> Iterator[Found | Skipped]:
             except ValueError:
                 yield Skipped(where, NOT_JSON)
                 continue
-            yield Found(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
+            yield FileObject(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
 
 
-def transcripts_of(
-    objects: Iterable[Found | Skipped], convert: Callable[[Found], Transcript | Skipped]
-) -> Iterator[Transcript | Skipped]:
-    """The conversation of each object; or why there is none."""
-    for found in objects:
-        yield found if isinstance(found, Skipped) else converted(found.where, convert, found)
+class JsonExport:
+    """Software that exports its conversations as JSON objects: in a file, or in an archive with their attachments.
 
-
-def json_documents(input: Input, pattern: str) -> Iterator[Found | Skipped]:
-    """The objects in the lists of a file, or in the members of an archive whose names match.
-
-    Raises:
-        CannotParse: it has no such member, or one is not JSON.
-        MissingExtra: ijson is not installed.
+    Attributes:
+        name: what it is called, see `Source`.
+        documents: a pattern for the names of files in an archive that have conversations; None: there are no archives.
     """
-    parts = input.documents(pattern)
-    if not parts:
-        raise CannotParse(f"{input.name} has no file with conversations.")
-    for part in parts:
-        yield from json_elements(input, part)
+
+    name: ClassVar[str]
+    documents: ClassVar[str | None] = None
+
+    def has_keys(self, keys: frozenset[str]) -> bool:
+        """Return whether an object with these keys is one of its conversations."""
+        raise NotImplementedError
+
+    def transcript(self, found: FileObject, files: Attachments) -> Transcript | Skipped:
+        """Return the conversation of an object; or why it is none."""
+        raise NotImplementedError
+
+    def recognizes(self, input: Input, /) -> bool:
+        """Return whether the first object of a file is one of its conversations."""
+        parts = [None] if self.documents is None else input.documents(self.documents)[:1]
+        return any(self.has_keys(input.first_keys(part)) for part in parts)
+
+    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+        """Return the conversations of a file.
+
+        Raises:
+            CannotParse: it has none, or is not JSON.
+            MissingExtra: ijson is not installed.
+        """
+        parts = [None] if self.documents is None else input.documents(self.documents)
+        if not parts:
+            raise CannotParse(f"{input.name} has no file with conversations.")
+        with attachments(input) as files:
+            for found in (found for part in parts for found in json_elements(input, part)):
+                if isinstance(found, Skipped):
+                    yield found
+                else:
+                    yield converted(found.where, self.transcript, found, files)
 
 
-def json_elements(input: Input, part: str | None = None) -> Iterator[Found | Skipped]:
+def json_elements(input: Input, part: str | None = None) -> Iterator[FileObject | Skipped]:
     """The objects of a JSON list, one after the other; of a document that is an object, that object.
 
     Raises:
         CannotParse: it is not JSON from here on.
         MissingExtra: ijson is not installed.
     """
-    ijson = _ijson()
+    try:
+        import ijson  # noqa: PLC0415 - of an extra that only large documents need
+    except ImportError as error:
+        raise MissingExtra("importers", "Importing JSON documents of other software") from error
     where = input.name if part is None else f"{input.name}/{part}"
     with input.open(part) as file:
-        begin = _first_byte(file)
+        # The first byte that is not white space, behind a byte order mark
+        while (byte := file.read(1)) and (byte.isspace() or byte in b"\xef\xbb\xbf"):
+            pass
+        begin = byte
         prefix, at = ("item", 0) if begin == b"[" else ("", 0)
         try:
             for at, value in enumerate(ijson.items(_After(begin, file), prefix)):
                 _make_floats(value)
                 place = f"{where}[{at}]" if prefix else where
-                yield Found(place, value) if isinstance(value, dict) else Skipped(place, NOT_AN_OBJECT)
+                yield FileObject(place, value) if isinstance(value, dict) else Skipped(place, NOT_AN_OBJECT)
         except (ijson.JSONError, UnicodeDecodeError) as error:
             raise CannotParse(f"{where} is not JSON behind element {at}: {error}.") from error
 
@@ -92,21 +118,6 @@ def _make_floats(value: Any) -> None:
                 node[place] = float(inner)
             elif isinstance(inner, dict | list):
                 waiting.append(inner)
-
-
-def _ijson() -> Any:
-    try:
-        import ijson  # noqa: PLC0415 - of an extra that only large documents need
-    except ImportError as error:
-        raise MissingExtra("importers", "Importing JSON documents of other software") from error
-    return ijson
-
-
-def _first_byte(file: IO[bytes]) -> bytes:
-    """The first byte that is not white space, behind a byte order mark."""
-    while (byte := file.read(1)) and (byte.isspace() or byte in b"\xef\xbb\xbf"):
-        pass
-    return byte
 
 
 class _After:

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_elements, transcripts_of
-from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
-from threadkeep.contrib.importers.rounds import Rounds
-from threadkeep.contrib.importers.shapes import list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers import items as make
+from threadkeep.contrib.importers import json_files
+from threadkeep.contrib.importers.items import Attachments, Rounds, list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers.records import Answer, Draft, Skipped, Transcript
 from threadkeep.domain.jsontext import JsonObject, dumps
 
 ROOT: Final = "00000000-0000-0000-0000-000000000000"  # what the first messages follow
@@ -27,38 +26,33 @@ LISTS: Final = ("messages", "messagesTree")
 PROMPTS: Final = ("promptPrefix", "system", "instructions")
 
 
-class LibreChat:
+class LibreChat(json_files.JsonExport):
     """Conversations of LibreChat."""
 
-    name: Final = "librechat"
+    name = "librechat"
 
-    def recognizes(self, input: Input, /) -> bool:
+    def has_keys(self, keys: frozenset[str]) -> bool:
         """Return whether it is an exported conversation."""
-        keys = input.first_keys()
         return "conversationId" in keys and not keys.isdisjoint({*LISTS, "endpoint", "recursive"})
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
-        """Return the conversation of a file, or those in a list."""
-        yield from transcripts_of(json_elements(input), lambda found: _Conversation(found).transcript())
-
-
-LIBRECHAT: Final = LibreChat()
+    def transcript(self, found: json_files.FileObject, _files: Attachments) -> Transcript | Skipped:
+        """Return a conversation."""
+        return _LibreChatDraft(found.where, found.value).transcript()
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _LibreChatDraft(Draft):
     """A conversation while it is read."""
 
-    found: Found
+    value: JsonObject
     rounds: Rounds = field(default_factory=Rounds)
-    skipped: list[Skipped] = field(default_factory=list)
 
     def transcript(self) -> Transcript | Skipped:
         """The conversation; or why it is none."""
-        value = self.found.value
+        value = self.value
         id_, options = text_of(value, "conversationId"), object_of(value, "options")
         if id_ is None:
-            return Skipped(self.found.where, "it has no id")
+            return Skipped(self.where, "it has no id")
         before = None
         for message, parent in _flat([one for name in LISTS for one in list_of(value, name)]):
             before = self._add(message, parent or before)
@@ -67,7 +61,7 @@ class _Conversation:
         prompts = (text_of(place, name) for place in (options, value) for name in PROMPTS)
         return Transcript(
             id=id_,
-            where=self.found.where,
+            where=self.where,
             entries=entries,
             title=text_of(value, "title"),
             model=self.rounds.model or text_of(options, "model"),
@@ -81,15 +75,15 @@ class _Conversation:
         """Add a message; return its id."""
         number = len(self.rounds.ends)
         if not isinstance(message, dict):
-            self.skipped.append(Skipped(f"{self.found.where}, message {number}", "it is not an object"))
+            self.skip("it is not an object", number)
             return parent
         id_ = text_of(message, "messageId") or str(number)
         named = text_of(message, "parentMessageId")
         parent, at = None if named == ROOT else named or parent, time_of(message, "createdAt")
         if message.get("isCreatedByUser") is True:
             text = text_of(message, "text")
-            parts = [{"type": "input_text", "text": text}] if text else self._parts(message, id_)
-            self.rounds.add(id_, parent, [{"type": "message", "role": "user", "content": parts}] if parts else [], at)
+            texts = [text] if text else self._texts(message, id_)
+            self.rounds.add(id_, parent, make.message("user", (make.text_part(one, "user") for one in texts)), at)
         else:
             model, reason = text_of(message, "model"), text_of(message, "finish_reason")
             status = "incomplete" if message.get("unfinished") is True else "completed"
@@ -97,35 +91,33 @@ class _Conversation:
                 id_, parent, self._said(message, id_), at, Answer(model=model, status=status, finish_reason=reason)
             )
         for _ in list_of(message, "files") + list_of(message, "attachments"):
-            self._skip(id_, "a file is not in the export")
+            self.skip("a file is not in the export", id_)
         return id_
 
-    def _parts(self, message: JsonObject, id_: str) -> list[JsonObject]:
-        """The parts of what a person said."""
+    def _texts(self, message: JsonObject, id_: str) -> list[str]:
+        """What a person said."""
         texts = [_text(part) for part in list_of(message, "content") if text_of(part, "type") == "text"]
         for kind in sorted({str(text_of(part, "type")) for part in list_of(message, "content")} - {"text"}):
-            self._skip(id_, f"a part of the type {kind!r} is not imported")
-        return [{"type": "input_text", "text": text} for text in texts if text]
+            self.skip(f"a part of the type {kind!r} is not imported", id_)
+        return [text for text in texts if text]
 
     def _said(self, message: JsonObject, id_: str) -> list[JsonObject]:
         """The items of an answer."""
         items: list[JsonObject] = []
         for part in list_of(message, "content"):
             kind = text_of(part, "type")
-            if kind in {"text", "think"}:
-                items += _saying(kind, _text(part) if kind == "text" else text_of(part, "think") or "")
+            if kind == "text":
+                items += make.said(_text(part))
+            elif kind == "think":
+                items += [make.reasoning(thought)] if (thought := text_of(part, "think")) else []
             elif kind == "tool_call":
                 items += _called(object_of(part, "tool_call"))
             else:
-                self._skip(id_, f"a part of the type {kind!r} is not imported")
-        text = text_of(message, "text")
+                self.skip(f"a part of the type {kind!r} is not imported", id_)
         if message.get("error") is True:
-            self._skip(id_, "the answer is an error")
+            self.skip("the answer is an error", id_)
             return items
-        return items or ([] if text is None else _saying("text", text))
-
-    def _skip(self, id_: str, why: str) -> None:
-        self.skipped.append(Skipped(f"{self.found.where}, message {id_}", why))
+        return items or make.said(text_of(message, "text"))
 
 
 def _flat(messages: list[Any]) -> Iterator[tuple[Any, str | None]]:
@@ -142,23 +134,12 @@ def _text(part: Any) -> str:
     return text_of(part, "text") or text_of(object_of(part, "text"), "value") or ""
 
 
-def _saying(kind: str, text: str) -> list[JsonObject]:
-    if not text:
-        return []
-    if kind == "think":
-        return [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": text}]}]
-    return [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]
-
-
 def _called(call: JsonObject) -> list[JsonObject]:
     """A call of a tool, and its output, if it has one."""
     function = object_of(call, "function") or call
-    name, arguments = text_of(function, "name") or "unknown", function.get("args", function.get("arguments"))
-    call_id = text_of(call, "id") or name
-    text = arguments if isinstance(arguments, str) else dumps(arguments if arguments is not None else {}).decode()
-    items: list[JsonObject] = [{"type": "function_call", "call_id": call_id, "name": name, "arguments": text}]
-    output = function.get("output")
-    if output is not None:
-        shown = output if isinstance(output, str) else dumps(output).decode()
-        items.append({"type": "function_call_output", "call_id": call_id, "output": shown})
-    return items
+    name = text_of(function, "name") or "unknown"
+    item = make.call(name, function.get("args", function.get("arguments")), text_of(call, "id"))
+    result = function.get("output")
+    if result is None:
+        return [item]
+    return [item, make.output(item["call_id"], result if isinstance(result, str) else dumps(result).decode())]

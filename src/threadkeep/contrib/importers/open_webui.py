@@ -4,27 +4,29 @@ Sources: the table `chat`, whose column `chat` is what an export has; since 2026
 rows go before that; and the exports of its releases, which are not documented.
 
 * `history.messages` is a tree, of which `currentId` was shown last.
-* `output` of an answer has items as in the Responses API; without, `content` is a text with blocks of HTML
-  (`open_webui_texts`).
+* `output` of an answer has items as in the Responses API. Older releases have a text with blocks of HTML instead:
+  ``<details type="reasoning" …>`` with quoted lines, and ``<details type="tool_calls" id="…" name="…" arguments="…"
+  result="…">``, whose attributes are JSON with HTML's escapes.
 * Usage is what the provider reported: as in Chat Completions or in the Responses API, or the counts of Ollama.
 * A message can be edited in place: it is another entry then.
 """
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from threadkeep.contrib.importers.databases import Database, json_of, opened, tables_of
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.json_files import Found, json_elements, transcripts_of
-from threadkeep.contrib.importers.open_webui_texts import items_of
-from threadkeep.contrib.importers.records import Answer, Skipped, Transcript
-from threadkeep.contrib.importers.rounds import Rounds
-from threadkeep.contrib.importers.shapes import list_of, object_of, revision_of, text_of, time_of
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.contrib.importers import inputs
+from threadkeep.contrib.importers import items as make
+from threadkeep.contrib.importers.databases import Database, SqlSource, json_of
+from threadkeep.contrib.importers.items import Attachments, Rounds, list_of, object_of, revision_of, text_of, time_of
+from threadkeep.contrib.importers.json_files import FileObject, JsonExport
+from threadkeep.contrib.importers.records import Answer, Draft, Skipped, Transcript, converted
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
 
 CHAT: Final = ("id", "user_id", "title", "chat", "created_at", "archived", "pinned", "folder_id", "meta")
 # column of `chat_message` -> key of a message in `history`
@@ -34,37 +36,49 @@ MESSAGE: Final = {
 }  # fmt: skip
 MILLISECONDS: Final = 10**11  # a number of seconds is smaller until the year 5138 …
 NANOSECONDS: Final = 10**17  # … and one of milliseconds, too
+_JSON: Final = frozenset({"output", "files", "usage", "error"})  # columns of `chat_message`
+_DETAILS: Final = re.compile(r'<details type="(\w+)"([^>]*)>\n?(.*?)\n?</details>\n?', re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
+_SUMMARY: Final = re.compile(r"<summary>.*?</summary>\n?", re.DOTALL)
+_QUOTE: Final = re.compile(r"^> ?", re.MULTILINE)
 
 
-class OpenWebUI:
+class OpenWebUI(SqlSource, JsonExport):
     """Chats of Open WebUI."""
 
-    name: Final = "open-webui"
+    name = "open-webui"
 
-    def recognizes(self, input: Input, /) -> bool:
+    def has_tables(self, tables: Mapping[str, frozenset[str]]) -> bool:
+        """Return whether it is its database."""
+        return tables.get("chat", frozenset()).issuperset({"id", "user_id", "title", "chat"})
+
+    def has_keys(self, keys: frozenset[str]) -> bool:
+        """Return whether it is an export of chats."""
+        return {"chat", "title"} <= keys
+
+    def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether it is its database, or an export of chats."""
-        chat = tables_of(input).get("chat", frozenset())
-        return chat.issuperset({"id", "user_id", "title", "chat"}) or {"chat", "title"} <= input.first_keys()
+        return SqlSource.recognizes(self, input) or JsonExport.recognizes(self, input)
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+    def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the chats."""
-        if input.url is None and not input.is_sqlite:
-            yield from transcripts_of(json_elements(input), lambda found: _Chat(found.where, found.value).transcript())
-            return
-        with opened(input) as database:
-            yield from transcripts_of(
-                _chats(input.name, database),
-                lambda found: _Chat(found.where, found.value, _rows(database, found.value["id"])).transcript(),
-            )
+        is_file = input.url is None and not input.is_sqlite
+        return JsonExport.read(self, input) if is_file else SqlSource.read(self, input)
+
+    def transcript(self, found: FileObject, _files: Attachments) -> Transcript | Skipped:
+        """Return a chat of an export."""
+        return _Chat(found.where, found.value).transcript()
+
+    def conversations(self, database: Database, where: str) -> Iterator[Transcript | Skipped]:
+        """Return the chats of the database."""
+        for row in database.rows("chat", CHAT, ("id",)):
+            yield converted(f"{where}, {row['id']}", _chat, database, f"{where}, {row['id']}", row)
 
 
-OPEN_WEBUI: Final = OpenWebUI()
-
-
-def _chats(name: str, database: Database) -> Iterator[Found]:
-    """The rows of chats, as an export has them."""
-    for row in database.rows("chat", CHAT, ("id",)):
-        yield Found(f"{name}, {row['id']}", row | {"chat": json_of(row["chat"]), "meta": json_of(row["meta"])})
+def _chat(database: Database, where: str, row: JsonObject) -> Transcript | Skipped:
+    """The chat of a row, as an export has it, with its messages."""
+    value = row | {name: json_of(row[name]) for name in ("chat", "meta")}
+    return _Chat(where, value, _rows(database, row["id"])).transcript()
 
 
 def _rows(database: Database, chat: Any) -> dict[str, JsonObject]:
@@ -77,18 +91,13 @@ def _rows(database: Database, chat: Any) -> dict[str, JsonObject]:
     return found
 
 
-_JSON: Final = frozenset({"output", "files", "usage", "error"})
-
-
 @dataclass(slots=True)
-class _Chat:
+class _Chat(Draft):
     """A chat while it is read."""
 
-    where: str
     value: JsonObject
     rows: Mapping[str, JsonObject] = field(default_factory=dict)
     rounds: Rounds = field(default_factory=Rounds)
-    skipped: list[Skipped] = field(default_factory=list)
 
     def transcript(self) -> Transcript | Skipped:
         """The conversation; or why it is none."""
@@ -100,7 +109,7 @@ class _Chat:
             if isinstance(message, dict):
                 self._add(name, message)
             else:
-                self.skipped.append(Skipped(f"{self.where}, message {name}", "it is not an object"))
+                self.skip("it is not an object", name)
         known = {name: str(value[name]) for name in ("folder_id", "pinned", "archived") if value.get(name)}
         tags = [tag for tag in list_of(object_of(value, "meta"), "tags") if isinstance(tag, str)]
         return Transcript(
@@ -126,26 +135,23 @@ class _Chat:
         return found
 
     def _add(self, id_: str, message: JsonObject) -> None:
-        where, role = f"{self.where}, message {id_}", text_of(message, "role")
-        parent, at = text_of(message, "parentId"), _time(message, "timestamp")
+        role, parent, at = text_of(message, "role"), text_of(message, "parentId"), _time(message, "timestamp")
         if role == "assistant":
             output = [item for item in list_of(message, "output") if isinstance(item, dict)]
             items = output or items_of(text_of(message, "content") or "")
             if not items:
                 error = text_of(object_of(message, "error"), "content")
-                why = "the answer is empty" if error is None else "the answer is an error"
-                self.skipped.append(Skipped(where, why))
+                self.skip("the answer is empty" if error is None else "the answer is an error", id_)
             self.rounds.add(id_, parent, items, at, _answer_of(message), _revision(message))
             return
         if role not in {"user", "system", "developer"}:
-            self.skipped.append(Skipped(where, "its role is unknown"))
+            self.skip("its role is unknown", id_)
         text = text_of(message, "content")
         parts = [{"type": "input_text", "text": text}] if text else []
-        parts += [part for file in list_of(message, "files") if (part := self._file(file, where)) is not None]
-        items = [{"type": "message", "role": role or "user", "content": parts}] if parts else []
-        self.rounds.add(id_, parent, items, at, revision=_revision(message))
+        parts += [part for file in list_of(message, "files") if (part := self._file(file, id_)) is not None]
+        self.rounds.add(id_, parent, make.message(role or "user", parts), at, revision=_revision(message))
 
-    def _file(self, file: Any, where: str) -> JsonObject | None:
+    def _file(self, file: Any, id_: str) -> JsonObject | None:
         """A picture, or the text of a file; None for what is kept elsewhere."""
         url, kind = text_of(file, "url") or "", text_of(file, "type")
         content_type = text_of(file, "content_type") or ""
@@ -157,7 +163,7 @@ class _Chat:
         if text is not None and not is_image:
             name = text_of(file, "name") or text_of(about, "filename")
             return {"type": "input_text", "text": text if name is None else f"{name}\n\n{text}"}
-        self.skipped.append(Skipped(where, "a file is not in the export"))
+        self.skip("a file is not in the export", id_)
         return None
 
 
@@ -195,3 +201,44 @@ def _time(value: JsonObject, key: str) -> datetime | None:
         scale = 10**9 if abs(number) > NANOSECONDS else 1000
         return time_of({key: number / scale}, key)
     return time_of(value, key)
+
+
+def items_of(text: str) -> list[JsonObject]:
+    """The items of a text: messages, reasoning, calls and their outputs, in order."""
+    items: list[JsonObject] = []
+    end = 0
+    for block in _DETAILS.finditer(text):
+        items += _said(text[end : block.start()])
+        kind, attributes = block[1], {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(block[2])}
+        body = _QUOTE.sub("", html.unescape(_SUMMARY.sub("", block[3]))).strip()
+        if kind == "reasoning":
+            items += [make.reasoning(body)] if body else []
+        elif kind == "tool_calls":
+            items += _call(attributes)
+        else:
+            items += _said(body)
+        end = block.end()
+    return items + _said(text[end:])
+
+
+def _said(text: str) -> list[JsonObject]:
+    return make.said(text.strip("\n")) if text.strip() else []
+
+
+def _call(attributes: dict[str, str]) -> list[JsonObject]:
+    name = attributes.get("name") or "unknown"
+    call = make.call(name, _text(attributes.get("arguments")), attributes.get("id"))
+    if attributes.get("done") != "true":
+        return [call]
+    return [call, make.output(call["call_id"], _text(attributes.get("result")))]
+
+
+def _text(value: str | None) -> str:
+    """The text that an attribute has, as JSON or as it is; of other JSON, its text."""
+    if not value:
+        return ""
+    try:
+        found: Any = loads(value)
+    except ValueError:
+        return value
+    return found if isinstance(found, str) else dumps(found).decode()

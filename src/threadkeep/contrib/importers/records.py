@@ -1,16 +1,21 @@
-"""What sources give the engine: conversations as trees of entries, whatever software they come from."""
+"""What sources give the engine, conversations as trees of entries; and the report of what became of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from threadkeep.domain.items import ItemInput
+from threadkeep.errors import ThreadkeepError
 
 if TYPE_CHECKING:
     from threadkeep.contrib.importers.inputs import Input
+
+SHOWN: Final = 1_000  # what was skipped is listed up to here, and counted beyond
+# what code raises that meets values of an unexpected shape
+UNEXPECTED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +48,15 @@ class Entry:
     """A message of a source, or another step: a node of the tree.
 
     Attributes:
-        id: names it among those of its conversation. An entry whose id is known is not imported again.
+        id: names it within its conversation. An entry whose id is known is not imported again.
         parent: the id of the entry that it follows; None: it is at the beginning. If there is no such entry, or if it
             leads back to itself, the entry is reported.
         items: what was said, as items of threadkeep or dicts that describe them; media as data URLs, which the store
             takes out. Empty: the entries that follow it follow its parent.
-        created_at: when; aware. None, or a time that cannot be: that of the entry before.
+        created_at: when; aware. None, or an impossible time: the time of the entry before.
         answer: the response that they came in; None for everything that no model said.
         revision: something that changes when the entry is edited in place, in sources where that can be, or that tells
-            it from those of other files, where ids are numbers of rows. An entry with another revision is another one,
+            it from others, where ids are numbers of rows. An entry with another revision is another one,
             and what follows it is a branch.
     """
 
@@ -83,7 +88,7 @@ class Transcript:
     """A conversation of a source.
 
     Attributes:
-        id: names it among those of its source.
+        id: names it within its source.
         where: where it was read, for the report.
         entries: its entries in the order of the source, whose first child of an entry goes on with its branch.
         title, user_id, model, instructions: what is known of it.
@@ -128,3 +133,85 @@ class Source(Protocol):
             CannotParse: it cannot be read on from here; what came before has been imported.
         """
         ...
+
+
+@dataclass(slots=True)
+class Draft:
+    """A conversation while it is read: where it is, and what of it is not imported."""
+
+    where: str
+    skipped: list[Skipped] = field(default_factory=list, init=False)
+
+    def skip(self, why: str, place: object = None, count: int = 1) -> None:
+        """Note what is not imported; `place` names a message."""
+        self.skipped.append(Skipped(self.where if place is None else f"{self.where}, message {place}", why, count))
+
+
+def converted(where: str, convert: Callable[..., Transcript | Skipped], *values: Any) -> Transcript | Skipped:
+    """The conversation that is made of these values; or why there is none."""
+    try:
+        return convert(*values)
+    except (ThreadkeepError, *UNEXPECTED) as error:
+        return Skipped(where, f"it cannot be read: {reason(error)}")
+
+
+def reason(error: Exception) -> str:
+    """What an error says, with the name of one that is none of threadkeep's own."""
+    return str(error) if isinstance(error, ThreadkeepError) else f"{type(error).__name__}: {error}"
+
+
+@dataclass(slots=True)
+class Count:
+    """How many were read: `read` is the sum of those stored, unchanged (there already) and skipped."""
+
+    stored: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+
+    @property
+    def read(self) -> int:
+        """How many were read."""
+        return self.stored + self.unchanged + self.skipped
+
+    def values(self) -> dict[str, int]:
+        """The counts by their names, without the sum."""
+        return {"stored": self.stored, "unchanged": self.unchanged, "skipped": self.skipped}
+
+    def add(self, *, stored: int = 0, unchanged: int = 0, skipped: int = 0) -> None:
+        """Count more of them."""
+        self.stored += stored
+        self.unchanged += unchanged
+        self.skipped += skipped
+
+
+@dataclass(slots=True)
+class SourceReport:
+    """What `import_from` did, or with `dry_run` would have done.
+
+    Attributes:
+        conversations: `stored` are those that were created or got something new.
+        created: the number of conversations among these that were created.
+        items, responses: of all conversations that were read.
+        attempts: the number of rows that were added to the ledger.
+        skipped: what was not imported and why, at most 1,000 of these.
+        reasons: how much was skipped for each reason.
+        sources: the number of files by the name of their source.
+        is_dry_run: whether nothing was written.
+    """
+
+    conversations: Count = field(default_factory=Count)
+    created: int = 0
+    items: Count = field(default_factory=Count)
+    responses: Count = field(default_factory=Count)
+    attempts: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    is_dry_run: bool = False
+
+    def skip(self, *skipped: Skipped) -> None:
+        """Note what is not imported."""
+        for one in skipped:
+            self.reasons[one.why] = self.reasons.get(one.why, 0) + one.count
+            if len(self.skipped) < SHOWN:
+                self.skipped.append(one)

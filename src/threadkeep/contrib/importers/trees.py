@@ -10,17 +10,14 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.contrib.importers.reports import Count
+from threadkeep.contrib.importers.records import Answer, Count, Entry, Skipped, Transcript
+from threadkeep.domain import makers, response
 from threadkeep.domain.items import Item, item_from
-from threadkeep.domain.makers import Maker
-from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
-from threadkeep.formats.shared.endings import with_cut_items
-from threadkeep.store.graft_rows import ROOT, NewAnswer, NewItem, NewSpot, Run, Spot
-from threadkeep.store.grafting import Graft
-from threadkeep.store.item_rows import ItemRecord, author_of, encode_item
-from threadkeep.store.validation import past_moment
+from threadkeep.formats.shared.parsing import with_cut_items
+from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item
+from threadkeep.store.work.validation import past_moment
+from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewItem, NewSpot, Run, Spot
 
 KEY_BYTES: Final = 6  # of the hash of an entry
 KEY_LENGTH: Final = 8  # characters of that
@@ -159,7 +156,9 @@ class Planned:
                 self._add(node, moment or datetime.now(UTC), is_more=is_more)
             last = last if node.key in self._refused else node
         active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
-        return Graft(self._finished(), self._remembered, self._spots.get(ends.get(active, "?")))
+        answers = [self.make_answer(*one) for one in self._answers]
+        runs = [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
+        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")))
 
     def _add(self, node: Node, at: datetime, *, is_more: bool) -> None:
         """Add the items of an entry to the run that ends where it follows, or begin one."""
@@ -199,7 +198,7 @@ class Planned:
     def _records(self, entry: Entry) -> list[ItemRecord]:
         """The items of an entry as they are going to be stored, without those that cannot be."""
         answer = entry.answer
-        maker = None if answer is None else Maker(answer.provider, answer.model).text
+        maker = None if answer is None else makers.Maker(answer.provider, answer.model).text
         records, model = [], None if answer is None else answer.model
         for item in self._items(entry):
             try:
@@ -218,15 +217,11 @@ class Planned:
                 self._skip(entry, error)
         if entry.answer is None:
             return items
-        return list(with_cut_items(Response(status=entry.answer.status, output=items)).output)
+        return list(with_cut_items(response.Response(status=entry.answer.status, output=items)).output)
 
     def _skip(self, entry: Entry, error: Exception) -> None:
         self.items.add(skipped=1)
         self.skipped.append(Skipped(f"{self.transcript.where}, entry {entry.id}", f"no item: {error}"))
-
-    def _finished(self) -> list[Run]:
-        answers = [self.make_answer(*one) for one in self._answers]
-        return [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
 
     def _remembered(self, spots: Sequence[Spot]) -> list[Any]:
         """The parts with the new runs, which go into the last part as long as there is room."""

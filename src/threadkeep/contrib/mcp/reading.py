@@ -1,24 +1,20 @@
-"""What the tools of the server do: each reads a bounded part of a store, and says how to go on."""
+"""What the tools of the server do: each reads a bounded part of a store, and says how to go on.
+
+What is stored as JSON for a model: harmless to read, and never longer than its context can bear.
+"""
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
-from threadkeep.contrib.mcp.shortening import (
-    PAGE_LENGTH,
-    TEXT_LENGTH,
-    conversation_view,
-    item_view,
-    match_view,
-    summary_view,
-    usage_view,
-    views_that_fit,
-)
+from threadkeep.domain import reports, transcripts
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.reports import UsageKey
+from threadkeep.domain.printing import printable
+from threadkeep.domain.stored import ConversationMatch, ConversationSummary, StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 
@@ -39,7 +35,7 @@ Position = Annotated[int | None, Field(ge=-1)]
 BranchNumber = Annotated[int | None, Field(ge=0, description="Number of a branch; by default the active one.")]
 
 
-class Reader:
+class ReadingTools:
     """The tools, for one store; their docstrings are what models read.
 
     Args:
@@ -75,7 +71,11 @@ class Reader:
         """List stored conversations with their titles and newest texts, most recently active first."""
         wanted = None if status == "any" else status
         found = await self._store.list_summaries(labels=labels, status=wanted, limit=limit, after=after)
-        return {"note": NOTE, "conversations": [summary_view(summary) for summary in found], "next": found.next}
+        return {
+            "note": NOTE,
+            "conversations": [summary_view(summary) for summary in found],
+            "next": found.next,
+        }
 
     async def get_conversation(
         self,
@@ -117,7 +117,7 @@ class Reader:
 
     async def usage_report(
         self,
-        by: Annotated[list[UsageKey] | None, Field(description="What the sums are grouped by.")] = None,
+        by: Annotated[list[reports.UsageKey] | None, Field(description="What the sums are grouped by.")] = None,
         since: Since = None,
         until: Until = None,
     ) -> JsonObject:
@@ -145,3 +145,128 @@ async def _items_after(conversation: AsyncConversation, after: int | None, limit
     views = views_that_fit(page, room)
     has_more = page.next is not None or len(views) < len(page)
     return {"items": views, "next_position": views[-1]["position"] if has_more else None}
+
+
+NAME_LENGTH: Final = 200  # characters of a title, an id of the application, a label
+ITEM_LENGTH: Final = 2_000  # characters of an item among others
+PAGE_LENGTH: Final = 40_000  # characters of the items of one result
+TEXT_LENGTH: Final = 20_000  # characters of an item that is read alone
+# What an item tells of itself beside its text
+_FACTS: Final = ("role", "name", "call_id", "status")
+
+
+class TextExcerpt(NamedTuple):
+    """A part of a text, and where the rest begins: None, if there is none."""
+
+    text: str
+    next: int | None
+
+
+def piece_of(text: str, length: int, start: int = 0) -> TextExcerpt:
+    """The part of a text that begins at a character, and has at most that many characters."""
+    end = start + length
+    return TextExcerpt(printable(text[start:end]), end if end < len(text) else None)
+
+
+def name_of(text: str | None) -> str | None:
+    """A title or id, cut where it is too long."""
+    if text is None:
+        return None
+    piece = piece_of(text, NAME_LENGTH)
+    return piece.text if piece.next is None else f"{piece.text}…"
+
+
+def summary_view(summary: ConversationSummary) -> JsonObject:
+    """What a list shows of a conversation."""
+    return {
+        **_conversation_facts(summary),
+        "preview": None if summary.preview is None else printable(summary.preview),
+        "item_count": summary.item_count,
+        "branch_count": summary.branch_count,
+    }
+
+
+def conversation_view(conversation: AsyncConversation) -> JsonObject:
+    """What is known of a conversation without its items; `last_position` is -1 without any."""
+    instructions = piece_of(conversation.instructions or "", ITEM_LENGTH)
+    return {
+        **_conversation_facts(conversation),
+        "model": name_of(conversation.model),
+        "instructions": instructions.text or None,
+        "are_instructions_cut": instructions.next is not None,
+        "branch": conversation.branch,
+        "last_position": conversation.head,
+    }
+
+
+def _conversation_facts(one: ConversationSummary | AsyncConversation) -> JsonObject:
+    return {
+        "conversation_id": one.id,
+        "title": name_of(one.title),
+        "external_id": name_of(one.external_id),
+        "user_id": name_of(one.user_id),
+        "labels": {str(name_of(key)): name_of(value) for key, value in one.labels.items()},
+        "status": one.status,
+        "created_at": time_text(one.created_at),
+        "last_activity_at": time_text(one.last_activity_at),
+    }
+
+
+def match_view(match: ConversationMatch) -> JsonObject:
+    """A conversation that was found, with its best match; `position` is None if that is the title."""
+    best = match.best
+    return {
+        "conversation_id": match.conversation_id,
+        "title": name_of(match.title),
+        "user_id": name_of(match.user_id),
+        "hits": match.hits,
+        "snippet": printable(best.snippet),
+        "position": best.position,
+        "branch": best.branch,
+        "type": printable(best.type),
+        "role": best.role,
+        "created_at": time_text(best.created_at),
+    }
+
+
+def item_view(stored: StoredItem, length: int, start: int = 0) -> JsonObject:
+    """An item with its text, or a part of it; `next_character` says where the rest begins, if it is cut."""
+    item = stored.to_object()
+    said = "\n".join(transcripts.lines_of(item))  # texts in full, media by their kind and size
+    piece = piece_of(said, length, start)
+    view: JsonObject = {
+        "item_id": printable(stored.id), "position": stored.position, "type": printable(str(item["type"])),
+        **{name: name_of(str(item[name])) for name in _FACTS if item.get(name) is not None},
+        "author_id": name_of(stored.author_id), "created_at": time_text(stored.created_at), "text": piece.text,
+    }  # fmt: skip
+    if piece.next is not None:
+        view |= {"next_character": piece.next, "characters": len(said)}
+    return view
+
+
+def views_that_fit(items: Iterable[StoredItem], room: int = PAGE_LENGTH) -> list[JsonObject]:
+    """The first of these items, as many as there is room for; at least one, if there is one."""
+    views: list[JsonObject] = []
+    for stored in items:
+        view = item_view(stored, ITEM_LENGTH)
+        room -= len(view["text"])
+        if room < 0 and views:
+            break
+        views.append(view)
+    return views
+
+
+def usage_view(row: reports.UsageRow) -> JsonObject:
+    """A row of a report: what it is grouped by, and its sums; an unreported figure is None."""
+    return {name: _figure(value) for name, value in row.to_dict().items()}
+
+
+def _figure(value: Any) -> Any:
+    if isinstance(value, date):
+        return time_text(value)
+    return name_of(value) if isinstance(value, str) else value
+
+
+def time_text(at: date | datetime | None) -> str | None:
+    """A time as ISO 8601."""
+    return None if at is None else at.isoformat()

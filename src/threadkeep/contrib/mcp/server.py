@@ -1,4 +1,4 @@
-"""The server: its tools and resources, and how errors are told."""
+"""The server: its tools and resources, and its errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp_types import ToolAnnotations
 
-from threadkeep.contrib.mcp.reading import NOTE, Reader
+from threadkeep.contrib.mcp.reading import NOTE, ReadingTools
 from threadkeep.errors import NotFound, ThreadkeepError
 from threadkeep.store.aio import AsyncStore, async_face
 from threadkeep.store.store import Store
@@ -32,7 +32,7 @@ READ_ONLY: Final = ToolAnnotations(
 def mcp_server(store: Store | AsyncStore, *, name: str = "threadkeep") -> MCPServer[Any]:
     """Return an MCP server whose tools search and read the conversations of a store, and sum their usage.
 
-    Nothing of them can be changed. All that the store reaches can be read by whoever reaches the server: limit it with
+    Nothing of them can be changed. All that the store reaches can be read by every client of the server: limit it with
     `for_tenant` and `for_user`. The server is run with `run("stdio")`, as `threadkeep mcp` does; the store stays open.
 
     Args:
@@ -44,7 +44,7 @@ def mcp_server(store: Store | AsyncStore, *, name: str = "threadkeep") -> MCPSer
     """
     from threadkeep import __version__  # noqa: PLC0415 - the package is loaded by now
 
-    reader = Reader(async_face(store))
+    reader = ReadingTools(async_face(store))
     server: MCPServer[Any] = MCPServer(
         name, instructions=INSTRUCTIONS, version=__version__, log_level="WARNING", subscriptions=False
     )
@@ -68,7 +68,7 @@ def mcp_server(store: Store | AsyncStore, *, name: str = "threadkeep") -> MCPSer
 def _telling(
     function: Callable[P, Awaitable[T]], failed: type[Exception], missing: type[Exception]
 ) -> Callable[P, Awaitable[T]]:
-    """The function, with errors of threadkeep as those that the client is told; others it only sees in the log."""
+    """The function, with errors of threadkeep shown to the client; others are only logged."""
 
     @wraps(function)
     async def told(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -28,11 +28,11 @@ class Completion:
 
     Attributes:
         content: what was said, as JSON: `inputs`, `outputs`, `instructions`, `tools`.
-        attributes: those of its span and its event.
+        attributes: the attributes of its span and its event.
         conversation_id: the application's id of the conversation; None if it does not say.
         user_id: whose call it is; None if the application does not say.
         latency_ms: how long it took; None if there is no span that tells.
-        problem: what the span says of its failure, beside `error.type`.
+        problem: what the span says of its failure, in addition to `error.type`.
     """
 
     content: bytes

@@ -11,7 +11,7 @@ from opentelemetry import baggage
 from opentelemetry.context import Context, attach, create_key, detach, get_value, set_value
 
 from threadkeep.contrib.opentelemetry import names
-from threadkeep.store.handle import ConversationAttributes
+from threadkeep.store.work.handle import ConversationAttributes
 
 _CONVERSATION: Final = create_key("threadkeep.conversation")
 _USER: Final = create_key("threadkeep.user")

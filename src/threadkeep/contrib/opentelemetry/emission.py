@@ -15,9 +15,9 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer, TracerProvider, ge
 from threadkeep.contrib.opentelemetry import names
 from threadkeep.domain.usage import NANO, NormalizedUsage
 from threadkeep.store.aio import AsyncStore
-from threadkeep.store.ledger import Attempt
-from threadkeep.store.observing import ObservedCall, add_observer
 from threadkeep.store.store import Store
+from threadkeep.store.usage.ledger import Attempt
+from threadkeep.store.usage.observing import ObservedCall, add_observer
 
 SCOPE: Final = "threadkeep"
 _MILLISECONDS: Final = 1_000_000  # in nanoseconds

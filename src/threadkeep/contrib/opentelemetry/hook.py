@@ -25,8 +25,8 @@ from threadkeep.blobs import BlobStore
 from threadkeep.contrib.opentelemetry import names
 from threadkeep.contrib.opentelemetry.completions import Completion, attributes_of, completion_of
 from threadkeep.contrib.opentelemetry.storing import store_completion
-from threadkeep.domain.redaction import redact
-from threadkeep.store.media.places import blob_store_at
+from threadkeep.domain.printing import redact
+from threadkeep.store.media.rows import blob_store_at
 from threadkeep.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class ThreadkeepCompletionHook:
         span: Span | None = None,
         log_record: LogRecord | None = None,
     ) -> None:
-        """Take a call that has just ended; those of agents and workflows are told by the calls that they make."""
+        """Take a call that has just ended; agents and workflows show in the calls that they make."""
         try:
             attributes = attributes_of(span, log_record)
             operation = attributes.get(names.OPERATION)
@@ -117,7 +117,7 @@ class ThreadkeepCompletionHook:
             self._count(FAILED, f"calls are not stored: they cannot be read ({_kind(error)})")
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many calls were stored, were stored before, failed, were dropped, or told too little."""
+        """Return how many calls were stored, were stored before, failed, were dropped, or said too little."""
         with self._changed:
             return dict(self._counts)
 
@@ -236,7 +236,7 @@ class ThreadkeepCompletionHook:
 
 
 def _kind(error: BaseException) -> str:
-    """The class of an error, with that of the driver's error inside."""
+    """The class of an error, with the class of the driver's error inside."""
     inner = getattr(error, "orig", None)
     return type(error).__name__ if inner is None else f"{type(error).__name__} of {type(inner).__name__}"
 

@@ -142,7 +142,7 @@ def _usage(attributes: Mapping[str, Any]) -> JsonObject:
 
 
 def _tool(tool: JsonObject) -> JsonObject:
-    """A tool; of those that are no functions, only their type and name are told."""
+    """A tool; tools that are no functions only have their type and name."""
     if tool.get("type") != "function":
         return {key: value for key, value in tool.items() if value is not None}
     keys = ("name", "description", "parameters")

@@ -15,9 +15,9 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.formats import FormatName
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.history_sync.configuring import configure
-from threadkeep.store.history_sync.finding import BEGINNING, beginning_of, find_by_history, is_answer, last_shared
-from threadkeep.store.history_sync.matching import utterances_of
+from threadkeep.store.history_sync.alignment import utterances_of
+from threadkeep.store.history_sync.client_history import configure
+from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, is_answer, last_shared
 from threadkeep.store.store import Store
 
 Stored: TypeAlias = Literal["stored", "duplicate"]
@@ -48,18 +48,15 @@ def store_completion(store: Store, completion: Completion) -> Stored:
         conversation.record_attempt(CHAT, error=error, model=model, **call)
         return "stored"
     options: Any = {"first_token_ms": completion.first_token_ms, "on_conflict": "branch", **call}
-    if error is None and _is_left(body, completion):
+    is_stream = completion.attributes.get(names.STREAM) is True
+    # the application did not wait for the end of a stream, which then has no reason of its end
+    if error is None and is_stream and body["choices"][0]["finish_reason"] in (None, "error"):
         with conversation.stream_response(CHAT, **options) as recorder:
             recorder.feed(chunk_of(body))
         return "stored"
     key = f"otel:{sha256(dumps(body)).hexdigest()}" if body.get("id") else None
     conversation.add_response(body, CHAT, idempotency_key=key, **options)
     return "stored"
-
-
-def _is_left(body: JsonObject, completion: Completion) -> bool:
-    """Whether the application did not wait for the end of a stream, which then has no reason of its end."""
-    return completion.attributes.get(names.STREAM) is True and body["choices"][0]["finish_reason"] in (None, "error")
 
 
 def _is_stored(store: Store, body: JsonObject) -> bool:
@@ -90,7 +87,9 @@ def _asked(store: Store, completion: Completion, payload: JsonObject) -> Convers
     conversation = _before(scoped, completion)
     if conversation is not None:
         return _appended(conversation, session)
-    conversation = _named(store, completion) or _by_history(scoped, completion, session)
+    conversation = _named(store, completion)
+    if conversation is None and completion.conversation_id is None:
+        conversation = find_by_history(scoped, session)
     if conversation is None:
         try:
             return _new(scoped, completion, payload, session)
@@ -151,10 +150,6 @@ def _named(store: Store, completion: Completion) -> Conversation | None:
         except NotFound:
             pass
     return store.find_conversation(external_id=external_id)
-
-
-def _by_history(store: Store, completion: Completion, session: Session) -> Conversation | None:
-    return None if completion.conversation_id is not None else find_by_history(store, session)
 
 
 def _new(store: Store, completion: Completion, payload: JsonObject, session: Session) -> Conversation:

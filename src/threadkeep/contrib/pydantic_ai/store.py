@@ -22,11 +22,11 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption, NotFound, StateConflict
 from threadkeep.formats import get_format
 from threadkeep.formats.pydantic_ai.own import message_of
-from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, in_transaction, on_store, uninterrupted
+from threadkeep.store.aio import AsyncConversation, AsyncStore, async_face, uninterrupted
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.states import states_called
 from threadkeep.store.store import Store
-from threadkeep.store.validation import MAX_PAGE
+from threadkeep.store.work.states import states_called
+from threadkeep.store.work.validation import MAX_PAGE
 
 STATE: Final = "pydantic_ai.record"
 LABEL: Final = "pydantic_ai.entry"  # of the first item of each entry
@@ -57,12 +57,12 @@ class ThreadkeepConversationStore(ConversationStore):
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Return the record of a conversation, or None if there is none."""
-        found = await on_store(self._store, _find, conversation_id)
+        found = await self._store.run_sync(_find, conversation_id)
         return None if found is None else found.record
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records of all conversations, or of those of a scope, the last saved ones first."""
-        records = await on_store(self._store, _records, scope)
+        """Return the records of all conversations, or of a scope, the last saved ones first."""
+        records = await self._store.run_sync(_records, scope)
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     async def write_record(
@@ -79,7 +79,7 @@ class ThreadkeepConversationStore(ConversationStore):
             InvalidItem, InvalidOption, TooLarge: the id, the scope or a message cannot be stored, or a message could
                 not be read again. Nothing was written.
         """
-        await uninterrupted(in_transaction(self._store, _write, record, list(new_entries), expected_revision))
+        await uninterrupted(self._store.run_in_transaction(_write, record, list(new_entries), expected_revision))
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation, with all its messages.
@@ -87,7 +87,7 @@ class ThreadkeepConversationStore(ConversationStore):
         Raises:
             ConversationConflict: the stored revision is another one.
         """
-        await uninterrupted(in_transaction(self._store, _delete, conversation_id, expected_revision))
+        await uninterrupted(self._store.run_in_transaction(_delete, conversation_id, expected_revision))
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return the entry with an id.
@@ -106,7 +106,7 @@ class ThreadkeepConversationStore(ConversationStore):
         """
         if head_id is None or limit == 0:
             return []
-        return await on_store(self._store, _history, head_id, limit)
+        return await self._store.run_sync(_history, head_id, limit)
 
     async def conversation(self, conversation_id: str) -> AsyncConversation | None:
         """Return the conversation in threadkeep: its branches, items, requests and usage; None if there is none."""
@@ -201,7 +201,7 @@ def _records(store: Store, scope: str | None) -> list[ConversationRecord]:
     records, after = [], None
     while True:
         page = store.list_conversations(user_id=scope, status=None, after=after, limit=MAX_PAGE)
-        states = states_called([conversation._handle for conversation in page], STATE)  # noqa: SLF001 - read at once
+        states = states_called([conversation.handle for conversation in page], STATE)
         found = [_RECORDS.validate_python(state.value) for state in states if state is not None]
         records += [record for record in found if scope is None or record.scope == scope]
         after = page.next

@@ -13,12 +13,12 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Executable, Table, bindparam, insert
 from sqlalchemy.engine import Dialect
 
+from threadkeep.db.backends import backend_of
 from threadkeep.db.base import MADE_BY, written_columns
-from threadkeep.db.driver.compiled import CompiledStatement, Parameters, Sources
+from threadkeep.db.driver.executors import CompiledStatement, Parameters, RowFormat, Sources, copier_for, executor_for
+from threadkeep.db.driver.executors import LazyRow as LazyRow
 from threadkeep.db.driver.executors import Row as Row
-from threadkeep.db.driver.executors import RowFormat, copier_for, executor_for
-from threadkeep.db.driver.rows import LazyRow as LazyRow
-from threadkeep.db.driver.rows import RowReader as RowReader
+from threadkeep.db.driver.executors import RowReader as RowReader
 
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
@@ -140,7 +140,7 @@ def insert_rows(connection: Connection, table_rows: TableRows) -> None:
     Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
     other databases take no INSERT within a statement; SQLite has no round trip, either.
     """
-    if connection.dialect.name == "postgresql" and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
+    if backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
         each = [(table, row) for table, rows in table_rows for row in rows]
         statement, names = _combined_insert(tuple(table for table, _ in each))
         values = {

@@ -1,4 +1,4 @@
-"""Statements on what an application keeps beside conversations and items."""
+"""Statements on application data of conversations and items."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
 from threadkeep.db.driver import Statement
+from threadkeep.db.functions import as_committed
+from threadkeep.db.models import conversation_states, conversations, item_feedback, item_labels, items
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.queries.items import stored_columns
-from threadkeep.db.tables import conversation_states, conversations, item_feedback, item_labels, items
-from threadkeep.db.types import MYSQL
+from threadkeep.db.queries.items import STORED_COLUMNS
 
 _FEEDBACK: Final = item_feedback.c["position", "user_id", "rating", "comment", "updated_at"]
 _STATE: Final = conversation_states.c["name", "value", "version", "updated_at"]
@@ -52,12 +52,12 @@ def states_called() -> Select[Any]:
 
 
 @cache
-def state_versions_of(dialect: str) -> Select[Any]:
+def state_versions_of() -> Select[Any]:
     """The versions of a locked conversation's states, deleted ones too; on MySQL as they are committed now."""
     table = conversation_states.c
     columns = table.name, table.version, table.value.is_not(None).label("exists"), table.updated_at
     found = select(*columns).where(*of_conversation(conversation_states))
-    return found.with_for_update(read=True) if dialect in MYSQL else found
+    return as_committed(found)
 
 
 @cache
@@ -102,12 +102,12 @@ def annotation_removal(table: Table, *, given_by: bool = False) -> sa.Delete:
 
 
 @lru_cache(maxsize=256)
-def annotated_items(dialect: str, *, labels: int, rating: bool, owner: bool, scoped: bool, after: bool) -> Statement:
-    """A page of items with labels or a rating, those of the newest conversations first.
+def annotated_items(*, labels: int, rating: bool, owner: bool, scoped: bool, after: bool) -> Statement:
+    """A page of items with labels or a rating, newest conversations first.
 
-    Its columns are those of a StoredItem, and the key and public id of the conversation. Parameters: tenant, limit;
-    key_0, value_0 …; rating; owner; user; after_key, after_position. It starts from the first label, or else from the
-    rating, whose index has the order of the page.
+    Its columns are a StoredItem's, and the key and public id of the conversation. Parameters: tenant, limit; key_0,
+    value_0 …; rating; owner; user; after_key, after_position. It starts from the first label, or else from the rating,
+    whose index has the order of the page.
     """
     first = item_labels if labels else item_feedback
     table = first.c
@@ -128,7 +128,7 @@ def annotated_items(dialect: str, *, labels: int, rating: bool, owner: bool, sco
             key <= bindparam("after_key"),
             sa.or_(key < bindparam("after_key"), position < bindparam("after_position")),
         ]
-    chosen = select(*stored_columns(dialect), conversations.c.id, conversations.c.public_id)
+    chosen = select(*STORED_COLUMNS, conversations.c.id, conversations.c.public_id)
     chosen = chosen.select_from(joined).where(*where).order_by(table.conversation_id.desc(), table.position.desc())
     return Statement(chosen.limit(bindparam("limit")), text_as_bytes=True)
 

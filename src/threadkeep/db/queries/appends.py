@@ -17,8 +17,9 @@ from sqlalchemy.types import TypeEngine
 
 from threadkeep.db.base import MADE_BY, written_columns
 from threadkeep.db.driver import RowsStatement
+from threadkeep.db.functions import least, typed_bytes
+from threadkeep.db.models import appends, changes, conversations, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.conversations import COUNTER_COLUMNS, reservation_update
-from threadkeep.db.tables import appends, changes, conversations, items, response_bodies, responses, usage_records
 
 # What an append takes, and what it learns of its conversation
 TAKEN: Final[dict[str, TypeEngine[Any]]] = {
@@ -40,7 +41,7 @@ FIRST, NUMBER = "<first>", "<number>"
 Value = Callable[[str], ColumnElement[Any]]
 
 
-def _placed(table: Table, own: Value, taken: Value, least: Any) -> dict[str, ColumnElement[Any]]:
+def _placed(table: Table, own: Value, taken: Value) -> dict[str, ColumnElement[Any]]:
     """The columns of a row that depend on what is taken: made of it, and of the row's `own` values.
 
     The last position that a request showed is known, but not larger than what was there `before` its answer.
@@ -81,10 +82,9 @@ def _placed(table: Table, own: Value, taken: Value, least: Any) -> dict[str, Col
 class _Inserts:
     """INSERTs of a row into each of some tables, and how their parameters come from these rows."""
 
-    def __init__(self, tables: Sequence[Table], dialect: str, taken: Value, source: Any = None) -> None:
+    def __init__(self, tables: Sequence[Table], taken: Value, source: Any = None) -> None:
         self.sources: dict[str, tuple[int, str]] = {}
-        self._dialect, self._taken, self._source = dialect, taken, source
-        self._least = sa.func.min if dialect == "sqlite" else sa.func.least
+        self._taken, self._source = taken, source
         self.statements = [self._insert(table, number) for number, table in enumerate(tables)]
 
     def _insert(self, table: Table, number: int) -> Insert:
@@ -94,9 +94,9 @@ class _Inserts:
         def own(name: str) -> ColumnElement[Any]:
             parameter = f"row{number}_{name}"
             self.sources[parameter] = number, name
-            return _parameter(parameter, table.c[name].type if name in table.c else BigInteger(), self._dialect)
+            return _parameter(parameter, table.c[name].type if name in table.c else BigInteger())
 
-        values = _placed(table, own, self._taken, self._least)
+        values = _placed(table, own, self._taken)
         for column in written_columns(table):
             if (made := column.info.get(MADE_BY)) is not None:
                 expression, names = made
@@ -110,10 +110,9 @@ class _Inserts:
         return insert(table).from_select(list(values), select(*values.values()).select_from(self._source))
 
 
-def _parameter(name: str, kind: TypeEngine[Any], dialect: str) -> ColumnElement[Any]:
-    """A parameter; PostgreSQL has to be told what a NULL would be."""
+def _parameter(name: str, kind: TypeEngine[Any]) -> ColumnElement[Any]:
     parameter = bindparam(name, type_=kind)
-    return sa.cast(parameter, kind) if dialect == "postgresql" and isinstance(kind, LargeBinary) else parameter
+    return typed_bytes(parameter) if isinstance(kind, LargeBinary) else parameter
 
 
 def _ctes(statements: Sequence[Insert]) -> list[Any]:
@@ -121,23 +120,21 @@ def _ctes(statements: Sequence[Insert]) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def placed_rows(tables: tuple[Table, ...], dialect: str) -> RowsStatement:
+def placed_rows(tables: tuple[Table, ...]) -> RowsStatement:
     """Writes a row into each of the tables, at numbers that were taken before: the parameters `taken_…`."""
-    inserts = _Inserts(tables, dialect, lambda name: _parameter(f"taken_{name}", TAKEN[name], dialect))
+    inserts = _Inserts(tables, lambda name: _parameter(f"taken_{name}", TAKEN[name]))
     *others, statement = inserts.statements
     return RowsStatement(statement.add_cte(*_ctes(others)) if others else statement, inserts.sources)
 
 
 @lru_cache(maxsize=256)
 def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -> RowsStatement:
-    """Takes the numbers at the end of branch 0 and writes the rows; its row is that of the reservation, if any."""
+    """Takes the numbers at the end of branch 0 and writes the rows; returns the reservation's row, if any."""
     taking = reservation_update(root=items in tables, scoped=scoped, expected=expected, free=True)
     taken = taking.returning(*COUNTER_COLUMNS).cte("taken")
     numbers = {
         "first": taken.c.next_position - bindparam("items", type_=BigInteger),
         "response": taken.c.next_response - bindparam("responses", type_=Integer),
     }
-    inserts = _Inserts(
-        tables, "postgresql", lambda name: numbers[name] if name in numbers else taken.c[name], source=taken
-    )
+    inserts = _Inserts(tables, lambda name: numbers[name] if name in numbers else taken.c[name], source=taken)
     return RowsStatement(select(*taken.c).add_cte(*_ctes(inserts.statements)), inserts.sources)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from sqlalchemy import Delete, Select, Update, and_, bindparam, delete, false, or_, select, update
 
-from threadkeep.db.dialects import from_now
+from threadkeep.db.functions import now
+from threadkeep.db.models import context_caches, conversations, responses, usage_records
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant
-from threadkeep.db.tables import context_caches, conversations, responses, usage_records
 
 # Columns and parameters of one cache, and of one that still belongs to a claim
 _NAMED: Final = {"account": "cache_account", "model": "cache_model"}
@@ -22,7 +22,7 @@ _CLAIMED: Final = {**_ONE, "token": "cache_token"}
 def caches_of() -> Select[Any]:
     """The caches of these hashes, those that are being created included, with the time of the database as `now`."""
     hashes = context_caches.c.hash.in_(bindparam("hashes", expanding=True))
-    return select(context_caches, from_now().label("now")).where(*of_tenant(context_caches, **_NAMED), hashes)
+    return select(context_caches, now().label("now")).where(*of_tenant(context_caches, **_NAMED), hashes)
 
 
 @cache
@@ -53,7 +53,7 @@ def cache_sharing() -> Update:
 
 @cache
 def cache_removal(*, unshared: bool = False) -> Delete:
-    """Removes one cache, if it still belongs to that claim, and with `unshared` only if nobody else uses it."""
+    """Removes one cache, if it still belongs to that claim, and with `unshared` only if no other one uses it."""
     where = [context_caches.c.is_shared == 0] if unshared else []
     return delete(context_caches).where(*of_tenant(context_caches, **_CLAIMED), *where)
 

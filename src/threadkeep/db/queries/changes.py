@@ -8,9 +8,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, select
 
-from threadkeep.db.change_keys import key_now
+from threadkeep.db.change_keys import is_replica, key_now, snapshot_now
+from threadkeep.db.models import changes
 from threadkeep.db.queries.conversations import of_tenant
-from threadkeep.db.tables import changes
 
 PRUNED: Final = 0  # the key of the row that says what was removed
 _CHANGE: Final = tuple(changes.c[
@@ -23,10 +23,10 @@ def _shown_in(snapshot: str) -> str:
 
 
 @cache
-def feed_bounds(dialect: str) -> Select[Any]:
+def feed_bounds() -> Select[Any]:
     """The newest key, what was removed up to which key and transaction, and the present.
 
-    The present is a key; on PostgreSQL a snapshot as well, and whether the server is a replica.
+    The present is a key; on PostgreSQL a snapshot as well, and whether the server is a replica (NULL elsewhere).
     """
     pruned = changes.alias("pruned")
     mark = [pruned.c.tenant_id == bindparam("tenant"), pruned.c.id == PRUNED]
@@ -35,10 +35,9 @@ def feed_bounds(dialect: str) -> Select[Any]:
         select(pruned.c.to_position).where(*mark).scalar_subquery().label("pruned_to"),
         select(pruned.c.transaction_id).where(*mark).scalar_subquery().label("pruned_transaction"),
         key_now().label("now"),
+        snapshot_now().label("snapshot"),
+        is_replica().label("is_replica"),
     ]
-    if dialect == "postgresql":
-        snapshot = sa.cast(sa.func.pg_current_snapshot(), sa.Text)
-        columns += [snapshot.label("snapshot"), sa.func.pg_is_in_recovery().label("is_replica")]
     return select(*columns)
 
 

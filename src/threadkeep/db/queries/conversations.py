@@ -8,9 +8,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
-from threadkeep.db import tables
+from threadkeep.db import functions, models
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.tables import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
+from threadkeep.db.models import branches, configs, conversation_labels, conversations, tool_definitions, tool_sets
 
 ACTIVE: Final = "active"
 ARCHIVED: Final = "archived"
@@ -178,10 +178,10 @@ def _of_hashes(table: Table) -> list[ColumnElement[bool]]:
 
 
 @cache
-def branch_of(*, is_shared: bool = False) -> Select[Any]:
-    """A forked branch by its number; `is_shared`: with a lock for which others need not wait who only read it so."""
+def branch_of(*, latest: bool = False) -> Select[Any]:
+    """A forked branch by its number; `latest`: see `as_committed`."""
     statement = select(branches).where(*of_conversation(branches, number="number"))
-    return statement.with_for_update(read=True) if is_shared else statement
+    return functions.as_committed(statement) if latest else statement
 
 
 @cache
@@ -194,8 +194,8 @@ def branches_of() -> Select[Any]:
 @cache
 def unused_branch() -> Select[Any]:
     """The first branch that was forked off another one at a position and has no items, nor a response in progress."""
-    found, running = branches.c, tables.responses.c
-    in_progress = sa.exists().where(*of_conversation(tables.responses), running.open_branch == found.number)
+    found, running = branches.c, models.responses.c
+    in_progress = sa.exists().where(*of_conversation(models.responses), running.open_branch == found.number)
     place = found.parent == bindparam("parent"), found.fork_position == bindparam("at")
     is_unused = found.head_position == found.fork_position, ~in_progress
     return select(found.number).where(*of_conversation(branches), *place, *is_unused).order_by(found.number).limit(1)
@@ -214,18 +214,18 @@ def branch_head(*, expected: bool) -> Statement:
 @cache
 def append_of() -> Statement:
     """What was done under an idempotency key."""
-    return Statement(select(tables.appends.c.request_hash, tables.appends.c.outcome).where(*_of_key()))
+    return Statement(select(models.appends.c.request_hash, models.appends.c.outcome).where(*_of_key()))
 
 
 @cache
 def new_outcome() -> sa.Update:
     """Replaces the outcome of a key, and the hash of what was written under it."""
     values: dict[str, Any] = {"outcome": bindparam("new_outcome"), "request_hash": bindparam("new_hash")}
-    return sa.update(tables.appends).where(*_of_key()).values(values)
+    return sa.update(models.appends).where(*_of_key()).values(values)
 
 
 def _of_key() -> list[ColumnElement[bool]]:
-    return of_tenant(tables.appends, conversation_id="conversation", key="name")
+    return of_tenant(models.appends, conversation_id="conversation", key="name")
 
 
 def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
@@ -235,7 +235,7 @@ def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
 
 
 def visible(*, scoped: bool) -> list[ColumnElement[bool]]:
-    """Conditions that hide deleted conversations, and from a scoped store those of other users."""
+    """Conditions that hide deleted conversations, and from a scoped store other users' conversations."""
     where = [conversations.c.status != DELETED]
     if scoped:
         where.append(conversations.c.user_id == bindparam("user"))

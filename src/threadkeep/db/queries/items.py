@@ -9,7 +9,6 @@ from typing import Any, Final
 from sqlalchemy import (
     BindParameter,
     Boolean,
-    Column,
     ColumnElement,
     Select,
     Table,
@@ -19,77 +18,56 @@ from sqlalchemy import (
     exists,
     false,
     func,
-    literal_column,
     or_,
     select,
 )
-from sqlalchemy.types import NullType
 
 from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.functions import as_bytes, as_committed, as_text
+from threadkeep.db.models import blobs, branches, conversations, item_blobs, items, responses, uploads
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
-from threadkeep.db.tables import blobs, branches, conversations, item_blobs, items, responses, uploads
-from threadkeep.db.types import MYSQL
 
 # The columns of domain.wire.Entry, in its order; texts are read as bytes where the database can do that.
 _ENTRY: Final = ("position", "type", "role", "turn", "seen", "call_id", "origin", "payload", "rest", "codec", "maker")
 _TEXTS: Final = frozenset({"payload", "rest"})
 _IDS: Final = frozenset({"call_id", "item_id"})
-# Columns whose values are never escaped: their column type would only cost time (not on MySQL, where it decodes).
-_PLAIN: Final = frozenset({"type", "role", "origin", "maker"})
 
 # What a StoredItem has beside the item itself.
 _STORED: Final = ("branch", "item_id", "author_id", "created_at", "given")
 STORED_READER: Final = RowReader([items.c[name] for name in _STORED])
 
 
-def _column(name: str, dialect: str) -> Any:
-    column: Column[Any] = items.c[name]
-    if dialect == "sqlite" and name in _TEXTS:
-        return literal_column(f"CAST({items.name}.{name} AS BLOB)", NullType()).label(name)
-    if dialect == "postgresql" and name in _IDS:  # VARCHAR is returned as text
-        return literal_column(f"CAST({items.name}.{name} AS VARCHAR)", NullType()).label(name)
-    if dialect in {"sqlite", "postgresql"} and name in _PLAIN:
-        return literal_column(f"{items.name}.{name}", NullType()).label(name)
-    return column
+def _column(name: str) -> Any:
+    column = items.c[name]
+    if name in _TEXTS:
+        return as_bytes(column).label(name)
+    return as_text(column).label(name) if name in _IDS else column
 
 
-def entry_columns(dialect: str) -> list[Any]:
-    """The columns of an entry, in its order."""
-    return [_column(name, dialect) for name in _ENTRY]
-
-
-def stored_columns(dialect: str) -> list[Any]:
-    """The columns of an item with everything that a StoredItem has."""
-    return [_column(name, dialect) for name in (*_ENTRY, *_STORED)]
-
-
-def latest_of(statement: Select[Any], dialect: str) -> Select[Any]:
-    """Read what is committed now, in a transaction that has locked the conversation.
-
-    Under REPEATABLE READ, MySQL shows the state of the first statement to all statements but those that lock;
-    PostgreSQL refuses to lock the conversation then.
-    """
-    return statement.with_for_update(read=True) if dialect in MYSQL else statement
+# The columns of an entry, in its order, and of an item with everything that a StoredItem has
+ENTRY_COLUMNS: Final = tuple(map(_column, _ENTRY))
+STORED_COLUMNS: Final = (*ENTRY_COLUMNS, *map(_column, _STORED))
 
 
 @cache
-def entries_of(dialect: str, *, latest: bool = False) -> Statement:
+def entries_of(*, latest: bool = False) -> Statement:
     """The items of one branch after one position and up to another, as the formats read them."""
-    statement = select(*entry_columns(dialect)).where(*_between(items, branch="branch")).order_by(items.c.position)
-    return Statement(latest_of(statement, dialect) if latest else statement, text_as_bytes=True)
+    statement = select(*ENTRY_COLUMNS).where(*between(items, branch="branch")).order_by(items.c.position)
+    return Statement(as_committed(statement) if latest else statement, text_as_bytes=True)
 
 
 @cache
-def page_before(dialect: str, *, scoped: bool) -> Statement:
+def page_before(*, scoped: bool) -> Statement:
     """The last items of one branch after one position and up to another, the newest first, with the revision.
 
-    The revision is that of the conversation, NULL where that is not visible.
+    The revision is the conversation's, NULL if the conversation is not visible.
     """
-    statement = select(*entry_columns(dialect), _revision(scoped=scoped)).where(*_between(items, branch="branch"))
+    statement = select(*ENTRY_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
     return Statement(statement.order_by(items.c.position.desc()).limit(bindparam("limit")), text_as_bytes=True)
 
 
-def _revision(*, scoped: bool) -> Any:
+def revision_of(*, scoped: bool) -> Any:
+    """The revision of the conversation, NULL where that is not visible."""
     return select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
 
 
@@ -98,15 +76,15 @@ def earlier_with_call_ids() -> Select[Any]:
     """Items between two positions that have one of several call ids: what says which output answers which call."""
     table = items.c
     columns = (table.position, table.type, table.turn, table.seen, table.call_id, table.branch)
-    where = [*_between(items), table.call_hash.in_(bindparam("hashes", expanding=True))]
+    where = [*between(items), table.call_hash.in_(bindparam("hashes", expanding=True))]
     return select(*columns).where(*where).order_by(table.position)
 
 
 @lru_cache(maxsize=256)
 def turns_in(ranges: int, aside: Collection[str]) -> Select[Any]:
-    """How many turns begin in some ranges: with a user's message behind one of somebody else, or none.
+    """How many turns begin in some ranges: with a user's message behind another author's, or none.
 
-    Items of the types `aside` stand for nobody. Parameters as of `in_ranges`.
+    Items of the types `aside` have no author. Parameters as of `in_ranges`.
     """
     table = items.c
     said = case((and_(table.type == "message", table.role == "user"), 1), else_=0)
@@ -132,21 +110,21 @@ def first_positions() -> Select[Any]:
 
 
 @cache
-def stored_items_of(dialect: str, *, descending: bool, scoped: bool) -> Statement:
+def stored_items_of(*, descending: bool, scoped: bool) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem.
 
     The last column is the revision of the conversation, NULL where that is not visible.
     """
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*stored_columns(dialect), _revision(scoped=scoped)).where(*_between(items, branch="branch"))
+    chosen = select(*STORED_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
     return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
 
 
 @cache
-def stored_item_of(dialect: str, *, latest: bool = False) -> Statement:
-    """One item by its position; `latest`: see `latest_of`."""
-    chosen = select(*stored_columns(dialect)).where(*of_conversation(items, position="position"))
-    return Statement(latest_of(chosen, dialect) if latest else chosen, text_as_bytes=True)
+def stored_item_of(*, latest: bool = False) -> Statement:
+    """One item by its position; `latest`: see `as_committed`."""
+    chosen = select(*STORED_COLUMNS).where(*of_conversation(items, position="position"))
+    return Statement(as_committed(chosen) if latest else chosen, text_as_bytes=True)
 
 
 @cache
@@ -160,30 +138,30 @@ def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
     details = select(answers.incomplete_details).where(*of_conversation(responses), answers.from_position == table.turn)
     newest = details.order_by(answers.number.desc()).limit(1).scalar_subquery().label("incomplete_details")
     found = select(table.position, table.type, table.role, table.seen, table.turn, newest)
-    found = found.where(*_between(items, branch="branch"), *said)
+    found = found.where(*between(items, branch="branch"), *said)
     return found.order_by(table.position.desc()).limit(1)
 
 
 @cache
-def with_call_id(dialect: str, types: Collection[str]) -> Statement:
+def with_call_id(types: Collection[str]) -> Statement:
     """The items of these types with one call id, on all branches, each with its own; read under the lock."""
     where = [*of_conversation(items, call_hash="hash"), is_of_types(types)]
-    statement = select(*entry_columns(dialect), items.c.branch).where(*where).order_by(items.c.position)
-    return Statement(latest_of(statement, dialect), text_as_bytes=True)
+    statement = select(*ENTRY_COLUMNS, items.c.branch).where(*where).order_by(items.c.position)
+    return Statement(as_committed(statement), text_as_bytes=True)
 
 
 @cache
-def entry_at(dialect: str) -> Statement:
+def entry_at() -> Statement:
     """The item at a position, with its branch; read under the lock."""
-    statement = select(*entry_columns(dialect), items.c.branch).where(*of_conversation(items, position="position"))
-    return Statement(latest_of(statement, dialect), text_as_bytes=True)
+    statement = select(*ENTRY_COLUMNS, items.c.branch).where(*of_conversation(items, position="position"))
+    return Statement(as_committed(statement), text_as_bytes=True)
 
 
 @cache
 def places_of_id(*, descending: bool) -> Select[Any]:
     """Where a conversation has items with an id of their own, after one position and up to another."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(items.c.position, items.c.branch).where(*_between(items, item_hash="hash"), items.c.branch >= 0)
+    chosen = select(items.c.position, items.c.branch).where(*between(items, item_hash="hash"), items.c.branch >= 0)
     return chosen.order_by(order).limit(bindparam("limit"))
 
 
@@ -230,7 +208,7 @@ def facts_at() -> Select[Any]:
 def last_question() -> Select[Any]:
     """The last message of a user on a branch, in a range."""
     table = items.c
-    where = [*_between(items, branch="branch"), table.type == "message", table.role == "user"]
+    where = [*between(items, branch="branch"), table.type == "message", table.role == "user"]
     return select(table.position).where(*where).order_by(table.position.desc()).limit(1)
 
 
@@ -238,7 +216,7 @@ def last_question() -> Select[Any]:
 def first_output(types: Collection[str], roles: Collection[str]) -> Select[Any]:
     """The first item on a branch, in a range, that is not of these types and roles."""
     table = items.c
-    where = [*_between(items, branch="branch"), table.type.not_in(types)]
+    where = [*between(items, branch="branch"), table.type.not_in(types)]
     where.append(or_(table.role.is_(None), table.role.not_in(roles)))
     return select(table.position).where(*where).order_by(table.position).limit(1)
 
@@ -246,7 +224,7 @@ def first_output(types: Collection[str], roles: Collection[str]) -> Select[Any]:
 @cache
 def first_position() -> Select[Any]:
     """The first position of a branch itself between two positions (exclusive, inclusive)."""
-    where = _between(items, branch="branch")
+    where = between(items, branch="branch")
     return select(items.c.position).where(*where).order_by(items.c.position).limit(1)
 
 
@@ -280,10 +258,10 @@ def position_of() -> Select[Any]:
 
 
 @cache
-def last_positions(dialect: str) -> Select[Any]:
+def last_positions() -> Select[Any]:
     """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
-    found = select(items.c.position).where(*_between(items, branch="branch")).order_by(items.c.position.desc())
-    return latest_of(found.limit(bindparam("limit")), dialect)
+    found = select(items.c.position).where(*between(items, branch="branch")).order_by(items.c.position.desc())
+    return as_committed(found.limit(bindparam("limit")))
 
 
 # Media
@@ -296,17 +274,17 @@ _CONTENT: Final = (blobs.c.content, blobs.c.location)
 
 
 @cache
-def blobs_of(dialect: str, *, latest: bool = False) -> Select[Any]:
+def blobs_of(*, latest: bool = False) -> Select[Any]:
     """The media of items in a range of positions, in the order in which it is put back."""
     statement = _in_order(select(*_PLACE, *_CONTENT).select_from(_JOINED))
-    return latest_of(statement, dialect) if latest else statement
+    return as_committed(statement) if latest else statement
 
 
 @cache
-def references_of(dialect: str, *, latest: bool = False) -> Select[Any]:
+def references_of(*, latest: bool = False) -> Select[Any]:
     """The same without the media themselves: where they belong, and their hashes."""
     statement = _in_order(select(*_PLACE))
-    return latest_of(statement, dialect) if latest else statement
+    return as_committed(statement) if latest else statement
 
 
 @cache
@@ -316,14 +294,15 @@ def contents_of() -> Select[Any]:
 
 
 @cache
-def places_of(dialect: str) -> Select[Any]:
-    """Where the media of several hashes are kept, as of now."""
-    return latest_of(select(blobs.c.hash, blobs.c.location).where(*_of_hashes()), dialect)
+def places_of(*, latest: bool = False) -> Select[Any]:
+    """Where the media of several hashes are kept."""
+    statement = select(blobs.c.hash, blobs.c.location).where(*_of_hashes())
+    return as_committed(statement) if latest else statement
 
 
 @cache
 def media_of(*, scoped: bool, own: bool = False) -> Select[Any]:
-    """The media of a hash, if an item has them that a branch of a visible conversation has, or as somebody's upload.
+    """The media of a hash, if an item has them that a branch of a visible conversation has, or as a user's upload.
 
     `uploaded_type` is what was said with the upload. Uploads count until they expire, in a scoped store its user's.
     With `own`, nothing else than uploads of the user `uploader` counts.
@@ -350,7 +329,7 @@ def _of_hashes() -> list[ColumnElement[bool]]:
 
 def _in_order(statement: Select[Any]) -> Select[Any]:
     order = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
-    return statement.where(*_between(item_blobs)).order_by(*order)
+    return statement.where(*between(item_blobs)).order_by(*order)
 
 
 def is_of_types(types: Collection[str]) -> ColumnElement[bool]:
@@ -359,7 +338,7 @@ def is_of_types(types: Collection[str]) -> ColumnElement[bool]:
 
 
 def in_ranges(count: int) -> ColumnElement[bool]:
-    """A condition for items in some ranges: those of the parameters branch_0, after_0, upto_0, and so on."""
+    """A condition for items in some ranges, with the parameters branch_0, after_0, upto_0, and so on."""
     table = items.c
     parts = (
         and_(
@@ -372,7 +351,7 @@ def in_ranges(count: int) -> ColumnElement[bool]:
     return or_(false(), *parts)
 
 
-def _between(table: Table, **equal: str) -> list[ColumnElement[bool]]:
+def between(table: Table, **equal: str) -> list[ColumnElement[bool]]:
     """Conditions for rows of a conversation after one position and up to another."""
     position = table.c.position
     return [*of_conversation(table, **equal), position > bindparam("after"), position <= bindparam("upto")]

@@ -9,7 +9,16 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
+from threadkeep.db import functions, types
 from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.models import (
+    branches,
+    conversation_labels,
+    conversation_reads,
+    conversations,
+    items,
+    usage_records,
+)
 from threadkeep.db.queries.conversations import (
     ACTIVE,
     ARCHIVED,
@@ -18,15 +27,6 @@ from threadkeep.db.queries.conversations import (
     of_tenant,
     with_label,
 )
-from threadkeep.db.tables import (
-    branches,
-    conversation_labels,
-    conversation_reads,
-    conversations,
-    items,
-    usage_records,
-)
-from threadkeep.db.types import MYSQL, BigText
 
 ACTIVITY, CREATED, TITLE = "activity", "created", "title"
 TITLE_LENGTH: Final = 60  # characters that titles are ordered by
@@ -42,7 +42,7 @@ _KEYS: Final = {
     ACTIVITY: conversations.c.last_activity_at,
     CREATED: conversations.c.created_at,
     TITLE: func.lower(
-        func.substr(func.coalesce(conversations.c.title, sa.literal_column("''")), 1, TITLE_LENGTH), type_=BigText
+        func.substr(func.coalesce(conversations.c.title, sa.literal_column("''")), 1, TITLE_LENGTH), type_=types.BigText
     ),
 }
 _READ: Final = conversation_reads.c["position", "seen_at"]
@@ -86,7 +86,7 @@ def conversation_page(query: ListQuery) -> Statement:
 
 
 def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
-    """The conversations of a list with a status, by default that of the parameter, in no order."""
+    """The conversations of a list with a status, by default the parameter's, in no order."""
     table, key = conversations.c, _KEYS[query.order_by]
     where = of_tenant(conversations, **({"user_id": "user"} if query.user else {}))
     if query.statuses or status is not None:
@@ -204,12 +204,12 @@ def _is_read_by(source: Any, reader: Any) -> list[ColumnElement[bool]]:
 
 
 @cache
-def seen_by(dialect: str, *, scoped: bool) -> Select[Any]:
+def seen_by(*, scoped: bool) -> Select[Any]:
     """How many positions a conversation has, and how far the parameter `reader` has read it, as is committed now."""
     reader = bindparam("reader", type_=conversation_reads.c.user_id.type)
     joined = conversations.outerjoin(conversation_reads, sa.and_(*_is_read_by(conversations, reader)))
     found = select(conversations.c.next_position, *_READ).select_from(joined).where(*itself(scoped=scoped))
-    return found.with_for_update(read=True) if dialect in MYSQL else found
+    return functions.as_committed(found)
 
 
 def branches_at(tenant: int, places: Sequence[tuple[int, int]]) -> Select[Any]:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
-from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.queries.responses import LISTED
-from threadkeep.db.queries.streams import is_lost
-from threadkeep.db.tables import conversations, item_feedback, item_labels, responses, usage_records
+from threadkeep.db.driver import Statement
+from threadkeep.db.functions import byte_size
+from threadkeep.db.models import (
+    blobs,
+    conversations,
+    item_blobs,
+    item_feedback,
+    item_labels,
+    items,
+    responses,
+    usage_records,
+)
+from threadkeep.db.queries.conversations import DELETED, of_conversation
+from threadkeep.db.queries.items import between, in_ranges, revision_of
+from threadkeep.db.queries.responses import LISTED, is_lost
 
 FAILED: Final = "failed"
 MAX_SUMMED: Final = 100_000  # calls that are looked at for a list of the most expensive
@@ -50,7 +62,7 @@ def sums_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
 
 
 class TopQuery(NamedTuple):
-    """Which calls are summed: those of days (UTC), of a user, and with these values."""
+    """Filters for the calls to sum: days (UTC), a user, and values of columns."""
 
     tenant: int
     user: str | None
@@ -177,3 +189,59 @@ def latencies(tenant: int, user: str | None, first: date, last: date, limit: int
         where.append(table.user_id == user)
     columns = (table.day, table.model, table.latency_ms, table.first_token_ms)
     return select(*columns).where(*where).order_by(table.day.desc()).limit(limit)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statements on how much a conversation holds
+
+_TEXTS: Final = (items.c.payload, items.c.rest)
+
+
+@cache
+def sizes_of() -> Statement:
+    """The bytes of all items of a conversation, and of their media, each as often as it is in an item."""
+    return _sizes([items.c.branch >= 0])
+
+
+@lru_cache(maxsize=256)
+def sizes_in(ranges: int) -> Statement:
+    """The same for some ranges. Parameters as of `in_ranges`."""
+    return _sizes([in_ranges(ranges)])
+
+
+def _sizes(which: list[ColumnElement[bool]]) -> Statement:
+    texts = [func.coalesce(func.sum(byte_size(column)), 0) for column in _TEXTS]
+    is_item = (items.c.tenant_id == item_blobs.c.tenant_id) & (items.c.position == item_blobs.c.position)
+    is_item &= items.c.conversation_id == item_blobs.c.conversation_id
+    is_blob = (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
+    media = select(func.coalesce(func.sum(blobs.c.size), 0)).select_from(
+        item_blobs.join(items, is_item).join(blobs, is_blob)
+    )
+    return Statement(
+        select(
+            select(texts[0] + texts[1]).where(*of_conversation(items), *which).scalar_subquery().label("texts"),
+            media.where(*of_conversation(item_blobs), *which).scalar_subquery().label("media"),
+        )
+    )
+
+
+@cache
+def page_sizes_of(*, descending: bool, scoped: bool) -> Statement:
+    """The sizes of a page of one branch's items, as `stored_items_of` reads it: position, bytes of texts and of media.
+
+    Also the first position of an item with the same id; NULL for an item without one. The last column is the revision.
+    """
+    is_blob = (blobs.c.tenant_id == item_blobs.c.tenant_id) & (blobs.c.hash == item_blobs.c.hash)
+    media = select(func.coalesce(func.sum(blobs.c.size), 0)).select_from(item_blobs.join(blobs, is_blob))
+    media = media.where(*of_conversation(item_blobs), item_blobs.c.position == items.c.position)
+    same = items.alias()
+    is_same = [same.c.tenant_id == items.c.tenant_id, same.c.conversation_id == items.c.conversation_id]
+    is_same += [same.c.item_hash == items.c.item_hash, same.c.branch >= 0]
+    first = select(func.min(same.c.position)).where(*is_same)
+    texts = [func.coalesce(byte_size(column), 0) for column in _TEXTS]
+    chosen = select(
+        items.c.position, (texts[0] + texts[1]).label("texts"), media.correlate(items).scalar_subquery().label("media"),
+        first.correlate(items).scalar_subquery().label("first"), revision_of(scoped=scoped),
+    ).where(*between(items, branch="branch"))  # fmt: skip
+    order = items.c.position.desc() if descending else items.c.position
+    return Statement(chosen.order_by(order).limit(bindparam("limit")))

@@ -1,17 +1,45 @@
-"""Statements that remove items from a conversation, and what belongs to them."""
+"""Statements that remove items from a conversation, and what belongs to them.
+
+Statements that read all that a conversation, or a tenant, has: for exports, copies and checks.
+
+They leave planners no choice but the primary key, of which they know the beginning. A planner without statistics takes
+other indexes for as good, of which it knows the tenant alone, and reads the rows of all conversations for each of them:
+
+* those that have a column in the order that is asked for, also by DISTINCT;
+* those with a condition such as `config_hash IS NOT NULL`, if a statement has it, too;
+* those that have all columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Delete, Select, Table, Update, and_, bindparam, delete, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Delete,
+    Select,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    union,
+    update,
+)
 
-from threadkeep.db.queries.conversations import of_conversation, of_tenant
-from threadkeep.db.queries.items import latest_of
-from threadkeep.db.tables import (
+from threadkeep.db.base import written_columns
+from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.functions import as_committed
+from threadkeep.db.models import (
     appends,
     approvals,
     branches,
@@ -21,19 +49,19 @@ from threadkeep.db.tables import (
     response_bodies,
     responses,
 )
-from threadkeep.db.types import MYSQL
+from threadkeep.db.queries.conversations import DELETED, of_conversation, of_tenant
 
 # Items of a branch after a position and up to another
 Range = tuple[int, int, int]
 
 
 @cache
-def lineages_of(dialect: str) -> Select[Any]:
+def lineages_of() -> Select[Any]:
     """The lineages of all forked branches as they are now, for work that holds the lock of the conversation."""
     statement = select(branches.c.number, branches.c.lineage, branches.c.head_position).where(
         *of_conversation(branches)
     )
-    return statement.with_for_update(read=True) if dialect in MYSQL else statement
+    return as_committed(statement)
 
 
 @cache
@@ -81,18 +109,18 @@ def _overlapping() -> list[ColumnElement[bool]]:
 
 
 @cache
-def ranges_between(dialect: str) -> Select[Any]:
+def ranges_between() -> Select[Any]:
     """The responses that have items between two positions: their numbers, and where their ranges begin and end."""
     columns = (responses.c.number, responses.c.from_position, responses.c.to_position)
-    return latest_of(select(*columns).where(*_overlapping()), dialect)
+    return as_committed(select(*columns).where(*_overlapping()))
 
 
 @cache
-def positions_between(dialect: str) -> Select[Any]:
+def positions_between() -> Select[Any]:
     """The positions of items from one up to another, in order."""
     position = items.c.position
     where = [*of_conversation(items), position >= bindparam("first"), position <= bindparam("upto")]
-    return latest_of(select(position).where(*where).order_by(position), dialect)
+    return as_committed(select(position).where(*where).order_by(position))
 
 
 @cache
@@ -129,12 +157,6 @@ def reasons_change() -> Update:
 
 
 @cache
-def body_removal() -> Delete:
-    """Removes the raw body of a response."""
-    return delete(response_bodies).where(*of_conversation(response_bodies, number="number"))
-
-
-@cache
 def outcomes_of() -> Select[Any]:
     """What was done in a conversation under idempotency keys."""
     return select(appends.c.key, appends.c.outcome).where(*of_tenant(appends, conversation_id="key"))
@@ -155,3 +177,114 @@ def hashes_removal(keys: Sequence[str]) -> Update:
     """Forgets what was asked for under some idempotency keys."""
     where = [*of_tenant(appends, conversation_id="conversation"), appends.c.key.in_(keys)]
     return update(appends).where(*where).values(request_hash=bindparam("forgotten"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whether rows that are named by a hash of their content are used by others
+
+
+def is_referred_to(hash_: Column[Any], *references: Column[Any]) -> ColumnElement[bool]:
+    """A condition for rows of a table: one of these columns has their hash, in a row of the same tenant.
+
+    Each row takes a look into the indexes of references; for EXISTS, PostgreSQL would read all rows that have any.
+    """
+    tenant = hash_.table.c.tenant_id
+    users = (
+        select(reference).where(reference.table.c.tenant_id == tenant, reference == hash_).limit(1).scalar_subquery()
+        for reference in references
+    )
+    return or_(*(user.is_not(None) for user in users))
+
+
+AFTER: Final = "after_"  # before the names of parameters: what the last row of a page has
+
+
+@cache
+def reader_of(table: Table) -> RowReader:
+    """Reads whole rows."""
+    return RowReader(written_columns(table))
+
+
+def order_of(table: Table) -> list[Any]:
+    """The columns of its key that distinguish the rows of a conversation, or of a tenant."""
+    return [column for column in table.primary_key.columns if column.name not in {"tenant_id", "conversation_id"}]
+
+
+@cache
+def conversation_beside(parts: tuple[Table, ...]) -> Statement:
+    """The row of a conversation that is not deleted, and for each of these tables 1 if it has rows there."""
+    one: ColumnElement[int] = literal_column("1")
+    has = [_page(select(one), part, most=one).scalar_subquery() for part in parts]
+    where = [*of_tenant(conversations, id="key"), conversations.c.status != DELETED]
+    return Statement(select(*written_columns(conversations), *has).where(*where))
+
+
+@cache
+def hashes_of(columns: tuple[tuple[Table, str], ...]) -> Statement:
+    """The hashes in some columns of a conversation, each with the number of its column; NULL where there is none."""
+    return Statement(
+        union(*(
+            select(literal_column(str(number)), table.c[name]).where(
+                *(of_tenant(table, id="key") if table is conversations else of_conversation(table))
+            )
+            for number, (table, name) in enumerate(columns)
+        ))
+    )  # fmt: skip
+
+
+@cache
+def named_by_hash(table: Table) -> Select[Any]:
+    """The rows of a tenant with some hashes."""
+    return select(table).where(*of_tenant(table), table.c.hash.in_(bindparam("hashes", expanding=True)))
+
+
+@cache
+def page_of(table: Table, *, whole: bool, goes_on: bool) -> Statement:
+    """A page of the rows of a conversation, or of a `whole` tenant, behind the last one if it `goes_on`."""
+    return Statement(_page(select(*written_columns(table)), table, whole=whole, goes_on=goes_on))
+
+
+@cache
+def sizes_of(table: Table, *, goes_on: bool) -> Statement:
+    """How many bytes the bodies of such a page have; no database reads a body for it but MariaDB."""
+    return Statement(_page(select(func.length(table.c.body)), table, goes_on=goes_on))
+
+
+def _page(
+    statement: Select[Any],
+    table: Table,
+    *,
+    whole: bool = False,
+    goes_on: bool = False,
+    most: ColumnElement[Any] | None = None,
+) -> Select[Any]:
+    order = order_of(table)
+    where = of_tenant(table) if whole else of_conversation(table)
+    sorting = order
+    if not whole and _has_rival(table):
+        key: BindParameter[int] = bindparam("key", type_=table.c.conversation_id.type)
+        where = [*of_tenant(table), table.c.conversation_id.between(key, key)]
+        sorting = [table.c.conversation_id, *order]
+    if goes_on:
+        where.append(_after(order))
+    return statement.where(*where).order_by(*sorting).limit(bindparam("limit") if most is None else most)
+
+
+def _has_rival(table: Table) -> bool:
+    """Whether another index than the primary key has all columns, or the order of the rows, but not the conversation.
+
+    Bounds of the conversation, and an order that begins with it, leave only the primary key.
+    """
+    names, first = {column.name for column in table.columns}, order_of(table)[0].name
+    indexes = [index.columns.keys() for index in table.indexes]
+    return any(names <= set(index) or index[1:2] == [first] for index in indexes)
+
+
+def _after(order: Sequence[Any]) -> ColumnElement[bool]:
+    """The condition for keys behind the last one; the first column bounds it, for an index."""
+    last = [bindparam(AFTER + column.name, type_=column.type) for column in order]
+    steps = [
+        and_(*(order[at] == last[at] for at in range(number)), order[number] > last[number])
+        for number in range(len(order))
+    ]
+    return and_(order[0] >= last[0], or_(*steps))

@@ -1,15 +1,178 @@
-"""Statements on stored responses: one of them, by number or by the provider's id."""
+"""Statements on stored responses: one of them, by number or by the provider's id.
+
+Calls of functions and their outputs, counted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Select, and_, bindparam, select
+import sqlalchemy as sa
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Integer,
+    Select,
+    Update,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
-from threadkeep.db.queries.conversations import of_conversation, of_tenant, visible
-from threadkeep.db.queries.streams import is_lost
-from threadkeep.db.tables import conversations, responses
+from threadkeep.db.driver import Statement
+from threadkeep.db.functions import bytewise, from_now, now, seconds, smallest_first
+from threadkeep.db.models import approvals, conversations, items, responses, stream_parts
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_conversation, of_tenant, visible
+
+NEW: Final = "new_"  # before the names of parameters that are values of a new row
+
+
+def is_lost() -> ColumnElement[bool]:
+    """Whether a response is in progress by its row, and its lease is over: its recorder is gone."""
+    return and_(responses.c.open_branch.is_not(None), responses.c.lease_until <= now())
+
+
+@cache
+def stream_insert() -> Statement:
+    """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end."""
+    values: dict[str, Any] = {column.name: bindparam(NEW + column.name) for column in responses.columns}
+    return Statement(insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
+
+
+@cache
+def open_response_of() -> Select[Any]:
+    """The response that is in progress on a branch, and the time by which its lease runs."""
+    table = responses.c
+    columns = (table.number, table.lease_until, now().label("now"))
+    return select(*columns).where(*of_conversation(responses, open_branch="branch"))
+
+
+@cache
+def last_ended() -> Select[Any]:
+    """Where the newest response of a branch that has ended begins, where it ends, and why it is incomplete."""
+    table = responses.c
+    ended = select(table.from_position, table.to_position, table.incomplete_details)
+    ended = ended.where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
+    return ended.order_by(table.number.desc()).limit(1)
+
+
+@cache
+def broken_off_at() -> Select[Any]:
+    """The responses that begin at some positions and were not completed."""
+    table = responses.c
+    where = [table.from_position.in_(bindparam("positions", expanding=True)), table.status != "completed"]
+    return select(table.from_position).where(*of_conversation(responses), *where)
+
+
+@cache
+def open_streams_of() -> Select[Any]:
+    """The responses in progress of a conversation, with the first part of each, which says what was noted of it."""
+    table, parts = responses.c, stream_parts.c
+    columns = (table.number, table.branch, table.lease_until, now().label("now"), parts.content)
+    names = ("tenant_id", "conversation_id", "number")
+    notes = [*(parts[name] == table[name] for name in names), parts.part == 0]
+    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None), *notes)
+
+
+@cache
+def stream_by_token() -> Select[Any]:
+    """The response in progress with this token."""
+    table = responses.c
+    where = [*of_conversation(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
+    return select(table.number, table.branch, table.created_at).where(*where)
+
+
+@cache
+def stream_of(*, is_locked: bool = False) -> Select[Any]:
+    """What finalizing a streamed response needs of its row; `is_locked`: locks it until the end."""
+    table = responses.c
+    columns = (
+        table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
+        table.open_branch, table.cancel_requested_at, now().label("now"),
+    )  # fmt: skip
+    statement = select(*columns).where(*of_conversation(responses, number="number"))
+    return statement.with_for_update() if is_locked else statement
+
+
+@cache
+def lease_renewal(*, cancelled: bool) -> Statement:
+    """Extends a lease, for its holder; unless `cancelled`, not if the response was asked to stop."""
+    renewed = update(responses).where(*_held(), responses.c.open_branch.is_not(None))
+    if not cancelled:
+        renewed = renewed.where(responses.c.cancel_requested_at.is_(None))
+    return Statement(renewed.values(lease_until=from_now(seconds("lease"))))
+
+
+@cache
+def cancel_request(*, numbered: bool) -> Statement:
+    """Asks a response to stop that is being recorded: the one of that `number`, or the one on that `branch`."""
+    table = responses.c
+    which = {"number": "number"} if numbered else {"open_branch": "branch"}
+    recorded = [table.open_branch.is_not(None), table.lease_until > now()]
+    asked = update(responses).where(*of_conversation(responses, **which), *recorded)
+    return Statement(asked.values(cancel_requested_at=func.coalesce(table.cancel_requested_at, now())))
+
+
+@cache
+def lost_streams_of() -> Select[Any]:
+    """The responses in progress of a conversation whose lease is over."""
+    return select(responses.c.number, responses.c.branch).where(*of_conversation(responses), is_lost())
+
+
+@cache
+def ended() -> Update:
+    """Finalizes a response in progress, for the holder of its lease; values come with the execution."""
+    return update(responses).where(*_held())
+
+
+def _held() -> list[ColumnElement[bool]]:
+    return [*of_conversation(responses, number="response"), responses.c.lease_token == bindparam("token")]
+
+
+@cache
+def parts_of() -> Select[Any]:
+    """The parts of a response in progress, and the time to the first token, from the one that it came with on."""
+    table = stream_parts.c
+    return (
+        select(table.content, table.first_token_ms)
+        .where(*of_conversation(stream_parts, number="number"))
+        .order_by(table.part)
+    )
+
+
+@cache
+def parts_after() -> Select[Any]:
+    """The parts of a response in progress after one that is known."""
+    table = stream_parts.c
+    where = [*of_conversation(stream_parts, number="number"), table.part > bindparam("part")]
+    return select(table.part, table.content).where(*where).order_by(table.part)
+
+
+@cache
+def parts_removal() -> Delete:
+    """Removes the parts of a response whose items are written."""
+    return delete(stream_parts).where(*of_conversation(stream_parts, number="number"))
+
+
+@cache
+def unfinished_of() -> Select[Any]:
+    """The responses in progress of a conversation."""
+    table = responses.c
+    columns = (table.number, table.format, table.tool_set_hash, table.lease_token)
+    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None)).with_for_update()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statements on stored responses: one of them, by number or by the provider's id
 
 # The columns of a StoredResponse; what it was rendered with comes with them, and whether its recorder is gone
 STORED: Final = (
@@ -36,7 +199,7 @@ def response_with_id() -> Select[Any]:
 
 @cache
 def newest_with_id(*, scoped: bool) -> Select[Any]:
-    """The same in all conversations that are visible, that of the newest one; with the conversation's public id."""
+    """The newest one in all visible conversations, with the conversation's public id."""
     table, talks = responses.c, conversations.c
     joined = responses.join(conversations, and_(talks.tenant_id == table.tenant_id, talks.id == table.conversation_id))
     where = [*of_tenant(responses, response_hash="hash"), *visible(scoped=scoped), _EXISTS]
@@ -50,3 +213,125 @@ def response_page() -> Select[Any]:
     table = responses.c
     found = select(*LISTED).where(*of_conversation(responses), _EXISTS, table.number > bindparam("after"))
     return found.order_by(table.number).limit(bindparam("limit"))
+
+
+CALLS: Final = ("function_call", "custom_tool_call")
+OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+FAILURES: Final = ("failed", "incomplete", "error")  # status of an output -> the call has failed
+
+Among: TypeAlias = Literal["newest", "oldest"]
+"""Which conversations are looked at: those that were active last, or those that were active first after `since`."""
+
+
+@cache
+def tool_usage(
+    *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None
+) -> Select[Any]:
+    """Calls by the name of the function: their number, how many have no output, and how many failed.
+
+    An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
+    same branch, to that one. Calls of one response with the same id are answered in order. Parameters: tenant; user
+    where scoped; the bounds and `user_id` where they are used; `conversations`, how many are looked at, where they are
+    `among` some.
+    """
+    calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among)
+    comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
+    is_answered = and_(calls.c.next_output.is_not(None), comes_first)
+    # `next_output` is twice the position, and one more for an output that failed
+    has_failed = and_(is_answered, calls.c.next_output % 2 == 1)
+    conditions = [
+        conversations.c.tenant_id == bindparam("tenant"),
+        conversations.c.id == calls.c.conversation_id,
+        *visible(scoped=scoped),
+        calls.c.type.in_(CALLS),
+    ]
+    if until:
+        conditions.append(calls.c.created_at < bindparam("until"))
+    if of_user:
+        conditions.append(conversations.c.user_id == bindparam("user_id"))
+    figures = (
+        func.count().label("calls"),
+        func.count(case((is_answered, None), else_=1)).label("unanswered"),
+        func.count(case((has_failed, 1))).label("failed"),
+    )
+    statement: Select[Any] = select(calls.c.name, *figures).where(*conditions).group_by(calls.c.name)
+    statement = statement.order_by(literal_column("calls").desc(), smallest_first(bytewise(calls.c.name)))
+    return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
+
+
+def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> Any:
+    """Calls and outputs, each with the next output of its id, and the next call of its id on its branch.
+
+    A user's calls are found by the user's conversations: otherwise all users' calls would be sorted first.
+    """
+    columns = items.c
+    where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
+    where.append(columns.type.in_([*CALLS, *OUTPUTS]))
+    users = [name for name, is_asked in (("user", scoped), ("user_id", of_user)) if is_asked]
+    if among is not None:
+        where.append(columns.conversation_id.in_(_some_conversations(users, among, since=since)))
+    for name in users if among is None else ():
+        of_one = of_tenant(conversations, user_id=name)
+        where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
+    if since:  # outputs come after their calls
+        where.append(columns.created_at >= bindparam("since"))
+    return _with_next(_numbered(where))
+
+
+def _numbered(where: Sequence[ColumnElement[bool]]) -> Any:
+    """The calls and outputs; `number`: of the outputs of an id, which of them it is, or would answer the call."""
+    columns = items.c
+    is_call = columns.type.in_(CALLS)
+    same = [columns.conversation_id, columns.call_hash]
+    turn = func.coalesce(columns.turn, -1 - columns.position)  # what was not received together stands alone
+    in_turn = func.row_number().over(partition_by=[*same, turn, is_call], order_by=columns.position)
+    outputs = func.count(case((~is_call, 1))).over(partition_by=same, order_by=columns.position, rows=(None, 0))
+    chosen = (*same, columns.branch, columns.position, columns.type, columns.name, columns.status, columns.created_at)
+    figures = (in_turn.label("in_turn"), (outputs + case((is_call, in_turn), else_=0)).label("number"))
+    return select(*chosen, *figures).where(*where).subquery("numbered")
+
+
+def _with_next(numbered: Any) -> Any:
+    row = numbered.c
+    is_call = row.type.in_(CALLS)
+    output = 2 * row.position + case((row.status.in_(FAILURES), 1), else_=0)
+    same = [row.conversation_id, row.call_hash]
+    ahead: dict[str, Any] = {"order_by": row.position, "rows": (1, None)}
+    next_output = func.min(case((~is_call, output))).over(partition_by=[*same, row.number], **ahead)
+    first_call = case((and_(is_call, row.in_turn == 1), row.position))
+    next_call = func.min(first_call).over(partition_by=[*same, row.branch], **ahead)
+    chosen = (row.conversation_id, row.type, row.name, row.created_at)
+    return select(*chosen, next_output.label("next_output"), next_call.label("next_call")).subquery("calls")
+
+
+def _some_conversations(users: list[str], among: Among, *, since: bool) -> Select[Any]:
+    """Ids of so many `conversations` that were active; for each status in the order of an index."""
+    moment, key = conversations.c.last_activity_at, conversations.c.id
+    where = [*of_tenant(conversations), *(conversations.c.user_id == bindparam(name) for name in users)]
+    if since:
+        where.append(moment >= bindparam("since"))
+    most = bindparam("conversations", type_=Integer)
+
+    def first(statement: Select[Any], *columns: ColumnElement[Any]) -> Any:
+        order = [column.desc() if among == "newest" else column for column in columns]
+        return select(statement.order_by(*order).limit(most).subquery())
+
+    parts = [
+        first(select(key, moment).where(*where, conversations.c.status == status), moment, key)
+        for status in (ACTIVE, ARCHIVED)
+    ]
+    both = sa.union_all(*parts).subquery()
+    found = first(select(both), both.c.last_activity_at, both.c.id).subquery()
+    return select(found.c.id)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statements on decisions about calls
+
+
+@cache
+def approvals_of() -> Select[Any]:
+    """The decisions about calls at some positions."""
+    table = approvals.c
+    where = [*of_conversation(approvals), table.position.in_(bindparam("positions", expanding=True))]
+    return select(table.position, table.decision, table.reason, table.decided_by, table.created_at).where(*where)

@@ -1,119 +1,36 @@
-"""Statements that keep the index of the search: every database has its own kind."""
+"""Statements on the documents of the search, and on what has none yet; what indexes these is in `db.search`.
+
+Statements that search, whatever the index of the database is and what it is asked in (`db.search`).
+
+Only so many documents are ranked, the newest that match (candidates): what a question costs does not grow with how many
+there are. A page of results is of a window of candidates, and behind the last page of one comes the next one, of older
+documents. All conditions apply to the candidates, so that no match is lost.
+
+A statement is built once for questions of one shape; what is searched for is in its parameters.
+"""
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Sequence
-from functools import cache
-from hashlib import blake2b
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
-from threadkeep.db.base import SEARCH_INDEX as INDEX
-from threadkeep.db.queries.conversations import DELETED, of_conversation, of_tenant
-from threadkeep.db.tables import conversations, items, search_documents
-from threadkeep.db.types import escaped
-from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Vocabulary, respelled, words_of
+from threadkeep.db.functions import as_committed
+from threadkeep.db.models import conversation_labels, conversations, items, search_documents
+from threadkeep.db.queries.conversations import ACTIVE, DELETED, of_conversation, of_tenant
+from threadkeep.domain.ids import MAX_KEY
+from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term
 
-WORD_LIMIT: Final = 64  # characters of a word, for indexes that take no longer ones
+if TYPE_CHECKING:
+    from threadkeep.db.search import SearchIndex
+
+
 _PLACES: Final = 100  # conversations that a search waits for
-# SQLite's index is a table of its own. It stores no text, so a deletion has to state the words to remove.
-CREATE_INDEX: Final = sa.text(
-    f"CREATE VIRTUAL TABLE IF NOT EXISTS {INDEX} "
-    "USING fts5(words, scope, content='', columnsize=0, tokenize='unicode61 remove_diacritics 2')"
-)
-DROP_INDEX: Final = sa.text(f"DROP TABLE IF EXISTS {INDEX}")
-# For an index that is too damaged to be opened: without its entry, the tables of FTS5 are plain tables.
-FORGET_INDEX: Final = [
-    sa.text("PRAGMA writable_schema=ON"),
-    sa.text(f"DELETE FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'"),  # noqa: S608 - a constant
-    sa.text("PRAGMA writable_schema=RESET"),
-    *(sa.text(f"DROP TABLE IF EXISTS {INDEX}_{part}") for part in ("data", "idx", "config")),
-]
-HAS_INDEX: Final = sa.text(f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{INDEX}'")  # noqa: S608 - a constant
-# What a document is found in, as words of their own: the tenant, the conversation, the type, and the user, who may
-# become another one, so that the document keeps whose it was. The search has conditions on all of them, too.
-_SCOPE: Final = (
-    "'t' || tenant_id || ' c' || conversation_id || CASE type WHEN 'message' THEN '' ELSE ' y' || hex(type) END"
-    " || coalesce(' ' || scope, '')"
-)
-_INDEXED: Final = f"id, coalesce(words, text), {_SCOPE} FROM {search_documents.name}"
-_IDS: Final[sa.BindParameter[Any]] = bindparam("ids", expanding=True)
-_BY_ID: Final = "WHERE tenant_id = :tenant AND id IN :ids"
-INDEX_DOCUMENTS: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED} {_BY_ID}").bindparams(
-    _IDS
-)
-UNINDEX_DOCUMENTS: Final = sa.text(
-    f"INSERT INTO {INDEX} ({INDEX}, rowid, words, scope) SELECT 'delete', {_INDEXED} {_BY_ID}"
-).bindparams(_IDS)
-MERGE_INDEX: Final = sa.text(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('optimize')")  # noqa: S608 - a constant
-# How many documents of a conversation are not found by its word
-NOT_INDEXED: Final = sa.text(
-    f"SELECT count(*) FROM {search_documents.name} WHERE tenant_id = :tenant AND conversation_id = :key "  # noqa: S608 - constants
-    f"AND id NOT IN (SELECT rowid FROM {INDEX} WHERE {INDEX} MATCH 'scope : c' || :key)"
-)
-INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX} (rowid, words, scope) SELECT {_INDEXED}")
-
-
-# PostgreSQL: how often words are in the documents, and how many conversations users have
-UPDATE_STATISTICS: Final = sa.text(f"ANALYZE (SKIP_LOCKED) {search_documents.name}, {conversations.name}")
-
-
-def unindexing(where: Sequence[ColumnElement[bool]]) -> sa.Insert:
-    """Removes documents that meet some conditions from SQLite's index."""
-    documents = search_documents.c
-    words = func.coalesce(documents.words, documents.text)
-    scope: ColumnElement[str] = sa.literal_column(_SCOPE)
-    index = sa.table(INDEX, *(sa.column(name) for name in (INDEX, "rowid", "words", "scope")))
-    return sa.insert(index).from_select(
-        [INDEX, "rowid", "words", "scope"],
-        select(sa.literal_column("'delete'"), documents.id, words, scope).where(*where),
-    )
-
-
-def user_token(tenant: int, user: str) -> str:
-    """The word of a user in the scope of documents."""
-    return "u" + blake2b(f"{tenant} {escaped(user)}".encode(), digest_size=8).hexdigest()
-
-
-def type_token(type_: str) -> str | None:
-    """The word of a type; messages, which nearly all are, have none."""
-    return None if type_ == "message" else f"y{escaped(type_).encode().hex()}"
-
-
-def indexed_words(dialect: str, source: str, vocabulary: Vocabulary | None = None) -> str | None:
-    """The words of a text as the column `words` of that database takes them; `vocabulary` is for many texts."""
-    if dialect == "sqlite":
-        return respelled(source, vocabulary)
-    words = words_of(source, vocabulary)
-    if dialect == "postgresql":  # in the notation of TSVECTOR, each with its position
-        return " ".join(f"{word[:WORD_LIMIT]}:{number}" for number, word in enumerate(words, 1))
-    return " ".join(map(mysql_word, words))
-
-
-class _Known(dict[int, str]):
-    """Letters and digits for MySQL's parser: those that are newer than Unicode 3.2 are replaced by their codes."""
-
-    def __missing__(self, code: int) -> str:
-        is_known = unicodedata.ucd_3_2_0.category(chr(code))[0] in "LN"
-        self[code] = text = chr(code) if is_known and code <= _BASIC else f"z{code:05x}"
-        return text
-
-
-_BASIC: Final = 0xFFFF
-_KNOWN: Final = _Known()
-
-
-def mysql_letters(word: str) -> str:
-    """A word in letters that MySQL knows."""
-    return (word if word.isascii() else word.translate(_KNOWN))[:WORD_LIMIT]
-
-
-def mysql_word(word: str) -> str:
-    """A word padded so that MySQL neither takes it for a stop word nor finds it too short (MyISAM: four letters)."""
-    return mysql_letters(word).ljust(3, "_") + "_"
 
 
 def _belongs_to_conversation(table: sa.Table) -> ColumnElement[bool]:
@@ -154,12 +71,11 @@ def _among_keys() -> list[ColumnElement[bool]]:
 
 
 @cache
-def unindexed_items(*, current: bool) -> Select[Any]:
+def unindexed_items() -> Select[Any]:
     """Items of some conversations that are not indexed, with the beginning of their JSON texts.
 
     `lowest` is the first such position of any: without it, PostgreSQL reads a long conversation from its beginning.
-    `current` reads what is committed now, also where the transaction sees an earlier state (MySQL under a host's
-    REPEATABLE READ): the conversations are read like that, because they are locked.
+    They are read as committed, like the conversations, which are locked.
     """
     talks, rows = conversations.c, items.c
     joined = conversations.join(items, _belongs_to_conversation(items))
@@ -172,7 +88,7 @@ def unindexed_items(*, current: bool) -> Select[Any]:
         .order_by(talks.id, rows.position)
         .limit(bindparam("limit"))
     )
-    return statement.with_for_update(read=True) if current else statement
+    return as_committed(statement)
 
 
 @cache
@@ -210,26 +126,9 @@ def index_progress() -> sa.Update:
 
 
 @cache
-def indexed_conversations() -> Select[Any]:
-    """Conversations of a tenant of which something is indexed, by their keys."""
-    talks = conversations.c
-    is_indexed = sa.or_(talks.search_from.is_(None), talks.search_from > 0)
-    where = [*of_tenant(conversations), talks.id > bindparam("after"), talks.status != DELETED, is_indexed]
-    return select(talks.id).where(*where).order_by(talks.id).limit(bindparam("limit"))
-
-
-@cache
 def newest_document() -> Select[Any]:
     """The highest key of a document of a tenant."""
     return select(func.max(search_documents.c.id)).where(*of_tenant(search_documents))
-
-
-@cache
-def documents_up_to() -> Select[Any]:
-    """Documents of a tenant, by their keys."""
-    key = search_documents.c.id
-    where = [*of_tenant(search_documents), key > bindparam("after"), key <= bindparam("newest")]
-    return select(key).where(*where).order_by(key).limit(bindparam("limit"))
 
 
 @cache
@@ -252,3 +151,226 @@ def documents_removal() -> sa.Delete:
     """Remove documents by their ids."""
     is_removed = search_documents.c.id.in_(bindparam("ids", expanding=True))
     return sa.delete(search_documents).where(*of_tenant(search_documents), is_removed)
+
+
+# Scores are whole numbers of these parts, so that equal ones stay equal on the next page
+SCORE_PARTS: Final = 1_000_000_000
+
+
+class PageStart(NamedTuple):
+    """Where a page begins: behind a score and id, in the window of documents with ids from `bottom` to `top`."""
+
+    score: int = MAX_KEY
+    key: int = MAX_KEY
+    bottom: int = 0  # 0: that of the last candidate, which is not known yet
+    top: int = MAX_KEY
+    seen: int = MAX_KEY  # the top of the first window
+
+    def in_window(self, bottom: int, top: int) -> PageStart:
+        """The same, in a window that is known now."""
+        return self._replace(bottom=bottom, top=top, seen=top if self.seen == MAX_KEY else self.seen)
+
+    def next_window(self) -> PageStart:
+        """The beginning of the next window."""
+        return PageStart(top=self.bottom - 1, seen=self.seen)
+
+    def behind(self, score: int, key: int) -> PageStart:
+        """The place behind a document of the same window."""
+        return self._replace(score=score, key=key)
+
+    def text(self) -> str:
+        """The name of the page."""
+        is_first = not self.bottom and self.top == MAX_KEY  # with everything that there is
+        return ".".join(map(str, self[:2] if is_first else self))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """What to search for, in which documents, and which page of the result."""
+
+    terms: Sequence[Term]
+    user: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    status: str | None = ACTIVE  # None: active and archived
+    conversation: bytes | None = None  # its public id
+    type: str | None = None
+    role: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    after: PageStart = field(default_factory=PageStart)
+    limit: int = 20
+
+    def filters(self) -> dict[str, Any]:
+        """The conditions that it has, by name."""
+        found = {name: getattr(self, name) for name in (*OF_TALKS, *_OF_DOCUMENTS)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of question it is, apart from values."""
+
+    index: SearchIndex
+    filters: frozenset[str]
+    labels: int
+    terms: tuple[tuple[int, bool, bool], ...] = ()  # see `SearchIndex.terms`
+    is_near: bool = False  # what is there is read conversation by conversation, without the index
+
+    @classmethod
+    def of(cls, index: SearchIndex, query: SearchQuery, *, is_near: bool = False) -> Shape:
+        """The shape of a query."""
+        return cls(index, frozenset(query.filters()), len(query.labels), index.terms(query), is_near)
+
+    def is_limited(self) -> bool:
+        """Whether a question is limited to some conversations."""
+        return self.labels > 0 or bool(self.filters & {"user", "conversation"})
+
+
+DOCUMENTS, TALKS = search_documents.c, conversations.c
+OF_TALKS: Final = {
+    "user": TALKS.user_id == bindparam("user"),
+    "status": TALKS.status == bindparam("status"),
+    "conversation": TALKS.public_id == bindparam("conversation"),
+}
+_OF_DOCUMENTS: Final = {
+    "type": DOCUMENTS.type == bindparam("type"),
+    "role": DOCUMENTS.role == bindparam("role"),
+    "since": DOCUMENTS.created_at >= bindparam("since"),
+    "until": DOCUMENTS.created_at < bindparam("until"),
+}
+_BELONGS: Final = sa.and_(DOCUMENTS.tenant_id == TALKS.tenant_id, DOCUMENTS.conversation_id == TALKS.id)
+_SHOWN: Final = (
+    *DOCUMENTS["id", "position", "branch", "type", "role", "created_at", "text"],
+    *TALKS["public_id", "title", "user_id"],
+)
+
+
+def parameters_of(
+    index: SearchIndex, tenant: int, query: SearchQuery, conversations: Sequence[int] = (), *, is_near: bool = False
+) -> dict[str, Any]:
+    """The parameters of a statement that are the question's."""
+    found: dict[str, Any] = {"tenant": tenant, "limit": query.limit, "keys": list(conversations), **query.filters()}
+    for number, (name, value) in enumerate(sorted(query.labels.items())):
+        found |= {f"key_{number}": name, f"value_{number}": value}
+    place = query.after
+    found |= {"score": place.score, "after": place.key, "bottom": place.bottom, "top": place.top}
+    return found | index.parameters(tenant, query, conversations, is_near=is_near)
+
+
+def parted(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """The terms that must match, and those that must not."""
+    return [term for term in terms if not term.is_excluded], [term for term in terms if term.is_excluded]
+
+
+# Statements
+
+
+@lru_cache(maxsize=256)
+def matching_documents(shape: Shape) -> Select[Any]:
+    """A page of documents, best first, then the newest; with some columns of their conversations.
+
+    Parameters: as of `parameters_of`, and how many `candidates` there may be. Each row says how many there are, and the
+    id of the last one.
+    """
+    ranked = _ranked(shape)
+    page = select(ranked, *_window(ranked)).subquery("page")
+    return _shown(_page_of(page), "candidates", "bottom", "top")
+
+
+@lru_cache(maxsize=256)
+def matching_conversations(shape: Shape) -> Select[Any]:
+    """A page of conversations, those with the best document first: that document, their number, and the newest time."""
+    ranked = _ranked(shape)
+    of_one: Any = ranked.c.conversation_id
+    place = func.row_number().over(partition_by=of_one, order_by=(ranked.c.score.desc(), ranked.c.id.desc()))
+    hits, newest = func.count().over(partition_by=of_one), func.max(ranked.c.created_at).over(partition_by=of_one)
+    columns = (place.label("place"), hits.label("hits"), newest.label("newest_at"))
+    grouped = select(ranked, *columns, *_window(ranked)).subquery("grouped")
+    best = select(grouped).where(grouped.c.place == 1).subquery("firsts")
+    return _shown(_page_of(best), "hits", "newest_at", "conversation_id", "candidates", "bottom", "top")
+
+
+@lru_cache(maxsize=256)
+def matches_by_conversation(shape: Shape) -> Select[Any]:
+    """All matches in the conversations `keys`: their number, the newest time, and the newest id up to `seen`."""
+    source, where, key, _ = _matching(shape)
+    of_one = DOCUMENTS.conversation_id
+    newest = func.max(sa.case((key <= bindparam("seen", type_=sa.BigInteger), key))).label("newest_key")
+    columns: Any = (of_one, func.count().label("hits"), func.max(DOCUMENTS.created_at).label("newest_at"), newest)
+    found = select(*columns).select_from(source).group_by(of_one)
+    return found.where(*where, of_one.in_(bindparam("keys", expanding=True)))
+
+
+@lru_cache(maxsize=256)
+def nearby_documents(shape: Shape) -> Select[Any]:
+    """How many documents there are where a question is limited to some conversations, up to `most`."""
+    where = [*of_tenant(conversations), *_of_talks(shape)]
+    found = select(DOCUMENTS.id).select_from(conversations.join(search_documents, _BELONGS)).where(*where)
+    return select(func.count()).select_from(found.limit(bindparam("most")).subquery("nearby"))
+
+
+def _window(ranked: sa.Subquery) -> list[ColumnElement[Any]]:
+    """How many candidates there are, and the lowest and highest of their ids."""
+    bottom, top = func.min(ranked.c.id).over(), func.max(ranked.c.id).over()
+    return [func.count().over().label("candidates"), bottom.label("bottom"), top.label("top")]
+
+
+def _page_of(ranked: sa.Subquery) -> sa.Subquery:
+    score, key = bindparam("score", type_=sa.BigInteger), bindparam("after", type_=sa.BigInteger)
+    is_behind = sa.and_(ranked.c.score <= score, sa.or_(ranked.c.score < score, ranked.c.id < key))
+    page = select(ranked).where(is_behind).order_by(ranked.c.score.desc(), ranked.c.id.desc())
+    return page.limit(bindparam("limit")).subquery("best")
+
+
+def _shown(best: sa.Subquery, *others: str) -> Select[Any]:
+    is_found = sa.and_(DOCUMENTS.tenant_id == bindparam("tenant"), DOCUMENTS.id == best.c.id)
+    source = best.join(search_documents, is_found).join(conversations, _BELONGS)
+    found = select(best.c.score, *(best.c[name] for name in others), *_SHOWN).select_from(source)
+    return found.order_by(best.c.score.desc(), best.c.id.desc())
+
+
+def _ranked(shape: Shape) -> sa.Subquery:
+    """The newest documents that match, with their scores."""
+    source, where, key, score = _matching(shape)
+    window = [key <= bindparam("top", type_=sa.BigInteger), key >= bindparam("bottom", type_=sa.BigInteger)]
+    columns: Any = (key.label("id"), DOCUMENTS.conversation_id, DOCUMENTS.created_at, score.label("rank"))
+    newest = select(*columns).select_from(source).where(*where, *window).order_by(key.desc())
+    if shape.is_near:  # it begins with the conversations
+        newest = newest.prefix_with("STRAIGHT_JOIN")
+    candidates = newest.limit(bindparam("candidates")).subquery("candidates")
+    rank = shape.index.rank(candidates.c.rank)
+    parts = sa.cast(func.round(rank * SCORE_PARTS), sa.BigInteger).label("score")
+    kept: Any = candidates.c["id", "conversation_id", "created_at"]
+    return select(*kept, parts).subquery("ranked")
+
+
+# The tables, the conditions, the id of a document, and the score or what it is made of
+Matching = tuple[sa.FromClause, list[ColumnElement[bool]], ColumnElement[int], ColumnElement[Any]]
+
+
+def _matching(shape: Shape) -> Matching:
+    source, matches, key, score = shape.index.matching(shape)
+    where = [DOCUMENTS.tenant_id == bindparam("tenant"), *matches]
+    where += [condition for name, condition in _OF_DOCUMENTS.items() if name in shape.filters]
+    if shape.index.seeks_conversations and not shape.is_limited():
+        this: Any = select(sa.literal_column("1")).where(_BELONGS, *_of_talks(shape)).correlate(search_documents)
+        return source.join(this.offset(0).lateral("talk"), sa.true()), where, key, score
+    joined = conversations.join(source, _BELONGS) if shape.is_near else source.join(conversations, _BELONGS)
+    return joined, [*where, *_of_talks(shape)], key, score
+
+
+def _of_talks(shape: Shape) -> list[ColumnElement[bool]]:
+    """The conditions of conversations."""
+    wanted = [condition for name, condition in OF_TALKS.items() if name in shape.filters]
+    return [TALKS.status != DELETED, *wanted, *_with_labels(shape)]
+
+
+def _with_labels(shape: Shape) -> list[ColumnElement[bool]]:
+    """Looked up for one conversation after the other: there may be many with a label."""
+    found: list[ColumnElement[bool]] = []
+    for number in range(shape.labels):
+        label = conversation_labels.alias(f"label_{number}")
+        equal = [label.c.tenant_id == TALKS.tenant_id, label.c.conversation_id == TALKS.id]
+        pair = [label.c.key == bindparam(f"key_{number}"), label.c.value == bindparam(f"value_{number}")]
+        found.append(select(label.c.key).where(*equal, *pair).correlate(conversations).exists())
+    return found

@@ -11,12 +11,21 @@ from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import Date, Select, Table, bindparam, case, cast, func, literal_column, select
+from sqlalchemy import Select, Table, bindparam, case, func, literal_column, select
 
 from threadkeep.db.driver import Statement
+from threadkeep.db.functions import (
+    STARTS,
+    bytewise,
+    days_between,
+    integer_sum,
+    largest_first,
+    local_time,
+    smallest_first,
+)
+from threadkeep.db.models import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.queries.conversations import DELETED, of_tenant
-from threadkeep.db.tables import conversations, usage_daily, usage_daily_models, usage_days, usage_records
-from threadkeep.db.types import MYSQL, Identifier
+from threadkeep.db.types import Identifier
 from threadkeep.domain.reports import SUMS
 
 TIMES: Final = ("hour", "day", "week", "month")
@@ -66,12 +75,12 @@ class StatementKey:
         return sum(count for _, count, _ in self.filters) <= CACHED_VALUES
 
 
-def sums_of(columns: Any, dialect: str) -> list[Any]:
+def sums_of(columns: Any) -> list[Any]:
     """The sums over sums (of rolled-up days, or of a subquery), by name."""
-    return [_sum(columns[name], dialect).label(name) for name in SUMS]
+    return [integer_sum(columns[name]).label(name) for name in SUMS]
 
 
-def ledger_sums(dialect: str) -> list[Any]:
+def ledger_sums() -> list[Any]:
     """The sums over attempts, by name."""
     columns = usage_records.c
     is_known = columns.cached_tokens <= columns.input_tokens  # else the provider contradicts itself
@@ -80,34 +89,27 @@ def ledger_sums(dialect: str) -> list[Any]:
         "costs": func.count(columns.cost_nano),
         "latencies": func.count(columns.latency_ms),
         "first_tokens": func.count(columns.first_token_ms),
-        "cached_tokens": _sum(sa.case((is_known, columns.cached_tokens)), dialect),
-        "cache_known_tokens": _sum(sa.case((is_known, columns.input_tokens)), dialect),
+        "cached_tokens": integer_sum(sa.case((is_known, columns.cached_tokens))),
+        "cache_known_tokens": integer_sum(sa.case((is_known, columns.input_tokens))),
     }
-    return [(counted[name] if name in counted else _sum(columns[name], dialect)).label(name) for name in SUMS]
+    return [(counted[name] if name in counted else integer_sum(columns[name])).label(name) for name in SUMS]
 
 
-def _sum(column: Any, dialect: str) -> Any:
-    """A sum as a 64-bit integer: servers sum to decimals, which take longer to compute and to read."""
-    if dialect == "postgresql":
-        return func.threadkeep_sum(column, type_=sa.BigInteger)  # created by the first revision
-    return sa.cast(func.sum(column), sa.BigInteger) if dialect in MYSQL else func.sum(column)
-
-
-def report_statement(key: StatementKey, dialect: str) -> Statement:
+def report_statement(key: StatementKey) -> Statement:
     """The statement of a report: rows of groups and sums, ordered unless `key.is_unordered`.
 
     With rolled-up days it returns no rows (without groups: one with no attempts) where there is no such span, or where
     a day of the ranges is not rolled up any more. With ranges and without groups, the last column is 0 then, else 1.
     """
-    return _cached_report(key, dialect) if key.is_cached else _report(key, dialect)
+    return _cached_report(key) if key.is_cached else _report(key)
 
 
-def _report(key: StatementKey, dialect: str) -> Statement:
+def _report(key: StatementKey) -> Statement:
     if key.reads_days:
-        return Statement(_with_rolled_up(key, dialect), binary=True)
+        return Statement(_with_rolled_up(key), binary=True)
     if "conversation_id" in key.by:
-        return Statement(_by_conversation(key, dialect), binary=True)
-    return Statement(_ordered(_of_ledger(key, dialect), key, dialect), binary=True)
+        return Statement(_by_conversation(key), binary=True)
+    return Statement(_ordered(_of_ledger(key), key), binary=True)
 
 
 _cached_report: Final = lru_cache(maxsize=256)(_report)
@@ -136,30 +138,30 @@ def key_width(key: StatementKey) -> int:
     return len(key.by) + (1 if "hour" in key.by and has_changes(key.offsets) else 0)
 
 
-def _of_ledger(key: StatementKey, dialect: str) -> Select[Any]:
+def _of_ledger(key: StatementKey) -> Select[Any]:
     """Sums over the ledger."""
-    groups = _group_columns(key, usage_records, dialect)
-    return select(*groups, *ledger_sums(dialect)).where(*_ledger_conditions(key)).group_by(*_group_names(groups))
+    groups = _group_columns(key, usage_records)
+    return select(*groups, *ledger_sums()).where(*_ledger_conditions(key)).group_by(*_group_names(groups))
 
 
-def _with_rolled_up(key: StatementKey, dialect: str) -> Select[Any] | sa.CompoundSelect[Any]:
+def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
     """Rolled-up days from their sums, and other days from the ledger, in one statement."""
     table = _sums_table(key)
-    days = _span(table, dialect) if key.spans else _scattered(table, key)
-    others = [_of_ledger(replace(key, ranges=None), dialect).where(condition) for condition in days.others]
-    groups = _group_columns(key, table, dialect)
+    days = _span(table) if key.spans else _scattered(table, key)
+    others = [_of_ledger(replace(key, ranges=None)).where(condition) for condition in days.others]
+    groups = _group_columns(key, table)
     rolled_up = select(*groups).where(*of_tenant(table), days.rolled_up, *_filters(key, table))
     sums = [table.c[name] for name in SUMS]
     if "day" in key.by and key.is_unordered:  # a day is rolled up or not, so no group is in both parts
         if table is usage_daily_models and set(MODEL_KEYS) <= set(key.by):
             return sa.union_all(rolled_up.add_columns(*sums), *others)
-        return sa.union_all(rolled_up.add_columns(*sums_of(table.c, dialect)).group_by(*_group_names(groups)), *others)
+        return sa.union_all(rolled_up.add_columns(*sums_of(table.c)).group_by(*_group_names(groups)), *others)
     parts = sa.union_all(rolled_up.add_columns(*sums), *others).subquery("parts")
     groups = [parts.c[f"key_{number}"].label(f"key_{number}") for number in range(len(key.by))]
-    statement = select(*groups, *sums_of(parts.c, dialect)).group_by(*(group.element for group in groups))
+    statement = select(*groups, *sums_of(parts.c)).group_by(*(group.element for group in groups))
     if not key.by and days.are_unchanged is not None:
         return statement.add_columns(days.are_unchanged)
-    return statement if key.is_unordered else _ordered(statement, key, dialect)
+    return statement if key.is_unordered else _ordered(statement, key)
 
 
 class _Days(NamedTuple):
@@ -173,21 +175,18 @@ class _Days(NamedTuple):
     are_unchanged: Any = None
 
 
-def _span(table: Table, dialect: str) -> _Days:
+def _span(table: Table) -> _Days:
     """From the first rolled-up day to the last, where there are no other days between.
 
     Not for MySQL, which uses no index for a bound that is a subquery.
     """
     day = usage_days.c.day
     first, last = func.min(day), func.max(day)
-    between: Any = func.julianday(last) - func.julianday(first)
-    if dialect == "postgresql":
-        between = last.op("-", return_type=sa.Integer)(first)
     span = (
         select(first.label("first"), last.label("last"))
         .where(*_are_rolled_up(1))
         .group_by(usage_days.c.tenant_id)
-        .having(func.count() == between + sa.literal_column("1"))
+        .having(func.count() == days_between(first, last) + sa.literal_column("1"))
         .cte("span")
     )
     start, end = (select(column).scalar_subquery() for column in span.c)
@@ -213,17 +212,17 @@ def _sums_table(key: StatementKey) -> Table:
     return usage_daily_models if columns <= {*MODEL_KEYS, *TIMES} else usage_daily
 
 
-def _by_conversation(key: StatementKey, dialect: str) -> Select[Any]:
+def _by_conversation(key: StatementKey) -> Select[Any]:
     """By the public id: deleted conversations have none and count together."""
-    inner = _of_ledger(key, dialect).subquery("ledger")
+    inner = _of_ledger(key).subquery("ledger")
     index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
     joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{index}"])))
     renamed = {f"key_{index}": conversations.c.public_id}
     names = [f"key_{number}" for number in range(key_width(key))]
     groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
-    sums = sums_of(inner.c, dialect)
+    sums = sums_of(inner.c)
     statement = select(*groups, *sums).select_from(joined).group_by(*(group.element for group in groups))
-    return _ordered(statement, key, dialect)
+    return _ordered(statement, key)
 
 
 def _has_key(column: Any) -> list[Any]:
@@ -235,12 +234,12 @@ def _is_deleted(column: Any) -> Any:
     return ~select(conversations.c.id).where(*_has_key(column)).correlate(usage_records).exists()
 
 
-def _group_columns(key: StatementKey, table: Table, dialect: str) -> list[Any]:
+def _group_columns(key: StatementKey, table: Table) -> list[Any]:
     """What rows are grouped by, labelled by number."""
     columns: list[Any] = []
     for name in key.by:
         if name in TIMES:
-            columns += time_keys(name, key.offsets, table, dialect)
+            columns += time_keys(name, key.offsets, table)
         else:
             columns.append(table.c[COLUMNS[name]])
     return [column.label(f"key_{number}") for number, column in enumerate(columns)]
@@ -251,35 +250,32 @@ def _group_names(groups: Sequence[Any]) -> list[Any]:
     return [sa.literal_column(f"key_{number}") for number in range(len(groups))]
 
 
-def _ordered(statement: Select[Any], key: StatementKey, dialect: str) -> Select[Any]:
+def _ordered(statement: Select[Any], key: StatementKey) -> Select[Any]:
     """Largest first, then by groups, byte for byte; NULL comes last."""
     if not key.by:
         return statement
     order: list[Any] = []
     if key.order_by is not None:
-        largest: Any = sa.literal_column(key.order_by).desc()
-        order.append(largest if dialect in MYSQL else largest.nulls_last())
+        order.append(largest_first(sa.literal_column(key.order_by)))
     names = list(key.by)
     if key_width(key) > len(names):
         names.insert(names.index("hour") + 1, "offset")
     groups: list[Any] = list(statement.selected_columns)[: len(names)]
     for name, group in zip(names, groups, strict=True):
-        order += _order_of(name, group, dialect)
+        order += _order_of(name, group)
     statement = statement.order_by(*order)
     return statement.limit(bindparam("limit", type_=sa.Integer)) if key.is_limited else statement
 
 
-def _order_of(name: str, group: Any, dialect: str) -> list[Any]:
+def _order_of(name: str, group: Any) -> list[Any]:
     column: Any = group.element
     if name == "offset":  # when clocks are set back, the hour that was further ahead came first
         return [sa.literal_column(group.name).desc()]
     if name in TIMES:  # named, as in GROUP BY
         return [sa.literal_column(group.name)]
-    if dialect == "postgresql" and isinstance(column.type, Identifier):
-        column = sa.collate(column, "C")
-    if name in NEVER_NULL:
-        return [column]
-    return [column.is_(None), column] if dialect in MYSQL else [column.asc().nulls_last()]
+    if isinstance(column.type, Identifier):
+        column = bytewise(column)
+    return [column if name in NEVER_NULL else smallest_first(column)]
 
 
 def _ledger_conditions(key: StatementKey) -> list[Any]:
@@ -323,16 +319,16 @@ def _in_ranges(column: Any, name: str, count: int) -> Any:
 # Hours, days, weeks and months, in any time zone
 
 
-def time_keys(name: str, offsets: Sequence[int] | None, table: Table, dialect: str) -> list[Any]:
+def time_keys(name: str, offsets: Sequence[int] | None, table: Table) -> list[Any]:
     """The columns to group by; an hour takes two where clocks change, the second is how far local time is ahead.
 
     `offsets`: seconds by which local time is ahead of UTC, one more than there are changes (the parameters ``change_0``
     …); None: times are UTC.
     """
     if name != "hour" and offsets is None:
-        return [table.c.day if name == "day" else _bucket(name, table.c.day, dialect)]
+        return [table.c.day if name == "day" else STARTS[name](table.c.day)]
     offset = _offset(offsets or (0,), table)
-    columns = [_bucket(name, _local(table.c.occurred_at, offset, dialect), dialect)]
+    columns = [STARTS[name](local_time(table.c.occurred_at, offset))]
     return [*columns, offset] if name == "hour" and has_changes(offsets) else columns
 
 
@@ -348,28 +344,3 @@ def _offset(offsets: Sequence[int], table: Table) -> Any:
     ]
     last: Any = literal_column(str(offsets[-1]))
     return case(*changes, else_=last) if changes else last
-
-
-def _local(column: Any, offset: Any, dialect: str) -> Any:
-    """Local time without a zone. SQLite would round half a millisecond up, into the next day."""
-    if dialect == "sqlite":
-        return func.datetime(func.substr(column, 1, 19), offset.op("||")(literal_column("' seconds'")))
-    if dialect == "postgresql":
-        return func.timezone(literal_column("'UTC'"), column) + offset * literal_column("interval '1 second'")
-    return func.timestampadd(literal_column("SECOND"), offset, column)
-
-
-def _bucket(name: str, column: Any, dialect: str) -> Any:
-    """The hour, or the first day of a week or month, that a local time or a day lies in."""
-    if dialect == "postgresql":
-        start: Any = func.date_trunc(literal_column(f"'{name}'"), column)
-        return start if name == "hour" else cast(start, Date)
-    if dialect in MYSQL:
-        if name == "week":
-            return func.subdate(func.date(column), func.weekday(column))
-        patterns = {"hour": "'%Y-%m-%d %H:00:00'", "month": "'%Y-%m-01'"}
-        return func.date_format(column, literal_column(patterns[name])) if name in patterns else func.date(column)
-    if name == "week":
-        return func.date(column, literal_column("'weekday 0'"), literal_column("'-6 days'"))
-    patterns = {"hour": "'%Y-%m-%d %H:00:00'", "day": "'%Y-%m-%d'", "month": "'%Y-%m-01'"}
-    return func.strftime(literal_column(patterns[name]), column)

@@ -64,7 +64,7 @@ def _json(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """The texts in a value, such as those of the parts of its content; "" if it has none."""
+    """The texts in a value, such as the parts of its content; "" if it has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

@@ -19,8 +19,7 @@ import orjson
 from threadkeep.domain.call_kinds import reference_of
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts
 from threadkeep.errors import DamagedRow
-from threadkeep.formats.canonical.items import wire_item
-from threadkeep.formats.canonical.keys import ITEM_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES
+from threadkeep.formats.canonical.items import ITEM_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES, wire_item
 from threadkeep.formats.shared.reports import Context
 
 
@@ -91,7 +90,7 @@ _OWN_KEYS: Final = ITEM_KEYS["message"] | {"origin"}
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class Entry(NamedTuple):
+class ItemEntry(NamedTuple):
     """One stored item as the formats read it, see the module: a few columns, and JSON text not parsed until needed."""
 
     position: int
@@ -124,19 +123,19 @@ class Entry(NamedTuple):
 
 def entry_of(
     item: JsonObject, *, position: int, turn: int | None = None, seen: int | None = None, maker: str | None = None
-) -> Entry:
+) -> ItemEntry:
     """The stored form of an item object; InvalidItem where JSON has no form for it, or it is nested too deeply."""
     plain = _plain_payload(item)
     if plain is not None:
         get = item.get
         text, codec = encode_texts(plain[0]) if plain[1] else encode(plain[0])
-        return Entry(
+        return ItemEntry(
             position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), text, None, codec, maker
         )
     return _mapped_entry(item, position, turn, seen, maker)
 
 
-def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None, maker: str | None) -> Entry:
+def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None, maker: str | None) -> ItemEntry:
     """The entry of an item that says more than what is sent of it, or is sent in another form."""
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
@@ -146,7 +145,7 @@ def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int |
     text, codec = (None, PLAIN) if payload is None else encode(payload)
     rest, rest_codec = (None, PLAIN) if over is None else encode(over)
     role, origin = item.get("role"), item.get("origin")
-    return Entry(
+    return ItemEntry(
         position=position,
         type=item["type"],
         role=role if isinstance(role, str) else None,
@@ -229,12 +228,12 @@ def call_id_of(item: JsonObject) -> str | None:
     return call_id if isinstance(call_id, str) else None
 
 
-def changed_entry(entry: Entry, item: JsonObject) -> Entry:
+def changed_entry(entry: ItemEntry, item: JsonObject) -> ItemEntry:
     """The entry of an item that is sent in another form than it was stored in, at the same place."""
     return entry_of(item, position=entry.position, turn=entry.turn, seen=entry.seen, maker=entry.maker)
 
 
-def is_behind_gap(before: Entry | None, entry: Entry) -> bool:
+def is_behind_gap(before: ItemEntry | None, entry: ItemEntry) -> bool:
     """Whether what stands right before an item in its answer is not there; `turn` is where that begins."""
     last = -1 if before is None else before.position
     return entry.turn is not None and 0 <= entry.turn < entry.position and last < entry.position - 1

@@ -1,4 +1,4 @@
-"""Items of Open Responses, one by one: what stands in `items.payload` and in the input of a request.
+"""Items and content parts of Open Responses, one by one: what stands in `items.payload` and in the input of a request.
 
 * Items that came from this format go back as they came, but for malformed arguments; how a request spelled them is
   kept under `spelling`, which means nothing to other formats.
@@ -6,6 +6,13 @@
 * Item ids keep the prefix that the service requires, or are left out; a call id of the wrong length becomes a hash.
 * Reasoning goes only where it came from, and needs its encrypted content; `summary` is always sent.
 * Item types that threadkeep does not know are sent as they are.
+
+Content parts:
+
+* Text takes the part type of its role: output_text in assistant messages, input_text elsewhere.
+* Parts that came from this format go back as they came; of all others only the keys that the format has are sent.
+* An image has one source. Base64 data URLs of files are `file_data`, all other URLs `file_url`.
+* Assistant messages hold no media, and videos stand only in tool outputs: a note stands in their place.
 
 Source: OpenAI's API reference, "Responses", input items; the Open Responses specification, item params.
 """
@@ -15,15 +22,249 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from threadkeep.domain.call_kinds import BY_CALL, BY_OUTPUT
+from threadkeep.domain import call_kinds, media, tool_names
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical import keys
-from threadkeep.formats.canonical.keys import ANSWER_KEYS, LONGEST_CALL_ID, NAME
-from threadkeep.formats.canonical.parts import TOOL, own_parts, text_type, wire_parts
 from threadkeep.formats.shared.arguments import sent_arguments
-from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign
+from threadkeep.formats.shared.parts import (
+    PRIVATE,
+    in_base64,
+    is_broken,
+    native_keys,
+    note,
+    own_block,
+    own_keys,
+    report_foreign,
+    report_private,
+    url_of,
+)
 from threadkeep.formats.shared.reports import Context
+
+NAME: Final = "open_responses"  # the format whose items these are
+LONGEST_CALL_ID: Final = 64
+
+ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
+ITEM_STATUSES: Final = frozenset({"in_progress", "completed", "incomplete"})
+# item type -> the statuses it can have, where these are others
+STATUSES: Final = {
+    "file_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "web_search_call": ITEM_STATUSES | {"searching", "failed"},
+    "image_generation_call": frozenset({"in_progress", "completed", "generating", "failed"}),
+    "code_interpreter_call": ITEM_STATUSES | {"interpreting", "failed"},
+    "computer_call_output": ITEM_STATUSES | {"failed"},
+    "mcp_call": ITEM_STATUSES | {"calling", "failed"},
+    "program_output": frozenset({"completed", "incomplete"}),
+    "apply_patch_call": frozenset({"in_progress", "completed"}),
+    "apply_patch_call_output": frozenset({"completed", "failed"}),
+}
+# the statuses that say that the end of an item is missing; of those that a type can have, the first one counts
+_CUT: Final = ("incomplete", "failed", "in_progress")
+PHASES: Final = frozenset({"commentary", "final_answer"})
+DETAILS: Final = frozenset({"low", "high", "auto", "original"})
+
+# item type -> its keys
+ITEM_KEYS: Final = {
+    "message": frozenset({"type", "role", "content", "id", "status", "phase"}),
+    "function_call": frozenset(
+        {"type", "call_id", "name", "arguments", "id", "status", "namespace", "caller", "async"}
+    ),
+    "function_call_output": frozenset({"type", "call_id", "output", "id", "status", "name", "namespace", "caller"}),
+    "reasoning": frozenset({"type", "id", "status", "encrypted_content", "summary", "content"}),
+    "compaction": frozenset({"type", "id", "encrypted_content", "created_by"}),
+    "item_reference": frozenset({"type", "id"}),
+}  # fmt: skip
+# item type -> its keys in an answer
+ANSWER_KEYS: Final = {kind: keys | {"created_by"} for kind, keys in ITEM_KEYS.items()}
+# keys that stand in answers alone, or that OpenAI's Agents SDK has for itself: the service's input has none of them
+OUTPUT_KEYS: Final = frozenset({"created_by"})
+OUTPUT_PREFIX: Final = "_agents_tool_"
+# item type -> more of these
+OUTPUT_KEYS_OF: Final = {"custom_tool_call_output": frozenset({"status"})}
+# item type -> its key with a list of objects that have such keys, too
+OUTPUT_LISTS: Final = {"shell_call_output": "output"}
+# item type -> key -> the values that the input has, and what is sent for others
+INPUT_VALUES: Final = {
+    "computer_call_output": {"status": (ITEM_STATUSES, "incomplete")},
+    "additional_tools": {"role": (frozenset({"developer"}), "developer")},
+}
+# part type -> its keys
+PART_KEYS: Final = {
+    "input_text": frozenset({"type", "text", "prompt_cache_breakpoint"}),
+    "input_image": frozenset({"type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"}),
+    "input_file": frozenset(
+        {"type", "file_data", "file_url", "file_id", "filename", "detail", "prompt_cache_breakpoint"}
+    ),
+    "input_video": frozenset({"type", "video_url"}),
+    "output_text": frozenset({"type", "text", "annotations", "logprobs"}),
+    "refusal": frozenset({"type", "refusal"}),
+    "text": frozenset({"type", "text"}),
+    "reasoning_text": frozenset({"type", "text"}),
+    "summary_text": frozenset({"type", "text"}),
+}  # fmt: skip
+# item type -> the prefix that the service requires on its ids
+PREFIXES: Final = {"message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc"}
+# kind of annotation -> its keys, all of which it needs
+ANNOTATIONS: Final = {
+    "url_citation": frozenset({"type", "url", "title", "start_index", "end_index"}),
+    "file_citation": frozenset({"type", "file_id", "filename", "index"}),
+    "container_file_citation": frozenset({"type", "container_id", "file_id", "filename", "start_index", "end_index"}),
+    "file_path": frozenset({"type", "file_id", "index"}),
+}
+
+
+def cut_status(kind: str) -> str:
+    """The status of an item of this type of which the end is missing.
+
+    >>> cut_status("message"), cut_status("image_generation_call"), cut_status("apply_patch_call")
+    ('incomplete', 'failed', 'in_progress')
+    """
+    known = STATUSES.get(kind, ITEM_STATUSES)
+    return next(status for status in _CUT if status in known)
+
+
+PartMapper = Callable[[JsonObject, str, Context, str], JsonObject | None]
+ASSISTANT: Final = "assistant"
+TOOL: Final = "tool"  # stands for a role in the parts of a tool output
+_NO_FILES: Final = ("audio/", "video/")
+
+
+def text_type(role: Any) -> str:
+    """The part type that a text takes in a message of this role."""
+    return "output_text" if role == ASSISTANT else "input_text"
+
+
+def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list[JsonObject]:
+    """The parts of a message or tool output as the format sends them."""
+    wire = []
+    for index, part in enumerate(parts):
+        part_path = f"{path}[{index}]"
+        mapper = PARTS.get(part["type"])
+        sent = own_keys(part) if mapper is None else mapper(part, role, context, part_path)
+        if not PRIVATE.isdisjoint(part):
+            report_private(part, NAME, context, part_path)
+            sent = None if sent is None else sent | native_keys(part, NAME)
+        if sent is not None:
+            wire.append(sent)
+    return wire
+
+
+def own_parts(parts: list[Any]) -> list[Any]:
+    """The parts of an item that goes back to this format: as they came."""
+    return [
+        part.get("payload")
+        if part.get("type") == "provider_item"
+        else own_keys(part, PART_KEYS.get(part["type"])) | native_keys(part, NAME)
+        for part in parts
+    ]
+
+
+def _kept_part(part: JsonObject) -> JsonObject:
+    known = PART_KEYS[part["type"]]
+    return {key: value for key, value in part.items() if value is not None and key in known}
+
+
+def _text(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    kept, kind = _kept_part(part), text_type(role)
+    kept.pop("logprobs", None)
+    if part["type"] != kind:
+        context.repair("part_type", path, f"{part['type']} became {kind}, which is what the role {role} takes.")
+        kept = {"type": kind, "text": part["text"]}
+    if "annotations" in kept:
+        kept["annotations"] = sent_annotations(kept["annotations"], context, path)
+    return kept
+
+
+def sent_annotations(annotations: list[Any], context: Context, path: str) -> list[JsonObject]:
+    """The annotations that the format has; nested ones of Chat Completions are made flat."""
+    kept = []
+    for annotation in annotations:
+        kind = annotation.get("type") if isinstance(annotation, dict) else None
+        known = ANNOTATIONS.get(kind) if isinstance(kind, str) else None
+        flat = {"type": kind, **annotation[kind]} if known and isinstance(annotation.get(kind), dict) else annotation
+        if known is None or not known <= flat.keys():
+            context.loss("annotations", path, f"An annotation of type {kind!r} was left out.")
+            continue
+        kept.append({key: value for key, value in flat.items() if key in known})
+        if strange := ", ".join(sorted(flat.keys() - known)):
+            context.loss("annotations", path, f"Keys that the format does not have were left out: {strange}.")
+    return kept
+
+
+def _refusal(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    if role == ASSISTANT:
+        return _kept_part(part)
+    context.repair("part_type", path, f"A refusal became text: the role {role} takes none.")
+    return {"type": "input_text", "text": part["refusal"]}
+
+
+def _noted(part: JsonObject, role: str, context: Context, path: str, why: tuple[str, str]) -> JsonObject:
+    context.loss(why[0], path, f"{why[1]}: {note(part)[1:-1]}.")
+    return {"type": text_type(role), "text": note(part)}
+
+
+def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    kept = _kept_part(part)
+    for key in ("image_url", "file_id"):
+        kept[key] = str(kept.get(key) or "").strip()
+        if not kept[key]:
+            del kept[key]
+    if role == ASSISTANT:
+        return _noted(part, role, context, path, ("media", "An assistant message holds no image"))
+    if "image_url" not in kept:
+        if "file_id" not in kept:
+            return _noted(part, role, context, path, ("image_source", "The image has neither image_url nor file_id"))
+    elif is_broken(url := in_base64(kept["image_url"])):
+        return _noted(part, role, context, path, ("data_url", "The data URL of the image is broken"))
+    else:
+        kept["image_url"] = url
+        if kept.pop("file_id", None):
+            context.loss("image_source", path, "The image has both image_url and file_id; only the URL was sent.")
+    if kept.get("detail", "auto") not in DETAILS:
+        context.loss("media", f"{path}.detail", f"The format has no detail {kept.pop('detail')!r}.")
+    return kept
+
+
+def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    if role == ASSISTANT:
+        return _noted(part, role, context, path, ("media", "An assistant message holds no file"))
+    url = url_of(part)
+    if media.base64_media_type(url) is not None:
+        return _file_with_data(part, url, role, context, path)
+    if part.get("file_data"):
+        return _noted(part, role, context, path, ("data_url", "The file_data is not a data URL"))
+    if not url and not part.get("file_id"):
+        return _noted(part, role, context, path, ("file_source", "The file has no source"))
+    return _kept_part(part)
+
+
+def _file_with_data(part: JsonObject, url: str, role: str, context: Context, path: str) -> JsonObject:
+    media_type = str(media.base64_media_type(url))
+    if is_broken(url) or media_type.startswith(_NO_FILES):
+        return _noted(part, role, context, path, ("data_url", "The format takes no such file_data"))
+    if media_type.startswith("image/"):
+        context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
+        return {"type": "input_image", "image_url": url}
+    if part.get("file_url") and part.get("file_data"):
+        context.loss("file_source", path, "The file has both file_data and file_url; only the data was sent.")
+    file: JsonObject = {}
+    for key, value in _kept_part(part).items():
+        file |= {"file_data": url} if key in ("file_data", "file_url") else {key: value}
+    return file
+
+
+def _video(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
+    if role == TOOL and part.get("video_url"):
+        return _kept_part(part)
+    return _noted(part, role, context, path, ("media", "Only outputs of tools hold a video"))
+
+
+PARTS: Final[dict[str, PartMapper]] = {
+    **dict.fromkeys(("input_text", "output_text", "text", "reasoning_text", "summary_text"), _text),
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+    "input_video": _video,
+    "provider_item": lambda part, _role, context, path: own_block(part, NAME, context, path),
+}
 
 
 def _as_text(item: JsonObject) -> JsonObject:
@@ -99,13 +340,13 @@ def as_input(item: JsonObject, context: Context) -> JsonObject:
     kind = item.get("type")
     if not isinstance(kind, str):
         return item
-    output_only = keys.OUTPUT_KEYS | keys.OUTPUT_KEYS_OF.get(kind, frozenset())
+    output_only = OUTPUT_KEYS | OUTPUT_KEYS_OF.get(kind, frozenset())
     sent = _without(item, output_only)
-    inner = sent.get(keys.OUTPUT_LISTS.get(kind, ""))
+    inner = sent.get(OUTPUT_LISTS.get(kind, ""))
     if isinstance(inner, list):
-        cleaned = [_without(one, keys.OUTPUT_KEYS) if isinstance(one, dict) else one for one in inner]
-        sent = {**sent, keys.OUTPUT_LISTS[kind]: cleaned}
-    for key, (known, nearest) in keys.INPUT_VALUES.get(kind, {}).items():
+        cleaned = [_without(one, OUTPUT_KEYS) if isinstance(one, dict) else one for one in inner]
+        sent = {**sent, OUTPUT_LISTS[kind]: cleaned}
+    for key, (known, nearest) in INPUT_VALUES.get(kind, {}).items():
         value = sent.get(key)
         if value is not None and not (isinstance(value, str) and value in known):
             sent = {**sent, key: nearest}
@@ -115,9 +356,9 @@ def as_input(item: JsonObject, context: Context) -> JsonObject:
 
 def _without(thing: JsonObject, output_only: frozenset[str]) -> JsonObject:
     """An object without such keys; most have none."""
-    if not any(key in output_only or key.startswith(keys.OUTPUT_PREFIX) for key in thing):
+    if not any(key in output_only or key.startswith(OUTPUT_PREFIX) for key in thing):
         return thing
-    return {k: v for k, v in thing.items() if k not in output_only and not k.startswith(keys.OUTPUT_PREFIX)}
+    return {k: v for k, v in thing.items() if k not in output_only and not k.startswith(OUTPUT_PREFIX)}
 
 
 def wire_call_id(call_id: object, context: Context) -> str:
@@ -132,7 +373,7 @@ def wire_call_id(call_id: object, context: Context) -> str:
 def sized_call_id(call_id: object) -> str:
     """A call id of 1 to 64 characters: the one given, or a hash of it."""
     text = str(call_id or "")
-    return text if 0 < len(text) <= LONGEST_CALL_ID else f"call_{hashed(text)}"
+    return text if 0 < len(text) <= LONGEST_CALL_ID else f"call_{tool_names.hashed(text)}"
 
 
 def _own(item: JsonObject, context: Context) -> JsonObject | None:
@@ -152,11 +393,11 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
 
 
 def _kept(item: JsonObject, context: Context) -> JsonObject:
-    known = keys.ITEM_KEYS[item["type"]]
+    known = ITEM_KEYS[item["type"]]
     kept = {key: value for key, value in item.items() if value is not None and key in known}
-    if "id" in kept and not str(kept["id"]).startswith(keys.PREFIXES.get(item["type"], "")):
+    if "id" in kept and not str(kept["id"]).startswith(PREFIXES.get(item["type"], "")):
         context.repair("item_id", "id", f"The id {kept.pop('id')!r} was left out: it is not one of this service.")
-    if kept.get("status", "completed") not in keys.ITEM_STATUSES:
+    if kept.get("status", "completed") not in ITEM_STATUSES:
         status = kept.pop("status")
         if item["type"] == "function_call_output":
             context.loss("status", "status", f"The format has no status {status!r} of an output.")
@@ -165,14 +406,14 @@ def _kept(item: JsonObject, context: Context) -> JsonObject:
 
 def _message(item: JsonObject, context: Context) -> JsonObject | None:
     kept = _kept(item, context)
-    role = kept["role"] = item["role"] if item["role"] in keys.ROLES else "user"
+    role = kept["role"] = item["role"] if item["role"] in ROLES else "user"
     if role != item["role"]:
         context.repair("role", "role", f"The format has no role {item['role']!r}; the message was sent as the user's.")
     content = item.get("content") or []
     kept["content"] = wire_parts(content, role, context, "content")
     if content and not kept["content"]:
         return None
-    if kept.get("phase", "final_answer") not in keys.PHASES:
+    if kept.get("phase", "final_answer") not in PHASES:
         del kept["phase"]
     return kept
 
@@ -222,7 +463,7 @@ def _unknown(item: JsonObject, context: Context) -> JsonObject | None:
         context.loss("item", "", f"An item of type {item['type']}, which came from {item['origin']}, was left out.")
         return None
     kept = own_keys(item)
-    kind = BY_CALL.get(item["type"]) or BY_OUTPUT.get(item["type"])
+    kind = call_kinds.BY_CALL.get(item["type"]) or call_kinds.BY_OUTPUT.get(item["type"])
     if kind is not None and isinstance(kept.get("call_id"), str):
         kept["call_id"] = wire_call_id(kept["call_id"], context)
     return kept

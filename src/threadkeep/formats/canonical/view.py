@@ -13,25 +13,15 @@ Source: OpenAI's API reference, "Conversations", items.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.media import base64_media_type
-from threadkeep.formats.canonical.blocks import block_item, media_text
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.given import plain_form
-from threadkeep.formats.canonical.items import usual
-from threadkeep.formats.canonical.keys import (
-    ANSWER_KEYS,
-    DETAILS,
-    ITEM_STATUSES,
-    NAME,
-    PART_KEYS,
-    PHASES,
-    STATUSES,
-    cut_status,
-)
-from threadkeep.formats.canonical.parts import sent_annotations, text_type
+from threadkeep.formats.canonical import blocks, items
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.given import given_item, plain_form
+from threadkeep.formats.canonical.items import sent_annotations, text_type, usual
 from threadkeep.formats.shared.reports import Context
 
 _ROLES: Final = frozenset({"unknown", "user", "assistant", "system", "critic", "discriminator", "developer", "tool"})
@@ -75,7 +65,7 @@ _NULLABLE: Final = {"image_generation_call": ("result",), "code_interpreter_call
 _OUTPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
-def canonical_item(entry: Entry, item_id: str) -> Any:
+def canonical_item(entry: ItemEntry, item_id: str) -> Any:
     """The item of an entry, as OpenAI's clients validate it, under an id."""
     item = _known_form(entry)
     kind = item.get("type") if isinstance(item, dict) else None
@@ -88,18 +78,18 @@ def canonical_item(entry: Entry, item_id: str) -> Any:
     return {"id": item_id, "type": kind, **item}
 
 
-def _known_form(entry: Entry) -> Any:
+def _known_form(entry: ItemEntry) -> Any:
     """The item of an entry with the keys that its type has; what OpenAI gave may be of any type, or none."""
     full = entry.item()
     if full["type"] == "provider_item":
-        if full.get("format") != NAME:
-            return block_item(full)
+        if full.get("format") != items.NAME:
+            return blocks.block_item(full)
         payload = full.get("payload")
         return usual(payload)[0] if isinstance(payload, dict) else payload
     item = plain_form(full)
     kind = full["type"]
-    if kind in ANSWER_KEYS and entry.origin != NAME:
-        known = ANSWER_KEYS[kind] | ({"summary", "upto"} if kind == "compaction" else set())
+    if kind in items.ANSWER_KEYS and entry.origin != items.NAME:
+        known = items.ANSWER_KEYS[kind] | ({"summary", "upto"} if kind == "compaction" else set())
         item = {key: value for key, value in item.items() if key in known}
     return item
 
@@ -126,11 +116,11 @@ def _as_it_is(item: JsonObject, _origin: str | None) -> JsonObject:
 
 
 def _with_status(item: JsonObject) -> JsonObject:
-    known = STATUSES.get(item["type"], ITEM_STATUSES)
+    known = items.STATUSES.get(item["type"], items.ITEM_STATUSES)
     status = item.get("status")
     if status is None or _is_one_of(status, known):
         return item
-    return {**item, "status": cut_status(item["type"]) if status in ("failed", "incomplete") else _COMPLETED}
+    return {**item, "status": items.cut_status(item["type"]) if status in ("failed", "incomplete") else _COMPLETED}
 
 
 def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
@@ -147,7 +137,7 @@ def _message(item: JsonObject, origin: str | None) -> JsonObject:
     content = [part for part in _listed(item["content"]) if role != "assistant" or not _is_foreign_block(part)]
     parts = [_part(part, role, origin=origin) for part in content]
     message = _with_status({**item, "role": role, "content": parts})
-    if message.get("phase") is not None and not _is_one_of(message["phase"], PHASES):
+    if message.get("phase") is not None and not _is_one_of(message["phase"], items.PHASES):
         del message["phase"]
     return message
 
@@ -175,7 +165,7 @@ def _reasoning(item: JsonObject, origin: str | None) -> JsonObject:
         for key, kind in (("summary", "summary_text"), ("content", "reasoning_text"))
         if item.get(key) is not None
     }
-    if origin not in (None, NAME):  # only its own provider can read it
+    if origin not in (None, items.NAME):  # only its own provider can read it
         item = {key: value for key, value in item.items() if key != "encrypted_content"}
     return _without(_with_status({**item, **texts}), ("encrypted_content", str))
 
@@ -215,20 +205,20 @@ _MAPPERS: Final[dict[str, Callable[[JsonObject, str | None], JsonObject]]] = {
 
 def _is_foreign_block(part: Any) -> bool:
     """Whether a part is a block of another provider, such as a call of a tool that it runs itself."""
-    return isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") != NAME
+    return isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") != items.NAME
 
 
 def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
-    if isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") == NAME:
+    if isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") == items.NAME:
         part = part.get("payload")
     if not isinstance(part, dict) or not isinstance(part.get("type"), str):
         return {"type": text_type(role), "text": _part_text(part), **_texts_of(role)}
-    if role == "assistant" and origin not in (None, NAME) and (text := media_text(part)) is not None:
+    if role == "assistant" and origin not in (None, items.NAME) and (text := blocks.media_text(part)) is not None:
         return {"type": "output_text", "text": text, **_texts_of(role)}
     mapper = _PARTS.get(part["type"])
     if mapper is not None:
         return mapper(part)
-    if origin == NAME and part["type"] != "provider_item":
+    if origin == items.NAME and part["type"] != "provider_item":
         return part
     return {"type": text_type(role), "text": _text_of(part.get("payload", part)), **_texts_of(role)}
 
@@ -238,7 +228,7 @@ def _texts_of(role: str) -> JsonObject:
 
 
 def _known(part: JsonObject) -> JsonObject:
-    known = PART_KEYS.get(part["type"], part.keys())
+    known = items.PART_KEYS.get(part["type"], part.keys())
     kept = {key: value for key, value in part.items() if key in known}
     return _without(kept, ("prompt_cache_breakpoint", dict))
 
@@ -276,7 +266,7 @@ def _refusal(part: JsonObject) -> JsonObject:
 
 def _image(part: JsonObject) -> JsonObject:
     image = _without(_known(part), ("image_url", str), ("file_id", str))
-    return {**image, "detail": image["detail"] if _is_one_of(image.get("detail"), DETAILS) else "auto"}
+    return {**image, "detail": image["detail"] if _is_one_of(image.get("detail"), items.DETAILS) else "auto"}
 
 
 def _file(part: JsonObject) -> JsonObject:
@@ -319,3 +309,19 @@ _PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
     "input_file": _file,
     "input_video": _video,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItemViews:
+    """A stored item as OpenAI's clients validate it, and as it was given."""
+
+    entry: ItemEntry
+    given_text: bytes | str | None = None
+
+    def canonical(self, item_id: str) -> Any:
+        """As OpenAI's clients validate it."""
+        return canonical_item(self.entry, item_id)
+
+    def given(self) -> Any:
+        """As it was given."""
+        return given_item(self.entry, self.given_text)

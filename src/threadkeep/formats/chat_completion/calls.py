@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.chat_completion import spelling as spellings
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.chat_completion import parts as spellings
 from threadkeep.formats.chat_completion.fields import NAME
-from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
-from threadkeep.formats.chat_completion.parts import PARTS, merged, wire_parts
+from threadkeep.formats.chat_completion.parts import OWN_PARTS, PARTS, merged, wire_parts
 from threadkeep.formats.shared.arguments import arguments_text, object_arguments
 from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
@@ -112,7 +111,7 @@ def custom_call(item: JsonObject, call_id: str, context: Context, dialect: Diale
 
 
 def tool_message(
-    call_id: str, output: Entry, context: Context, results: str = "parts", media: list[Any] | None = None
+    call_id: str, output: ItemEntry, context: Context, results: str = "parts", media: list[Any] | None = None
 ) -> JsonObject:
     """What a tool returned, as the message that answers a call; `results` is how the vendor takes more than a text.
 

@@ -1,7 +1,7 @@
 """The stream of Chat Completions: chunks are put together into the body of a response.
 
 * The top-level keys of chunks are keys of the body; the last value counts. Padding is left out.
-* Choices are told apart by their index. Some servers repeat the whole message next to the delta (Perplexity).
+* Choices are distinguished by their index. Some servers repeat the whole message next to the delta (Perplexity).
 * The answer has ended when a choice has a finish reason; usage may come after that, or in every chunk.
 * OpenAI's SDK has a `stream` of its own, whose events hold the chunks; the others hold nothing new.
 * Groq's usage may lie under `x_groq`. An error is a chunk of its own, or stands next to the choices (OpenRouter).
@@ -24,15 +24,12 @@ from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
-from threadkeep.formats.chat_completion.parse_response import CHUNK, parse_response
-from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growth import GrowingList, GrowingTexts, growing
-from threadkeep.formats.shared.media import joined_base64
-from threadkeep.formats.shared.streams import StreamAssembler
+from threadkeep.formats.chat_completion.response import CHUNK, parse_response
+from threadkeep.formats.shared.parts import joined_base64
+from threadkeep.formats.shared.streams import GrowingList, GrowingTexts, StreamAssembler, growing
 from threadkeep.formats.shared.usage import cumulative
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
@@ -219,7 +216,7 @@ class MessageDeltas:
 
     def __init__(self, message: JsonObject, texts: GrowingTexts) -> None:
         self._message, self._texts = message, texts
-        self.is_ordered = True  # whether each call has come after those of lower index
+        self.is_ordered = True  # whether each call has come after all calls of lower index
         self._changed: int | None = None  # the first call that has changed; 0 where other keys have, which precede it
 
     def take_changed(self) -> int:

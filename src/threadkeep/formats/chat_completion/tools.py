@@ -1,6 +1,6 @@
 """Tools of Chat Completions and the choice among them, in both directions.
 
-Functions keep the keys and names that they came with. Custom tools are those of the Responses API, whose grammar has an
+Functions keep the keys and names that they came with. Custom tools come from the Responses API, whose grammar has an
 object of its own here; OpenAI alone takes them. Other tools are known to this format only.
 
 Source: OpenAI's API reference, "Chat Completions", tools and tool_choice; recorded requests to other servers.
@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.tool_names import is_valid_name
 from threadkeep.errors import CannotRender
 from threadkeep.formats.chat_completion.fields import CHOICES, LIMIT, NAME
-from threadkeep.formats.chat_completion.parts import merged
-from threadkeep.formats.chat_completion.spelling import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED
+from threadkeep.formats.chat_completion.parts import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED, merged
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.parts import native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.tools import defined_tools

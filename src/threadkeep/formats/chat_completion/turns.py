@@ -20,12 +20,11 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.chat_completion import spelling as spellings
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.chat_completion import parts as spellings
 from threadkeep.formats.chat_completion.calls import custom_call, missing_message, spelled_call, tool_message
 from threadkeep.formats.chat_completion.fields import NAME, ROLES
-from threadkeep.formats.chat_completion.parse_parts import OWN_PARTS
-from threadkeep.formats.chat_completion.parts import CARRIED, PARTS, wire_parts
+from threadkeep.formats.chat_completion.parts import CARRIED, OWN_PARTS, PARTS, wire_parts
 from threadkeep.formats.chat_completion.vendors import vendor_keys
 from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.cache_marks import MARK
@@ -38,7 +37,7 @@ _NO_AUDIO: Final = "The audio has expired, and has no transcript."
 _CALLERS: Final = frozenset({"namespace", "caller", "async"})
 
 
-class Writer(TurnWriter):
+class ChatWriter(TurnWriter):
     """Writes messages item by item, behind those that are there; the last assistant message may still grow."""
 
     def __init__(self, messages: list[JsonObject], rendering: Rendering, pairing: Pairing, dialect: Dialect) -> None:
@@ -58,9 +57,9 @@ class Writer(TurnWriter):
         self._spelling: JsonObject = {}  # of the open message
         self._is_text = False  # whether its texts are one string
         self._answered = 0  # how many messages there were when calls were answered last
-        self._calls: list[tuple[Entry, str]] = []  # of the open message: calls, and their ids on the wire
+        self._calls: list[tuple[ItemEntry, str]] = []  # of the open message: calls, and their ids on the wire
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[ItemEntry]) -> None:
         """Write all items."""
         context, in_time = self._context, self._pairing.calls
         for entry in entries:
@@ -89,11 +88,11 @@ class Writer(TurnWriter):
 
     # The open message
 
-    def _takes_one_text(self, entry: Entry) -> bool:
+    def _takes_one_text(self, entry: ItemEntry) -> bool:
         """Whether the vendor takes texts as one string; an imported request goes back as it came."""
         return self._dialect.text == "string" and entry.position >= self._imported
 
-    def _say(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
+    def _say(self, keys: JsonObject, entry: ItemEntry, *, is_text: bool = True) -> None:
         """Put what the vendor takes of some keys onto the open message, or onto a new one."""
         if not self._dialect.keys:
             self._join(keys, entry, is_text=is_text)
@@ -102,7 +101,7 @@ class Writer(TurnWriter):
         if len(taken) > len(keys) or any(value for key, value in taken.items() if key != "role"):
             self._join({key: taken[key] for key in keys if key in taken}, entry, is_text=is_text)
 
-    def _join(self, keys: JsonObject, entry: Entry, *, is_text: bool = True) -> None:
+    def _join(self, keys: JsonObject, entry: ItemEntry, *, is_text: bool = True) -> None:
         """Put keys onto the open message where they belong to it, else onto a new one."""
         message = self._open
         if message is None or not self._belongs(message, entry, is_text=is_text):
@@ -117,7 +116,7 @@ class Writer(TurnWriter):
         if isinstance(before, list) and "content" in keys:
             message["content"] = [*before, *(keys["content"] or [])]
 
-    def _belongs(self, message: JsonObject, entry: Entry, *, is_text: bool) -> bool:
+    def _belongs(self, message: JsonObject, entry: ItemEntry, *, is_text: bool) -> bool:
         """Whether the open message is the one that an item is part of."""
         is_empty = message["content"] is None and not self._calls
         goes_on = entry.turn is not None and (not is_text or bool(self._calls))
@@ -140,7 +139,7 @@ class Writer(TurnWriter):
 
     # Messages
 
-    def message(self, item: JsonObject, entry: Entry) -> None:
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message; the assistant's stays open for calls."""
         role, is_own = item.get("role"), entry.origin == NAME
         if role not in ROLES and not is_own:
@@ -153,7 +152,7 @@ class Writer(TurnWriter):
             if content:
                 self._put({"role": role, "content": content}, item, entry)
 
-    def _put(self, message: JsonObject, item: JsonObject, entry: Entry) -> None:
+    def _put(self, message: JsonObject, item: JsonObject, entry: ItemEntry) -> None:
         """Add a message that is not the assistant's."""
         self._close()
         if self._unsettled is None and entry.turn == LAYER:
@@ -167,7 +166,7 @@ class Writer(TurnWriter):
             message = spellings.with_native(item, message, entry, self._context)
         self.messages.append(vendor_keys(message, self._dialect, self._context))
 
-    def _assistant(self, item: JsonObject, entry: Entry) -> None:
+    def _assistant(self, item: JsonObject, entry: ItemEntry) -> None:
         is_own = entry.origin == NAME
         parts = item.get("content") or ()
         keys: JsonObject = {"content": None}
@@ -184,7 +183,7 @@ class Writer(TurnWriter):
         self._say(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 
     def _with_audio(
-        self, item: JsonObject, parts: Sequence[JsonObject], audio: JsonObject, entry: Entry
+        self, item: JsonObject, parts: Sequence[JsonObject], audio: JsonObject, entry: ItemEntry
     ) -> tuple[JsonObject, Sequence[JsonObject]]:
         """An answer and its parts with the audio that the service still has, else with the transcript alone."""
         if "audio" in spellings.item_spelling(item, entry):  # a request that had it whole
@@ -209,14 +208,14 @@ class Writer(TurnWriter):
             rendering.options = replace(rendering.options, now=int(time.time()))
         return rendering.options.now is None or rendering.options.now < expires_at
 
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """Reasoning that came from this format, as the keys that it had; other reasoning stays unseen."""
         if keys := native_keys(item, NAME):
             self._say(keys, entry, is_text=False)
         else:
             self._context.loss("reasoning", "", "Reasoning was left out: the format has no place for it.")
 
-    def block(self, item: JsonObject, entry: Entry) -> None:
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call of a kind that only this format knows, or keys of the assistant message of its turn."""
         payload = own_block(item, NAME, self._context, "")
         if not isinstance(payload, dict):
@@ -232,7 +231,7 @@ class Writer(TurnWriter):
         else:
             self._say({"content": [payload]}, entry)
 
-    def _keys(self, payload: JsonObject, entry: Entry, *, is_whole: bool) -> None:
+    def _keys(self, payload: JsonObject, entry: ItemEntry, *, is_whole: bool) -> None:
         """Keys of an assistant message that has no content."""
         audio = payload.get("audio")
         if isinstance(audio, dict) and not is_whole and not self._is_there(audio):
@@ -244,7 +243,7 @@ class Writer(TurnWriter):
 
     # Calls
 
-    def call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call, on the assistant message of its turn; one that the user built, on the message before it."""
         call_id = item.get("call_id") or ""
         if entry.type == "custom_tool_call":
@@ -258,7 +257,7 @@ class Writer(TurnWriter):
         function = {"name": name, "arguments": arguments}
         self._add_call({"id": call_id, "type": "function", "function": function}, item, entry)
 
-    def _add_call(self, call: JsonObject, item: JsonObject, entry: Entry) -> None:
+    def _add_call(self, call: JsonObject, item: JsonObject, entry: ItemEntry) -> None:
         if self._open is None or (entry.turn is not None and entry.turn != self._turn):
             self._join({}, entry, is_text=False)
         if "native" in item or "spelling" in item:
@@ -268,7 +267,7 @@ class Writer(TurnWriter):
         if entry.call_id is not None or entry.type != "provider_item":  # else no output can name it
             self._expect_output(call, entry)
 
-    def _expect_output(self, call: JsonObject, entry: Entry) -> None:
+    def _expect_output(self, call: JsonObject, entry: ItemEntry) -> None:
         """Note a call of the open message; an id that another one has becomes a hash."""
         is_used = bool(self._calls) and any(call["id"] == used for _, used in self._calls)
         if (is_used or not call["id"]) and entry.position >= self._imported:
@@ -280,7 +279,7 @@ class Writer(TurnWriter):
 
     # Outputs
 
-    def _answer(self, calls: Sequence[tuple[Entry, str]]) -> None:
+    def _answer(self, calls: Sequence[tuple[ItemEntry, str]]) -> None:
         """The tool messages of calls: those in time, and placeholders."""
         pairing, in_place = self._pairing, self._in_place
         answers = [(pairing.answers.get(call.position), key) for call, key in calls]
@@ -298,7 +297,7 @@ class Writer(TurnWriter):
             self.messages.append({"role": "user", "content": media})
         self._answered = len(self.messages)
 
-    def _add_output(self, call_id: str, output: Entry) -> list[Any]:
+    def _add_output(self, call_id: str, output: ItemEntry) -> list[Any]:
         """Add a tool message; return what it does not hold: pictures and files, behind a text that says whose."""
         context, position = self._context, self._context.position
         context.position = output.position
@@ -316,7 +315,7 @@ class Writer(TurnWriter):
         name = "" if call is None else f" of {call.item().get('name')}"
         return [{"type": "text", "text": f"Output{name}:"}, *media]
 
-    def output(self, item: JsonObject, entry: Entry) -> None:
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
         if (message := self._told(item, entry)) is not None:
             self.message(message, entry)
@@ -326,7 +325,7 @@ class Writer(TurnWriter):
         else:
             self._context.orphan_output(entry)
 
-    def _output_in_time(self, entry: Entry) -> None:
+    def _output_in_time(self, entry: ItemEntry) -> None:
         """It is written behind its call when that message is closed, which an output does."""
         if entry.position < self._in_place:
             self._close()

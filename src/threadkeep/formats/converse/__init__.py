@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from threadkeep.domain.formats import Format
-from threadkeep.formats.base import ErrorKeys, MediaUrls, Signs
+from threadkeep.domain.formats import ErrorKeys, Format, MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="converse",
     package=__name__,
-    sent_by=f"{__name__}.sending",
+    sent_by=f"{__name__}.request",
     signs=Signs(turns="messages", body={"output": dict}, events={"messageStart": dict, "contentBlockDelta": dict}),
     error_keys=ErrorKeys(holders=("Output", "Error"), type="__type", code="Code", messages=("message", "Message")),
     media_urls=MediaUrls(

@@ -17,14 +17,11 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
-from threadkeep.formats.shared.arguments import object_arguments
-from threadkeep.formats.shared.claude import is_claude
-from threadkeep.formats.shared.media import note
-from threadkeep.formats.shared.parts import MEDIA, native_keys
-from threadkeep.formats.shared.provider_rules import NO_OUTPUT
+from threadkeep.formats.shared import arguments, claude, provider_rules
+from threadkeep.formats.shared.parts import MEDIA, native_keys, note
 from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -44,7 +41,7 @@ _REFUSALS: Final = {
 }
 
 
-def wire_id(call: Entry, used: set[str], context: WriteContext) -> str:
+def wire_id(call: ItemEntry, used: set[str], context: WriteContext) -> str:
     """The id of a call as it is sent: one that the service takes, and that was not used before."""
     original = call_id = call.call_id or ""
     if context.is_as_came:
@@ -64,7 +61,7 @@ def wire_id(call: Entry, used: set[str], context: WriteContext) -> str:
 def tool_use(item: JsonObject, name: Any, call_id: str, context: WriteContext) -> JsonObject:
     """The block of a call."""
     native = native_keys(item, NAME)
-    value = {} if "input" in native else object_arguments(item, context)
+    value = {} if "input" in native else arguments.object_arguments(item, context)
     return {"toolUse": {"toolUseId": call_id, "name": name, "input": value, **native}}
 
 
@@ -95,8 +92,8 @@ def _content(item: JsonObject, context: WriteContext) -> list[JsonObject]:
         text = output if isinstance(output, str) else "" if output is None else dumps(output).decode()
         if text.strip() or context.is_as_came:
             return [{"text": text}]
-    context.repair("blank_text", "output", f"An output without content was sent as {NO_OUTPUT!r}.")
-    return [{"text": NO_OUTPUT}]
+    context.repair("blank_text", "output", f"An output without content was sent as {provider_rules.NO_OUTPUT!r}.")
+    return [{"text": provider_rules.NO_OUTPUT}]
 
 
 def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject]:
@@ -120,7 +117,7 @@ def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject
 
 def taken_by(model: str) -> str | None:
     """The kind of reasoning that a model takes; None where that is not known."""
-    return SIGNED if is_claude(model) else next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
+    return SIGNED if claude.is_claude(model) else next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
 
 
 def _is_signed(block: JsonObject) -> bool:

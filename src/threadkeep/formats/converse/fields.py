@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.errors import CannotRender
-from threadkeep.formats.shared import fields
-from threadkeep.formats.shared.claude import THINKING, thinking_of
+from threadkeep.formats.shared import claude, fields
 from threadkeep.formats.shared.fields import DEFAULTS, Field, NoField, Row, SpecialField, tier_of, within
 from threadkeep.formats.shared.reports import Context
 
@@ -144,8 +143,8 @@ def reasoning_fields(settings: Mapping[str, Any], context: Context) -> JsonObjec
 
 def _with_budget(option: JsonObject, context: Context, *others: str) -> JsonObject:
     """Claude 3.7 to 4.5: a budget, and no effort."""
-    _report(option, (*THINKING, *others), context)
-    thinking = thinking_of(option, context)
+    _report(option, (*claude.THINKING, *others), context)
+    thinking = claude.thinking_of(option, context)
     return {} if thinking is None else {"thinking": thinking}
 
 

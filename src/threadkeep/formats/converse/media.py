@@ -1,7 +1,7 @@
 """Pictures, documents, videos and sound of Converse: formats, sources, and names of documents.
 
 * A source is base64 data or an object in S3; web addresses are not taken.
-* The format is that of the part's `media_type`, else of its data URL, else of an ending of its name or URL.
+* The format comes from the part's `media_type`, else its data URL, else an ending of its name or URL.
 * A textual file of another type is sent as plain text.
 * Names of documents hold letters, digits, single spaces, hyphens and brackets, and are unique over the request.
 
@@ -19,7 +19,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type, data_url
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.shared.media import is_base64, is_textual
+from threadkeep.formats.shared.parts import is_base64, is_textual
 
 _OFFICE: Final = "application/vnd.openxmlformats-officedocument"
 PLAIN_TEXT: Final = "txt"

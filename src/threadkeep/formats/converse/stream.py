@@ -13,15 +13,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, bytes_as_text
+from threadkeep.domain.jsontext import JsonObject, bytes_as_text, value_at
 from threadkeep.domain.response import Response
 from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.parse_parts import is_call
-from threadkeep.formats.converse.parse_response import EVENTS, parse_response, response_of
-from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growth import GrowingTexts
-from threadkeep.formats.shared.media import joined_base64
-from threadkeep.formats.shared.streams import StreamAssembler, input_of
+from threadkeep.formats.converse.parts import is_call
+from threadkeep.formats.converse.response import EVENTS, parse_response, response_of
+from threadkeep.formats.shared.parts import joined_base64
+from threadkeep.formats.shared.streams import BlockAssembler, GrowingTexts, input_of
 from threadkeep.formats.shared.usage import cumulative
 
 PADDING: Final = "p"
@@ -35,17 +33,13 @@ def read_body(body: Any, headers: Mapping[str, str] | None = None) -> Response:
     return response_of(body, body["output"]["message"], headers, "completed")
 
 
-class ConverseAssembler(StreamAssembler):
+class ConverseAssembler(BlockAssembler):
     """Puts the events of a Converse stream together."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(NAME, read_body, headers)
         self._role: Any = "assistant"
-        self._blocks: dict[int, JsonObject] = {}
-        self._order: list[int] = []  # the indexes of the blocks
         self._keys: JsonObject = {}
-        self._texts = GrowingTexts()
-        self._open: dict[int, None] = {}  # indexes of blocks that have not stopped
 
     @property
     def open_calls(self) -> Collection[object]:
@@ -60,15 +54,6 @@ class ConverseAssembler(StreamAssembler):
     def is_last(self, event: JsonObject) -> bool:
         """Whether the usage has come, which follows the end of the message."""
         return "metadata" in event and self.is_ended
-
-    @property
-    def element_count(self) -> int:
-        """How many blocks have come."""
-        return len(self._order)
-
-    def is_whole(self, element: int) -> bool:
-        """Whether a block has stopped."""
-        return self._order[element] not in self._open
 
     def is_apart(self, element: int) -> bool:
         """Whether a block is the call of a function."""
@@ -162,7 +147,7 @@ def _inner(block: JsonObject, key: str) -> JsonObject:
 
 
 def _grow_object(texts: GrowingTexts, holder: JsonObject, piece: JsonObject) -> None:
-    """Put a piece of media behind what has come of it: bytes are increments, all else is told at once."""
+    """Put a piece of media behind what has come of it: bytes are increments, all else comes at once."""
     for key, value in piece.items():
         if isinstance(value, dict):
             _grow_object(texts, _inner(holder, key), value)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.converse import parts
 from threadkeep.formats.converse.calls import reasoning_blocks, tool_result, tool_use, wire_id
 from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
@@ -32,26 +32,26 @@ IN_HISTORY: Final = "messages"  # how a system item says that it stood among the
 
 
 @dataclass(slots=True)
-class Turn:
+class ConverseTurn:
     """A message while it grows."""
 
     role: str
     turn: int | None  # the wire message or response of its newest item
     is_as_came: bool  # whether it is one message of the very request that is sent again
     blocks: list[JsonObject] = field(default_factory=list)
-    calls: list[Entry] = field(default_factory=list)  # those that need a result
+    calls: list[ItemEntry] = field(default_factory=list)  # those that need a result
     is_settled: bool = False
     opened_by: int | None = None  # the wire message or response of its oldest item
     position: int | None = None
 
-    def takes(self, entry: Entry, *, is_call: bool) -> bool:
+    def takes(self, entry: ItemEntry, *, is_call: bool) -> bool:
         """Whether an item of the same role goes into it: not where calls of another turn wait for results."""
         if self.role not in ROLES:
             return self.turn is not None and self.turn == entry.turn
         return not self.calls or self.turn == entry.turn or (is_call and entry.turn is None)
 
 
-class Writer(TurnWriter):
+class ConverseWriter(TurnWriter):
     """Writes messages item by item; the last of them may still grow."""
 
     def __init__(self, rendering: Rendering, context: WriteContext, *, thinks: bool) -> None:
@@ -59,7 +59,7 @@ class Writer(TurnWriter):
         self._context: WriteContext = context
         self._rules = rendering.rules
         self._thinks = thinks  # whether Claude does, which then continues no answer
-        self.turns: list[Turn] = []
+        self.turns: list[ConverseTurn] = []
         self.system: list[JsonObject] = []
         self.names: dict[str, None] = {}  # of the functions that were called
         self._thinkers = {entry.turn for entry in self._pairing.all_calls}
@@ -67,7 +67,7 @@ class Writer(TurnWriter):
         self._used: set[str] = set()
         self._answered: set[int] = set()  # positions of calls whose result is written
 
-    def write(self, entries: Sequence[Entry]) -> tuple[list[JsonObject], int]:
+    def write(self, entries: Sequence[ItemEntry]) -> tuple[list[JsonObject], int]:
         """The messages of all items, and how many of them no later append changes."""
         context = self._context
         for entry in entries:
@@ -105,7 +105,7 @@ class Writer(TurnWriter):
 
     # The message that an item goes to
 
-    def _add(self, role: str, blocks: Sequence[JsonObject], entry: Entry, *, is_call: bool = False) -> Turn:
+    def _add(self, role: str, blocks: Sequence[JsonObject], entry: ItemEntry, *, is_call: bool = False) -> ConverseTurn:
         """Put the blocks of an item into its message."""
         turn = self._turn_for(role, entry, is_call=is_call)
         turn.is_as_came = turn.is_as_came and self._context.is_as_came and turn.turn == entry.turn
@@ -113,7 +113,7 @@ class Writer(TurnWriter):
         turn.blocks += blocks
         return turn
 
-    def _turn_for(self, role: str, entry: Entry, *, is_call: bool = False) -> Turn:
+    def _turn_for(self, role: str, entry: ItemEntry, *, is_call: bool = False) -> ConverseTurn:
         while self.turns:
             last = self.turns[-1]
             if last.role == role and last.takes(entry, is_call=is_call):
@@ -121,15 +121,15 @@ class Writer(TurnWriter):
             if last.is_settled and not (last.calls and role != "user"):
                 break
             self._settle(last, role)
-        turn = Turn(role, entry.turn, self._context.is_as_came, opened_by=entry.turn, position=entry.position)
+        turn = ConverseTurn(role, entry.turn, self._context.is_as_came, opened_by=entry.turn, position=entry.position)
         self.turns.append(turn)
         return turn
 
-    def _settle(self, turn: Turn, follower: str = "") -> None:
+    def _settle(self, turn: ConverseTurn, follower: str = "") -> None:
         """Finish a message: answer the calls before it, and take it out when it is empty."""
         turn.is_settled = True
         if turn.calls and follower != "user":
-            self.turns.append(Turn("user", None, is_as_came=False))
+            self.turns.append(ConverseTurn("user", None, is_as_came=False))
             return
         if turn.role == "user":
             self._answer(turn)
@@ -140,7 +140,12 @@ class Writer(TurnWriter):
             self._repair(turn.position, "blank_text", "A message of white space was left out.")
         elif turn.role == "user":
             turn.blocks = results_first(turn.blocks)
-            self._name_documents(turn)
+            # The service refuses a document without a text next to it
+            kinds = {key for block in turn.blocks for key in block}
+            if "document" in kinds and "text" not in kinds:
+                turn.blocks.append({"text": FILLER})
+                detail = "A text was added to the message of a document: it may not be alone."
+                self._repair(turn.position, "document_text", detail)
 
     def _repair(self, position: int | None, code: str, detail: str) -> None:
         context, before = self._context, self._context.position
@@ -148,15 +153,7 @@ class Writer(TurnWriter):
         context.repair(code, "", detail)
         context.position = before
 
-    def _name_documents(self, turn: Turn) -> None:
-        """The service refuses a document without a text next to it."""
-        kinds = {key for block in turn.blocks for key in block}
-        if "document" in kinds and "text" not in kinds:
-            turn.blocks.append({"text": FILLER})
-            detail = "A text was added to the message of a document: it may not be alone."
-            self._repair(turn.position, "document_text", detail)
-
-    def _answer(self, turn: Turn) -> None:
+    def _answer(self, turn: ConverseTurn) -> None:
         """Put the results of the calls of the message before, where they are missing, first."""
         calls = self.turns[-2].calls if len(self.turns) > 1 else []
         missing = [call for call in calls if call.position not in self._answered]
@@ -181,8 +178,8 @@ class Writer(TurnWriter):
 
     # Items
 
-    def message(self, item: JsonObject, entry: Entry) -> None:
-        """A message of anybody."""
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
+        """A message of any role."""
         role, context = item.get("role"), self._context
         if "native" in item:
             report_foreign(item, NAME, context, "native")
@@ -200,7 +197,7 @@ class Writer(TurnWriter):
             if self._unsettled is None and entry.turn == pairing.LAYER:
                 self._unsettled = len(self.turns) - 1
 
-    def _say_as_system(self, item: JsonObject, entry: Entry) -> None:
+    def _say_as_system(self, item: JsonObject, entry: ItemEntry) -> None:
         spelling = item.get("spelling")
         blocks = blocks_of(item.get("content") or (), parts.SYSTEM, self._context, "content")
         if not isinstance(spelling, dict) or spelling.get(NAME) != IN_HISTORY:
@@ -208,7 +205,7 @@ class Writer(TurnWriter):
         elif blocks:
             self._add("system", blocks, entry)
 
-    def call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call, in the message of its turn."""
         context = self._context
         if "native" in item:
@@ -225,7 +222,7 @@ class Writer(TurnWriter):
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.turns) - 1
 
-    def output(self, item: JsonObject, entry: Entry) -> None:
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
         """What a tool returned: a result behind its call, and text where it comes too late."""
         pairs, context, position = self._pairing, self._context, entry.position
         if (message := self._told(item, entry)) is not None:
@@ -245,7 +242,7 @@ class Writer(TurnWriter):
             report_foreign(item, NAME, self._context, "native")
         return [tool_result(item, call_id, self._context), *parts.cache_point(item)]
 
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """Reasoning, before what it led to; thinking of a turn that was joined to another only with its calls."""
         blocks = reasoning_blocks(item, self._context)
         if not blocks:
@@ -256,7 +253,7 @@ class Writer(TurnWriter):
         else:
             self._add("assistant", blocks, entry)
 
-    def block(self, item: JsonObject, entry: Entry) -> None:
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A block that only this format knows, where it stood."""
         payload = parts.own_object(item, self._context, "")
         if payload is not None:

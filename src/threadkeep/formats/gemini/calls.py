@@ -13,13 +13,11 @@ import hashlib
 from itertools import count
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, canonical, dumps
+from threadkeep.domain.jsontext import JsonObject, canonical, dumps, value_at
 from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
-from threadkeep.formats.shared.arguments import object_arguments, object_of
-from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.mending import sent_value
+from threadkeep.formats.shared.arguments import object_arguments, object_of, sent_value
 from threadkeep.formats.shared.parts import TEXTS, native_keys, report_breakpoint, report_foreign
 from threadkeep.formats.shared.reports import Context
 

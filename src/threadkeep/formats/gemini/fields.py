@@ -2,21 +2,103 @@
 
 Source: Google's Gemini API reference, "generateContent", and its Vertex AI twin; for the families Google's documents
 "Gemini thinking", "Thought signatures" and "Function calling" (multimodal function responses).
+
+Schemas: JSON schema, and the Schema type of the Gemini API, which is a part of OpenAPI's.
+
+`parameters` and `responseSchema` hold a Schema; `parametersJsonSchema` and `responseJsonSchema` any JSON schema. Types
+are taken in any case, so that a JSON schema of known keywords is a Schema, too.
+
+Source: Google's Gemini API reference, "Schema".
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tool_names import REFUSED_BY_ALL
-from threadkeep.formats.gemini.schemas import is_schema
+from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule
+from threadkeep.formats.gemini.spelling import camel
 from threadkeep.formats.shared import fields
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
-from threadkeep.formats.shared.names import NameRule
 from threadkeep.formats.shared.reports import Context
+
+# keywords of a Schema
+KEYWORDS: Final = frozenset(
+    {
+        "type", "format", "title", "description", "nullable", "default", "example", "enum", "items", "minItems",
+        "maxItems", "properties", "required", "minProperties", "maxProperties", "minimum", "maximum", "minLength",
+        "maxLength", "pattern", "anyOf", "propertyOrdering", "additionalProperties",
+    }
+)  # fmt: skip
+TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
+# numbers that stand for types
+_NUMBERS: Final = {1: "string", 2: "number", 3: "integer", 4: "boolean", 5: "array", 6: "object", 7: "null"}
+# keywords of a Schema that JSON schema has no word for
+_ONLY_HERE: Final = frozenset({"nullable", "example", "propertyOrdering"})
+# keywords whose numbers may be texts
+_COUNTS: Final = frozenset({"minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"})
+
+
+def is_schema(value: Any) -> bool:
+    """Whether a JSON schema says no more than a Schema can."""
+    if not isinstance(value, dict):
+        return False
+    kind, enum, inner = value.get("type"), value.get("enum"), value.get("properties")
+    if not value.keys() <= KEYWORDS or not (kind is None or (isinstance(kind, str) and kind.lower() in TYPES)):
+        return False
+    if not (enum is None or (isinstance(enum, list) and all(isinstance(inner, str) for inner in enum))):
+        return False
+    below = [*_schemas_in(value), *(inner.values() if isinstance(inner, dict) else ())]
+    return all(is_schema(inner) for inner in below)
+
+
+def _schemas_in(schema: JsonObject) -> list[Any]:
+    items, choices, more = schema.get("items"), schema.get("anyOf"), schema.get("additionalProperties")
+    schemas = [schema for schema in (items, more) if schema is not None and not isinstance(schema, bool)]
+    return schemas + (choices if isinstance(choices, list) else [])
+
+
+def json_schema(schema: Any) -> Any:
+    """A Schema as JSON schema, for all other formats: types in lower case, keywords in camel case, null as a type."""
+    if not isinstance(schema, dict):
+        return schema
+    converted: JsonObject = {}
+    for key, value in schema.items():
+        name = camel(key)
+        if name not in _ONLY_HERE:
+            converted[name] = _READERS[name](value) if name in _READERS else value
+    if schema.get("nullable") is True and isinstance(converted.get("type"), str):
+        converted["type"] = [converted["type"], "null"]
+    return converted
+
+
+def _type(value: Any) -> Any:
+    word = value.lower() if isinstance(value, str) else _NUMBERS.get(value) if isinstance(value, int) else None
+    return word if word in TYPES else value
+
+
+def _each(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: json_schema(inner) for key, inner in value.items()}
+    return [json_schema(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _count(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+
+
+# keyword of a Schema -> what reads its value
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "type": _type,
+    "properties": _each,
+    "anyOf": _each,
+    "items": json_schema,
+    "additionalProperties": json_schema,
+    **dict.fromkeys(_COUNTS, _count),
+}
+
 
 NAME: Final = "gemini"
 MODEL: Final = "model"
@@ -102,7 +184,7 @@ LEVELS: Final = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high":
 BUDGETS: Final = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 
 
-class Family(NamedTuple):
+class GeminiFamily(NamedTuple):
     """What models have in common. The defaults are the general rule, for models that the table does not know."""
 
     levels: Mapping[str, str] = LEVELS  # effort -> thinkingLevel
@@ -113,11 +195,11 @@ class Family(NamedTuple):
     nests_media: bool = True  # whether media of a tool output stand in its functionResponse, and not next to it
 
 
-GENERAL: Final = Family()
-_NOT_THINKING: Final = Family(thinks=False, nests_media=False)
-_WITH_BUDGET: Final = Family({}, {**BUDGETS, "none": 0}, prefers_budget=True, nests_media=False)
+GENERAL: Final = GeminiFamily()
+_NOT_THINKING: Final = GeminiFamily(thinks=False, nests_media=False)
+_WITH_BUDGET: Final = GeminiFamily({}, {**BUDGETS, "none": 0}, prefers_budget=True, nests_media=False)
 _ALWAYS_THINKING: Final = _WITH_BUDGET._replace(budgets=BUDGETS)
-_SIGNING: Final = Family(needs_signature=True)
+_SIGNING: Final = GeminiFamily(needs_signature=True)
 
 # how names of models begin (the first match counts) -> family
 FAMILIES: Final = (
@@ -130,7 +212,7 @@ FAMILIES: Final = (
 _PATTERNS: Final = tuple((re.compile(pattern), family) for pattern, family in FAMILIES)
 
 
-def family_of(model: object) -> Family:
+def family_of(model: object) -> GeminiFamily:
     """The family of a model, whatever path its name stands in (``models/…``, ``publishers/google/models/…``)."""
     name = model.rpartition("/")[2].lower() if isinstance(model, str) else ""
     return next((family for pattern, family in _PATTERNS if pattern.match(name)), GENERAL)
@@ -165,7 +247,7 @@ def _text_in(keys: JsonObject) -> Any:
     return {"format": {"type": "json_schema", "name": "response", "schema": schema}}
 
 
-def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject:
+def reasoning(value: JsonObject, context: Context, family: GeminiFamily) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
     if not family.thinks:
         fields.effort_of(value, {}, context)
@@ -189,7 +271,7 @@ def reasoning(value: JsonObject, context: Context, family: Family) -> JsonObject
     return keys
 
 
-def _effort(option: JsonObject, context: Context, family: Family) -> JsonObject:
+def _effort(option: JsonObject, context: Context, family: GeminiFamily) -> JsonObject:
     key, words = ("thinkingBudget", family.budgets) if family.budgets else ("thinkingLevel", family.levels)
     sent: Any = fields.effort_of(option, words, context)
     return {} if sent is None else {f"{THINKING}.{key}": sent}
@@ -210,12 +292,12 @@ def _reasoning_in(keys: JsonObject) -> Any:
     return option
 
 
-def _thinking_row(family: Family) -> Row:
+def _thinking_row(family: GeminiFamily) -> Row:
     targets = tuple(f"{THINKING}.{key}" for key in ("thinkingBudget", "thinkingLevel", "includeThoughts"))
     return FieldGroup("reasoning", targets, lambda value, context: reasoning(value, context, family), _reasoning_in)
 
 
-def fields_of(family: Family) -> tuple[Row, ...]:
+def fields_of(family: GeminiFamily) -> tuple[Row, ...]:
     """The rows for a family of models, which differ in how thinking is asked for."""
     return FIELDS if family is GENERAL else (*_COMMON, _thinking_row(family))
 

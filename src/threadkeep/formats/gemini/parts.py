@@ -18,8 +18,19 @@ from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
 from threadkeep.formats.gemini import spelling
 from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.media import in_base64, is_base64, note, source_of, url_of
-from threadkeep.formats.shared.parts import MEDIA, PRIVATE, TEXTS, Mapper, native_keys, report_private
+from threadkeep.formats.shared.parts import (
+    MEDIA,
+    PRIVATE,
+    TEXTS,
+    Mapper,
+    in_base64,
+    is_base64,
+    native_keys,
+    note,
+    report_private,
+    source_of,
+    url_of,
+)
 from threadkeep.formats.shared.reports import Context
 
 # ending of a name -> media type

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _CONTENTS: Final = "contents"
 _SETTINGS: Final = ("generationConfig", "generation_config")
-# fields of the config that the SDK sends beside `generationConfig` …
-BESIDE: Final = frozenset(
+# fields of the config that the SDK sends next to `generationConfig` …
+NEXT_TO_CONFIG: Final = frozenset(
     {
         *("system_instruction", "tools", "tool_config", "safety_settings", "cached_content", "labels", "store"),
         *("service_tier", "model_armor_config", "continuation_token"),
@@ -51,7 +51,7 @@ APART: Final = frozenset(
 # keys of functions in tools with schemas whose keys the SDK sends in another case
 _SCHEMAS: Final = frozenset({"parameters", "response"})
 _FUNCTIONS: Final = ("functionDeclarations", "function_declarations")
-# what stands for contents that the types refuse: the SDK asks for some, and sends those of extra_body
+# what stands for contents that the types refuse: the SDK asks for some, and sends the contents of extra_body
 _PLACEHOLDER: Final = {"role": "user", "parts": [{"text": ""}]}
 
 
@@ -79,20 +79,15 @@ def _config(payload: JsonObject, kind: Any, extra: JsonObject) -> JsonObject:
     """The keys of the request that a type of config has; `extra` gets the others, where they were."""
     config: JsonObject = {}
     for key, value in payload.items():
-        if key in _SETTINGS and isinstance(value, dict) and not _has_settings(kind):
+        if key in _SETTINGS and isinstance(value, dict) and _SETTINGS[1] not in getattr(kind, "model_fields", {}):
             rest: JsonObject = {}
             for name, setting in value.items():
                 (config if _takes_field(kind, name, setting, INSIDE) else rest)[name] = setting
             if rest or not value:
                 extra[key] = rest
         else:
-            (config if _takes_field(kind, key, value, BESIDE) else extra)[key] = value
+            (config if _takes_field(kind, key, value, NEXT_TO_CONFIG) else extra)[key] = value
     return config
-
-
-def _has_settings(kind: Any) -> bool:
-    """Whether a config has `generationConfig` as a whole, as that of `count_tokens` has."""
-    return _SETTINGS[1] in getattr(kind, "model_fields", {})
 
 
 def _takes_field(kind: Any, key: str, value: Any, known: Collection[str]) -> bool:
@@ -105,7 +100,7 @@ def _takes_field(kind: Any, key: str, value: Any, known: Collection[str]) -> boo
         return False
     try:
         kind.model_validate({key: value})
-    except ValueError:  # that of Pydantic
+    except ValueError:  # Pydantic's
         return False
     return True
 

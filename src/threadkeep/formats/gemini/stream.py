@@ -15,17 +15,14 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
 from threadkeep.formats.gemini.calls import is_call
 from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
-from threadkeep.formats.gemini.parse_response import HISTORY, is_id, parse_response
-from threadkeep.formats.gemini.parse_turns import parts_of
+from threadkeep.formats.gemini.response import HISTORY, is_id, parse_response
 from threadkeep.formats.gemini.spelling import read_part
-from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growth import GrowingList, GrowingTexts
-from threadkeep.formats.shared.streams import LAST, StreamAssembler
+from threadkeep.formats.gemini.turns import parts_of
+from threadkeep.formats.shared.streams import LAST, GrowingList, GrowingTexts, StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
 
 # keys of a candidate whose values are gathered from chunk to chunk

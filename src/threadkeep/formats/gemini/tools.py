@@ -17,8 +17,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
-from threadkeep.formats.gemini.fields import NAME
-from threadkeep.formats.gemini.schemas import is_schema, json_schema
+from threadkeep.formats.gemini.fields import NAME, is_schema, json_schema
 from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context

@@ -1,10 +1,18 @@
-"""The contents of a request: the turns of user and model.
+"""The contents of a request, written and read: the turns of user and model.
 
 * Neighbours of one role are one content. Contents of the user that came apart from this API stay apart.
-* Calls of one response never join those of another; their outputs follow directly behind them, all in one content, and
+* Calls of one response never join calls of another; their outputs follow directly behind them, all in one content, and
   under the same names and ids. Ids that threadkeep made for calls without one are not sent.
 * The first content is the user's.
 * A late output is sent as the user's text.
+
+Reading:
+
+* A content is a turn. Texts and media of the user are one message; what has no canonical form is a block in it.
+* A response goes to the call of its id, else to the first open call of its name, in the newest turn that has one.
+* Of the model's, neighbouring thoughts are one reasoning item, neighbouring texts one message. What is neither thought,
+  text nor call is a block: a part of the open message, else an item of its own.
+* A content of another form goes back whole, as it came.
 
 Source: Google's Gemini API reference, "Content"; "Function calling".
 """
@@ -12,20 +20,24 @@ Source: Google's Gemini API reference, "Content"; "Function calling".
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.gemini import calls
-from threadkeep.formats.gemini.fields import MODEL, NAME, SYSTEM_ROLES, USER, Family
-from threadkeep.formats.gemini.parts import PARTS, own_parts, thought_parts, wire_parts
-from threadkeep.formats.gemini.spelling import overlaid
+from threadkeep.domain import formats, tool_names
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.gemini import calls as own_calls
+from threadkeep.formats.gemini import parts as wire
+from threadkeep.formats.gemini.calls import MADE, Ids, is_nameless, seed_of
+from threadkeep.formats.gemini.fields import MODEL, NAME, ROLES, SYSTEM_ROLES, USER, GeminiFamily
+from threadkeep.formats.gemini.spelling import noted, overlaid, read_part
+from threadkeep.formats.shared import arguments, provider_rules, reports
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
-from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
-from threadkeep.formats.shared.provider_rules import FILLER
+from threadkeep.formats.shared.parsing import open_parts
+from threadkeep.formats.shared.parts import block, native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 RESPONSE: Final = "functionResponse"
@@ -72,26 +84,26 @@ def _is_response(part: Any) -> bool:
     return isinstance(part, dict) and RESPONSE in part
 
 
-class PendingCall(NamedTuple):
+class GeminiCall(NamedTuple):
     """A call in the last content: its item, and what it is named there."""
 
-    entry: Entry
+    entry: ItemEntry
     name: str
     call_id: str | None
 
 
-class Writer(TurnWriter):
+class GeminiWriter(TurnWriter):
     """Writes contents item by item; the calls of the last content wait for their outputs."""
 
-    def __init__(self, rendering: Rendering, pairing: Pairing, family: Family) -> None:
+    def __init__(self, rendering: Rendering, pairing: Pairing, family: GeminiFamily) -> None:
         super().__init__(rendering, pairing)
         self.contents: list[Content] = []
         self.system: list[Any] = []
         self._family = family
-        self._calls: list[PendingCall] = []
+        self._calls: list[GeminiCall] = []
         self._turn: int | None = None
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[ItemEntry]) -> None:
         """Write all items."""
         for entry in entries:
             if self._calls and entry.seen is not None and entry.turn != self._turn:
@@ -104,7 +116,7 @@ class Writer(TurnWriter):
         self.close()
         self._context.position = None
         if self.contents and self.contents[0].role == MODEL and self.contents[0].places[0] >= self._imported:
-            self.contents.insert(0, Content(USER, parts=[{"text": FILLER}], places=[-1]))
+            self.contents.insert(0, Content(USER, parts=[{"text": provider_rules.FILLER}], places=[-1]))
             self._context.repair("leading_assistant", "", "A user's turn was put first: the format begins with one.")
             self._unsettled = None if self._unsettled is None else self._unsettled + 1
 
@@ -127,7 +139,7 @@ class Writer(TurnWriter):
         calls = self.contents[index - 1].places if index and self.contents[index].role == USER else ()
         return bool(calls) and not any(max(calls) < place < layer for place in places)
 
-    def _put(self, role: str, parts: Sequence[Any], entry: Entry) -> None:
+    def _put(self, role: str, parts: Sequence[Any], entry: ItemEntry) -> None:
         """Put parts into the last content, where its role allows, else into a new one."""
         if not parts:
             return
@@ -142,27 +154,27 @@ class Writer(TurnWriter):
 
     # Messages, thoughts and blocks
 
-    def message(self, item: JsonObject, entry: Entry) -> None:
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message; system text is put aside."""
         role, context, content = str(item.get("role")), self._context, item.get("content") or ()
         if "native" in item:
             report_foreign(item, NAME, context, "native")
         if entry.origin == NAME:
-            parts = own_parts(content, context, "content")
+            parts = wire.own_parts(content, context, "content")
         else:
-            if role not in PARTS:
+            if role not in wire.PARTS:
                 context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
-            parts = wire_parts(content, PARTS.get(role, PARTS["user"]), context, "content")
+            parts = wire.wire_parts(content, wire.PARTS.get(role, wire.PARTS["user"]), context, "content")
         if role in SYSTEM_ROLES:
             self.system += parts
         else:
             self._put(MODEL if role == "assistant" else USER, parts, entry)
 
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """The thoughts of a turn of the model."""
-        self._put(MODEL, thought_parts(item, self._context), entry)
+        self._put(MODEL, wire.thought_parts(item, self._context), entry)
 
-    def block(self, item: JsonObject, entry: Entry) -> None:
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A part of the model that only this format knows, or a whole content."""
         payload = own_block(item, NAME, self._context, "")
         if payload is None:
@@ -175,35 +187,35 @@ class Writer(TurnWriter):
 
     # Calls
 
-    def call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call; one that came from this format goes back as it came."""
         context, is_own = self._context, entry.origin == NAME
         name = str(context.called(item, is_own=is_own) or "")
-        call_id = None if calls.is_nameless(item) else self._call_id(item, entry)
+        call_id = None if own_calls.is_nameless(item) else self._call_id(item, entry)
         if call_id is None and entry.position >= self._imported:
             output = self._pairing.answers.get(entry.position)  # the client may have given the call an id
-            call_id = None if output is None or output.origin != NAME else calls.client_id(output.item())
-        part = calls.call_part(item, name, call_id, context)
+            call_id = None if output is None or output.origin != NAME else own_calls.client_id(output.item())
+        part = own_calls.call_part(item, name, call_id, context)
         if "native" in item:
             report_foreign(item, NAME, context, "native")
             part = overlaid(part, native_keys(item, NAME))
             part = part if call_id is None else overlaid(part, {"functionCall": {"id": call_id}})
         part = self._signed(part, entry)
-        self._put(MODEL, [calls.respelled_item(part, item)], entry)
+        self._put(MODEL, [own_calls.respelled_item(part, item)], entry)
         if self._unsettled is None and entry.position in self._pending:
             self._unsettled = len(self.contents) - 1
         self._turn = entry.turn
-        self._calls.append(PendingCall(entry, name, call_id))
+        self._calls.append(GeminiCall(entry, name, call_id))
 
-    def _call_id(self, item: JsonObject, entry: Entry) -> str | None:
+    def _call_id(self, item: JsonObject, entry: ItemEntry) -> str | None:
         """The id of a call; one that an earlier call of the same content has becomes a hash."""
         call_id = str(item.get("call_id") or "") or None
         if call_id is None or entry.origin == NAME or all(call.call_id != call_id for call in self._calls):
             return call_id
         self._context.repair("duplicate_call_id", "call_id", f"The call id {call_id!r} came twice and became a hash.")
-        return f"call_{hashed(call_id, entry.position)}"
+        return f"call_{tool_names.hashed(call_id, entry.position)}"
 
-    def _signed(self, part: JsonObject, entry: Entry) -> JsonObject:
+    def _signed(self, part: JsonObject, entry: ItemEntry) -> JsonObject:
         """A call with a signature, if it is the first of its content and the model requires one."""
         if not self._family.needs_signature or entry.position < self._imported or "thoughtSignature" in part:
             return part
@@ -212,7 +224,7 @@ class Writer(TurnWriter):
             return part
         detail = "The call has no thought signature: it got Google's one for such calls."
         self._context.repair("thought_signature", "", detail)
-        return {**part, "thoughtSignature": calls.NO_SIGNATURE}
+        return {**part, "thoughtSignature": own_calls.NO_SIGNATURE}
 
     def close(self) -> None:
         """Put the outputs of the waiting calls behind them."""
@@ -229,25 +241,25 @@ class Writer(TurnWriter):
             if call.entry.position in self._pairing.unanswered and call.entry.position not in answers:
                 self._missing(call)
 
-    def _response(self, output: Entry, name: str, call_id: str | None) -> list[JsonObject]:
+    def _response(self, output: ItemEntry, name: str, call_id: str | None) -> list[JsonObject]:
         item, context = output.item(), self._context
         if "native" in item:
             report_foreign(item, NAME, context, "native")
         if output.origin != NAME:
-            return calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
-        part = calls.own_response(item, name, call_id, context)
+            return own_calls.response_parts(item, name, call_id, context, nests_media=self._family.nests_media)
+        part = own_calls.own_response(item, name, call_id, context)
         keys = native_keys(item, NAME)
         if output.position >= self._imported and isinstance(keys.get(RESPONSE), dict):
             keys = {**keys, RESPONSE: {key: keys[RESPONSE][key] for key in keys[RESPONSE] if key not in ("id", "name")}}
-        return [calls.respelled_item(overlaid(part, keys), item)]
+        return [own_calls.respelled_item(overlaid(part, keys), item)]
 
-    def _missing(self, call: PendingCall) -> None:
+    def _missing(self, call: GeminiCall) -> None:
         text = placeholder_of(call.entry.item())
         self._context.missing_output(call.entry, text)
-        part = calls.response_part(call.name, {"result": text}, call.call_id)
+        part = own_calls.response_part(call.name, {"result": text}, call.call_id)
         self._put(USER, [part], call.entry._replace(origin=None))
 
-    def output(self, item: JsonObject, entry: Entry) -> None:
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
         """An output without a call, or one that came after its placeholder was sent."""
         if entry.position in self._pairing.alone:
             self._put(USER, self._response(entry, "", entry.call_id), entry)
@@ -256,7 +268,7 @@ class Writer(TurnWriter):
         else:
             self._context.orphan_output(entry)
 
-    def _output_in_time(self, entry: Entry) -> None:
+    def _output_in_time(self, entry: ItemEntry) -> None:
         """It is written behind its call when that content is closed, which an output does."""
         call = self._pairing.calls[entry.position]
         if call.type not in CALLS:
@@ -270,3 +282,188 @@ class Writer(TurnWriter):
 
 # item types that make calls here
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
+
+
+CONTENT_KEYS: Final = frozenset({"role", "parts"})
+_MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A call that waits for its response; `wire_id`: the id that the wire has."""
+
+    call_id: str
+    name: str
+    wire_id: str | None
+    is_open: bool = True
+
+
+class OpenCalls:
+    """The calls that wait for their responses, found by id and by name, turn by turn."""
+
+    def __init__(self, calls: Sequence[formats.OpenCall] = ()) -> None:
+        # the calls of an id, or of a name, in each turn that has some; those that are open no longer are dropped later
+        self._turns: dict[tuple[str, str], list[deque[_Waiting]]] = {}
+        groups = groupby(calls, lambda call: call.call_id.rpartition("_")[0] if call.call_id.startswith(MADE) else "")
+        for seed, group in groups:
+            self._add([_Waiting(call.call_id, call.name, None if seed else call.call_id) for call in group])
+
+    def add(self, items: Iterable[JsonObject]) -> None:
+        """Take in the calls of a turn."""
+        calls = [item for item in items if item["type"] == "function_call"]
+        self._add([_Waiting(c["call_id"], c["name"], None if is_nameless(c) else c["call_id"]) for c in calls])
+
+    def take(self, name: Any, call_id: Any) -> _Waiting | None:
+        """The call that a response of that name and id answers; it is open no longer."""
+        for kind, value in (("id", call_id), ("name", name)):
+            turns = self._turns.get((kind, value), []) if isinstance(value, str) else []
+            while turns:
+                while turns[-1]:
+                    call = turns[-1].popleft()
+                    if call.is_open:
+                        call.is_open = False
+                        return call
+                turns.pop()
+        return None
+
+    def _add(self, turn: Iterable[_Waiting]) -> None:
+        of_turn: dict[tuple[str, str], deque[_Waiting]] = {}
+        for call in turn:
+            for kind, value in (("id", call.wire_id), ("name", call.name)):
+                if value:
+                    of_turn.setdefault((kind, value), deque()).append(call)
+        for key, calls in of_turn.items():
+            self._turns.setdefault(key, []).append(calls)
+
+
+def turns_of(contents: Sequence[Any], calls: OpenCalls) -> list[list[JsonObject]]:
+    """The items of each content."""
+    turns: list[list[JsonObject]] = []
+    seed = ""
+    for content in contents:
+        seed = seed_of([seed, content])
+        role, parts = role_of(content), parts_of(content)
+        if role is None or not parts:
+            turns.append([{**block(content, NAME), "origin": NAME, "native": {NAME: {"isContent": True}}}])
+        elif role == MODEL:
+            turns.append(items_of(parts, Ids(seed)))
+            calls.add(turns[-1])
+        else:
+            items: list[JsonObject] = []
+            for part in parts:
+                known, names = read_part(part)
+                if isinstance(known.get("functionResponse"), dict):
+                    items.append(response_item(known, names, calls))
+                else:
+                    open_parts(items, "message", NAME, role="user").append(user_part(part, known, names))
+            turns.append(items)
+    return turns
+
+
+def called_items(history: Any) -> list[JsonObject]:
+    """The calls that Google's SDK answered by itself, and their outputs, from the history that it adds to an answer.
+
+    The history begins with the contents of the request: what follows the last of these was not known before.
+    """
+    contents: list[JsonObject] = []
+    for content in history if isinstance(history, list) else ():
+        if role_of(content) == MODEL:
+            if contents and role_of(contents[-1]) == MODEL:  # the chunks of a stream
+                contents[-1] = {**contents[-1], "parts": [*parts_of(contents[-1]), *parts_of(content)]}
+            else:
+                contents.append(content)
+        elif all(isinstance(read_part(part)[0].get("functionResponse"), dict) for part in parts_of(content)):
+            contents.append(content)
+        else:
+            contents.clear()
+    return [item for items in turns_of(contents, OpenCalls()) for item in items]
+
+
+def role_of(content: Any) -> str | None:
+    """Who speaks in a content; None where it cannot be read."""
+    role = content.get("role") if isinstance(content, dict) else 0
+    return ROLES.get(role) if isinstance(role, str | None) else None
+
+
+def parts_of(content: Any) -> list[Any]:
+    """The parts of a content; a lone one may stand without its list, and null is none."""
+    parts = content.get("parts") if isinstance(content, dict) else None
+    parts = [parts] if isinstance(parts, dict) else parts
+    return [part for part in parts if part is not None] if isinstance(parts, list) else []
+
+
+def oddities(content: Any) -> JsonObject:
+    """How a content is spelled, where not as usual."""
+    if not isinstance(content, dict):
+        return {}
+    odd: JsonObject = {} if content.get("role") in (MODEL, "user") else {"role": content.get("role")}
+    if isinstance(content.get("parts"), dict):
+        odd["parts"] = "object"
+    strange = {key: value for key, value in content.items() if key not in CONTENT_KEYS and value is not None}
+    return odd | ({"native": strange} if strange else {})
+
+
+def user_part(part: Any, known: JsonObject, names: set[str]) -> JsonObject:
+    """A part of the user; what has no canonical form is a block."""
+    if wire.is_text(known):
+        return wire.text_in(known, names, "input_text")
+    media = wire.media_in(known, names)
+    if media is None:
+        return block(part, NAME)
+    strange = {key: value for key, value in known.items() if key not in _MEDIA_KEYS and value is not None}
+    return {**media, "native": {NAME: strange}} if strange else media
+
+
+def response_item(part: JsonObject, names: set[str], calls: OpenCalls) -> JsonObject:
+    """A response as the output of its call; one without a call stays alone."""
+    response = part["functionResponse"]
+    call = calls.take(response.get("name"), response.get("id"))
+    alone = response.get("id") if isinstance(response.get("id"), str) else f"{MADE}{seed_of(response)}"
+    call = call or _Waiting(alone, "", alone)
+    output, spelling = _output(response)
+    item: JsonObject = {
+        "type": "function_call_output",
+        "call_id": call.call_id,
+        "output": output,
+        "origin": NAME,
+        **noted(names, **spelling),
+    }
+    return wire.with_native(item, part, own_calls.own_response(item, call.name, call.wire_id, reports.Context()))
+
+
+def _output(response: JsonObject) -> tuple[Any, JsonObject]:
+    """The output of a response, and how it is spelled: text that is the result, or JSON of the whole response."""
+    value, parts = response.get("response"), response.get("parts")
+    result = value.get("result") if isinstance(value, dict) and value.keys() == {"result"} else None
+    is_plain = isinstance(result, str) and (arguments.object_of(result) is None or bool(parts))
+    text = result if is_plain else dumps(value or {}).decode()
+    if not isinstance(parts, list) or not parts:
+        return text, {}
+    nested = [_nested(part) for part in parts]
+    if not value:
+        return nested, {}
+    spelling = {} if is_plain else {"response": "json"}
+    return [{"type": "input_text", "text": text}, *nested], spelling
+
+
+def _nested(part: Any) -> JsonObject:
+    known, names = read_part(part)
+    return user_part(part, known, names) if "text" not in known else block(part, NAME)
+
+
+def items_of(parts: Sequence[Any], ids: Ids) -> list[JsonObject]:
+    """The items of a content of the model."""
+    items: list[JsonObject] = []
+    for part in parts:
+        known, names = read_part(part)
+        if own_calls.is_call(known):
+            items.append(own_calls.call_item(known, names, ids))
+        elif wire.is_thought(known):
+            open_parts(items, "reasoning", NAME).append(wire.thought_in(known, names))
+        elif wire.is_text(known):
+            open_parts(items, "message", NAME, role="assistant").append(wire.text_in(known, names, "output_text"))
+        elif items and items[-1]["type"] == "message":
+            items[-1]["content"].append(block(part, NAME))
+        else:
+            items.append({**block(part, NAME), "origin": NAME})
+    return items

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
 from threadkeep.formats.shared.arguments import object_arguments
@@ -36,8 +36,8 @@ def cleaned_id(text: str | None) -> str:
     return _REFUSED.sub("_", text or "")[:128] or "tool_0"
 
 
-def wire_id(call: Entry, used: set[str], context: Context) -> str:
-    """The id of a call as it is sent: cleaned, and another than those of its turn."""
+def wire_id(call: ItemEntry, used: set[str], context: Context) -> str:
+    """The id of a call as it is sent: cleaned, and unique within its turn."""
     original = call.call_id or ""
     call_id = cleaned_id(original)
     if call_id in used:

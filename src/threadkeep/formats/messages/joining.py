@@ -21,7 +21,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.messages.fields import SERVER_USES, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, text_of
-from threadkeep.formats.messages.turns import Turn
+from threadkeep.formats.messages.turns import MessagesTurn
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules
 from threadkeep.formats.shared.rendering import Rendering, needs_last_turn, nothing_to_send
 from threadkeep.formats.shared.reports import Context
@@ -37,7 +37,7 @@ def later_blocks(role: str, blocks: list[Any]) -> list[Any]:
     return [block for block in blocks if block_type(block) not in THOUGHTS]
 
 
-def without_open_uses(turns: Sequence[Turn], context: Context) -> list[Turn]:
+def without_open_uses(turns: Sequence[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns without uses of the service's own tools that never came to a result, as of an answer that broke off.
 
     A last answer may go on, and so does one that waits for the results of calls: they keep those that came whole.
@@ -51,7 +51,7 @@ def without_open_uses(turns: Sequence[Turn], context: Context) -> list[Turn]:
     return result
 
 
-def _without_open_uses(run: list[Turn], context: Context, *, is_last: bool) -> list[Turn]:
+def _without_open_uses(run: list[MessagesTurn], context: Context, *, is_last: bool) -> list[MessagesTurn]:
     """The same for the assistant's turns between two of the user's."""
     if not any(block_type(block) in SERVER_USES for turn in run for block in turn.blocks):
         return run
@@ -72,9 +72,9 @@ def _without_open_uses(run: list[Turn], context: Context, *, is_last: bool) -> l
     return kept
 
 
-def joined(turns: Sequence[Turn], context: Context) -> list[Turn]:
+def joined(turns: Sequence[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns with neighbours of one role as one."""
-    result: list[Turn] = []
+    result: list[MessagesTurn] = []
     for turn in turns:
         if result and _joins(result[-1], turn):
             result[-1] = _join(result[-1], turn, context)
@@ -83,13 +83,13 @@ def joined(turns: Sequence[Turn], context: Context) -> list[Turn]:
     return result
 
 
-def _joins(first: Turn, second: Turn) -> bool:
+def _joins(first: MessagesTurn, second: MessagesTurn) -> bool:
     if first.role != second.role or (first.role == "system" and (first.is_placed or second.is_placed)):
         return False
     return first.number == second.number or not (first.is_imported and second.is_imported)
 
 
-def _join(first: Turn, second: Turn, context: Context) -> Turn:
+def _join(first: MessagesTurn, second: MessagesTurn, context: Context) -> MessagesTurn:
     is_one_turn = first.number == second.number
     blocks = second.blocks if is_one_turn else later_blocks(first.role, second.blocks)
     if len(blocks) < len(second.blocks):
@@ -105,7 +105,7 @@ def _join(first: Turn, second: Turn, context: Context) -> Turn:
     )
 
 
-def filled(turns: Sequence[Turn], context: Context) -> list[Turn]:
+def filled(turns: Sequence[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns that are not empty; the neighbours of one that is are joined.
 
     Texts of white space are left out where their message has no other text: the service refuses them there.
@@ -118,7 +118,7 @@ def filled(turns: Sequence[Turn], context: Context) -> list[Turn]:
     return result if len(result) == len(turns) else joined(result, context)
 
 
-def _with_some_text(turn: Turn, context: Context) -> Turn:
+def _with_some_text(turn: MessagesTurn, context: Context) -> MessagesTurn:
     texts = [text for block in turn.blocks if (text := text_of(block)) is not None]
     if not texts or any(map(str.strip, texts)):
         return turn
@@ -128,9 +128,9 @@ def _with_some_text(turn: Turn, context: Context) -> Turn:
     return replace(turn, blocks=blocks)
 
 
-def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[JsonObject]]:
+def placed(turns: Sequence[MessagesTurn], context: Context) -> tuple[list[MessagesTurn], list[JsonObject]]:
     """The turns with system text only where the service takes it, and the blocks of all other system text."""
-    result: list[Turn] = []
+    result: list[MessagesTurn] = []
     hoisted: list[JsonObject] = []
     for index, turn in enumerate(turns):
         next_role = turns[index + 1].role if index + 1 < len(turns) else "assistant"
@@ -141,7 +141,7 @@ def placed(turns: Sequence[Turn], context: Context) -> tuple[list[Turn], list[Js
     return (joined(result, context) if hoisted else result), hoisted
 
 
-def with_leader(turns: list[Turn], context: Context) -> list[Turn]:
+def with_leader(turns: list[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns with the user's turn first; an imported request that began otherwise stays as it came."""
     first = next((turn for turn in turns if turn.role != "system"), None)
     if first is None or first.role != "assistant" or first.is_imported or _is_compaction(first):
@@ -150,12 +150,12 @@ def with_leader(turns: list[Turn], context: Context) -> list[Turn]:
     return [ellipsis(), *turns]
 
 
-def _is_compaction(turn: Turn) -> bool:
+def _is_compaction(turn: MessagesTurn) -> bool:
     """Whether a turn begins with what stands for all messages before it: the service has it first."""
     return bool(turn.blocks) and block_type(turn.blocks[0]) == "compaction"
 
 
-def since_answer(turns: list[Turn]) -> list[Turn]:
+def since_answer(turns: list[MessagesTurn]) -> list[MessagesTurn]:
     """The turns that follow the newest answer of the model: what the service does not hold yet."""
     answers = [place for place, turn in enumerate(turns) if turn.is_answer] or [
         place for place, turn in enumerate(turns) if turn.role == "assistant" and not turn.is_imported
@@ -166,12 +166,12 @@ def since_answer(turns: list[Turn]) -> list[Turn]:
     return [replace(new[0], is_settled=False), *new[1:]]
 
 
-def ellipsis() -> Turn:
+def ellipsis() -> MessagesTurn:
     """A user turn with a filler, where there has to be one."""
-    return Turn("user", blocks=[{"type": "text", "text": FILLER}])
+    return MessagesTurn("user", blocks=[{"type": "text", "text": FILLER}])
 
 
-def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
+def with_clean_end(turns: list[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns without white space at the end of a last assistant text."""
     if not turns or turns[-1].role != "assistant" or not turns[-1].blocks:
         return turns
@@ -183,7 +183,9 @@ def with_clean_end(turns: list[Turn], context: Context) -> list[Turn]:
     return [*turns[:-1], replace(turns[-1], blocks=[*blocks, *([{**last, "text": end}] if end else [])])]
 
 
-def with_last_turn(turns: list[Turn], rules: ProviderRules, context: Context, *, thinks: bool) -> list[Turn]:
+def with_last_turn(
+    turns: list[MessagesTurn], rules: ProviderRules, context: Context, *, thinks: bool
+) -> list[MessagesTurn]:
     """The turns with a filler of the user behind a last assistant turn that the model would not continue.
 
     It does continue one that it paused itself, in the use of its own tools. What ends with thinking is refused, and so
@@ -206,14 +208,14 @@ def _is_paused(kind: str | None) -> bool:
     return kind in SERVER_USES or is_result or kind == "compaction"
 
 
-def stable_count(turns: Sequence[Turn]) -> int:
+def stable_count(turns: Sequence[MessagesTurn]) -> int:
     """How many messages no later append changes: not a last one, nor system text that nothing follows and may move."""
     unsettled = next((index for index, turn in enumerate(turns) if not turn.is_settled), len(turns))
     is_movable = bool(turns) and not turns[-1].is_placed
     return max(min(unsettled, len(turns) - (2 if is_movable else 1)), 0)
 
 
-def message_of(turn: Turn) -> JsonObject:
+def message_of(turn: MessagesTurn) -> JsonObject:
     """The message of a turn; content that came as a string goes back as one."""
     content: Any = turn.blocks
     if turn.is_text and len(content) == 1 and (text := text_of(content[0])) is not None and content[0].keys() == _PLAIN:
@@ -221,7 +223,7 @@ def message_of(turn: Turn) -> JsonObject:
     return {"role": turn.role, "content": content, **turn.keys}
 
 
-def lacks_thought(turns: Sequence[Turn]) -> bool:
+def lacks_thought(turns: Sequence[MessagesTurn]) -> bool:
     """Whether the message before the last tool results (if not imported) lacks the thinking that a budget requires."""
     run = [turn for turn in turns if turn.role != "system"][-2:]
     if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_imported for turn in run):

@@ -1,8 +1,14 @@
-"""The request of the Messages API.
+"""Writing and reading requests of the Messages API.
 
 * Instructions lead the system text; system items follow them there, wherever they stand.
 * What a request that came from the wire said in keys of its own goes back as it came.
 * `messages` is the last key.
+
+Reading:
+
+* System text is the instructions; system messages inside the history stay where they are.
+* Each message is a turn. Keys of a message besides role and content go back with it.
+* Keys that are not options, or whose value no option gives back, are `extra.messages`.
 
 Source: Anthropic's API reference, "Messages", create.
 """
@@ -10,24 +16,28 @@ Source: Anthropic's API reference, "Messages", create.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.formats import OpenCall
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import JsonObject, body_object
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotParse, CannotRender
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.formats.messages import cache_marks, joining
-from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES
-from threadkeep.formats.messages.settings import fit
-from threadkeep.formats.messages.tools import tool_choice, wire_tools
-from threadkeep.formats.messages.turns import Turn, Writer
-from threadkeep.formats.shared.claude import follows, thinking_type
-from threadkeep.formats.shared.fields import Field, render_fields
-from threadkeep.formats.shared.pairing import left_alone, paired
-from threadkeep.formats.shared.provider_rules import FILLER
+from threadkeep.formats.messages import joining
+from threadkeep.formats.messages import turns as cache_marks
+from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES, fit
+from threadkeep.formats.messages.joining import read_system
+from threadkeep.formats.messages.parts import items_of
+from threadkeep.formats.messages.tools import read_choice, tool_choice, tool_from_wire, wire_tools
+from threadkeep.formats.messages.turns import LIST, TEXT, MessagesTurn, MessagesWriter
+from threadkeep.formats.shared import claude, pairing, parsing, provider_rules, views
+from threadkeep.formats.shared.fields import Field, read_fields, render_fields
+from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.views import repeated_turns
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -52,7 +62,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if not is_as_it_came:
         turns = joining.with_clean_end(turns, context)
     stable = joining.stable_count(turns)
-    thinks = thinking_type(body) == "enabled"
+    thinks = claude.thinking_type(body) == "enabled"
     turns = joining.with_last_turn(turns, rendering.rules, context, thinks=thinks)
     if thinks and joining.lacks_thought(turns):
         context.repair("option", "reasoning", "Thinking was left out: the last tool call came without its thinking.")
@@ -63,7 +73,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if not is_as_it_came:
         body = cache_marks.with_fewer_marks(cache_marks.with_even_citations(body, context), context)
     if options.cache is not None:
-        body = cache_marks.with_own_marks(body, context, repeated_turns(rendering.view, options, stable))
+        body = cache_marks.with_own_marks(body, context, views.repeated_turns(rendering.view, options, stable))
     return rendering.finish(body, stable)
 
 
@@ -105,7 +115,7 @@ def _is_continued(body: JsonObject, server_state: str, context: Context) -> bool
     return True
 
 
-def _with_news_last(entries: Sequence[Entry]) -> Sequence[Entry]:
+def _with_news_last(entries: Sequence[ItemEntry]) -> Sequence[ItemEntry]:
     """The entries with what came in while the newest answer was made behind it: the service does not hold that."""
     answer = next((entry for entry in reversed(entries) if entry.seen is not None), None)
     if answer is None or answer.seen is None:
@@ -115,17 +125,122 @@ def _with_news_last(entries: Sequence[Entry]) -> Sequence[Entry]:
     return [*(entry for entry in entries if entry.position <= seen or entry.turn == answer.turn), *new]
 
 
-def _turns(rendering: Rendering, *, is_continued: bool) -> tuple[list[Turn], list[JsonObject]]:
+def _turns(rendering: Rendering, *, is_continued: bool) -> tuple[list[MessagesTurn], list[JsonObject]]:
     """The messages that are sent, and the system text that leads them."""
     snapshot, context = rendering.snapshot, rendering.context
     entries = _with_news_last(rendering.entries) if is_continued else rendering.entries
-    takes_system = follows(snapshot.settings.get("model"), "inner system")
-    writer = Writer(rendering, paired(entries, left_alone(snapshot, NAME)), takes_system=takes_system)
+    takes_system = claude.follows(snapshot.settings.get("model"), "inner system")
+    writer = MessagesWriter(
+        rendering, pairing.paired(entries, pairing.left_alone(snapshot, NAME)), takes_system=takes_system
+    )
     writer.write(entries)
     turns = joining.joined(joining.without_open_uses(writer.turns, context), context)
     turns, inner = joining.placed(joining.filled(turns, context), context)
     if not turns:
-        report_filler(entries, context, FILLER)
+        report_filler(entries, context, provider_rules.FILLER)
         turns = [joining.ellipsis()]
     turns = joining.since_answer(turns) if is_continued else turns
     return joining.with_leader(turns, context), [*writer.hoisted, *inner]
+
+
+_APART: Final = frozenset({"messages", "system", "tools", "tool_choice"})
+
+
+@parsing.parser(f"{NAME} request")
+def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+    """Read a Messages request; `model` and `stream` say what the payload does not."""
+    body = parsing.request_object(payload, NAME, "messages")
+    turns = _read_turns(body.get("messages"))
+    settings, tools, native, spelling = _read({key: value for key, value in body.items() if value is not None})
+    for name, value in {"model": model, "stream": stream}.items():
+        if value is not None and name not in body:
+            settings[name] = value
+    spelling |= _usual_content(turns)
+    return parsing.session_of(NAME, turns, settings=settings, tools=tools, native=native, spelling=spelling)
+
+
+@parsing.parser(f"{NAME} turns")
+def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
+    """The item objects of messages, one turn each."""
+    return parsing.items_of_turns(_read_turns(parsing.turns_in(turns, NAME)))
+
+
+def _read(body: JsonObject) -> tuple[JsonObject, list[JsonObject], JsonObject, JsonObject]:
+    """Settings, tools, native keys and spelling, such that rendering them gives the very keys."""
+    settings, native = read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART})
+    settings |= read_choice(body.get("tool_choice"))
+    spelling: JsonObject = {} if "max_tokens" in body else {"absent": ["max_tokens"]}
+    if (read := read_system(body.get("system"))) is not None:
+        settings["instructions"], spelling["system"] = read
+    elif "system" in body:
+        place = spelling if body["system"] == [] else native
+        place["system"] = body["system"]
+    tools = _tools(body.get("tools"))
+    if body.get("tools") == []:
+        spelling["empty"] = ["tools"]
+    rendered = _rendered(settings, tools, native, spelling)
+    if rendered is None:  # settings that contradict each other, which some servers take
+        settings = {name: settings[name] for name in ("model", "instructions") if name in settings}
+        rendered = _rendered(settings, tools, native, spelling) or {}
+    native |= {k: value for k, value in body.items() if k not in ("messages", "system") and rendered.get(k) != value}
+    return settings, tools, native, spelling
+
+
+def _tools(tools: Any) -> list[JsonObject]:
+    listed = tools if isinstance(tools, list) else []
+    return [tool_from_wire(tool if isinstance(tool, str) else body_object(tool)) for tool in listed]
+
+
+def _rendered(
+    settings: JsonObject, tools: list[JsonObject], native: JsonObject, spelling: JsonObject
+) -> JsonObject | None:
+    """The request that the settings give; None where they contradict each other."""
+    try:
+        return head({**settings, "extra": {NAME: native}} if native else settings, tools, spelling, Context())
+    except CannotRender:
+        return None
+
+
+def _read_turns(messages: Any) -> list[list[JsonObject]]:
+    if not isinstance(messages, list):
+        raise CannotParse(f"The messages are {shortened(messages)}, not a list.", hint=parsing.SENT_REQUEST)
+    return [_items(body_object(message), f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _items(message: Any, path: str) -> list[JsonObject]:
+    """The item objects of a message; keys of its own are on the first item that is a message."""
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(role, str):
+        raise CannotParse(f"{path} is {shortened(message)}, not a message.", hint="Pass an object with a role.")
+    content = parsing.checked_content(message, path)
+    if not isinstance(content, str | list | None):
+        raise CannotParse(f"{path}.content is {shortened(content)}.", hint="Pass text, or a list of blocks.")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    items = items_of([wire if isinstance(wire, str) else body_object(wire) for wire in blocks], role)
+    if isinstance(content, str):
+        items[0]["spelling"] = TEXT
+    keys = {key: value for key, value in message.items() if key not in ("role", "content") and value is not None}
+    if keys or not items:
+        _tell(items, role, keys)
+    return items
+
+
+def _tell(items: list[JsonObject], role: str, keys: JsonObject) -> None:
+    """Note what a message says besides its blocks, or that it came without any."""
+    if all(item["type"] != "message" for item in items):
+        items.insert(0, {"type": "message", "role": role, "content": [], "origin": NAME})
+    if keys:
+        next(item for item in items if item["type"] == "message")["native"] = {NAME: keys}
+
+
+def _usual_content(turns: Sequence[Sequence[JsonObject]]) -> JsonObject:
+    """How most messages of one text are spelled, noted once for the request; the others have a note of their own."""
+    messages = [turn[0] for turn in turns if len(turn) == 1 and turn[0]["type"] == "message"]
+    lone = [item for item in messages if len(item["content"]) == 1 and item["content"][0].keys() == {"type", "text"}]
+    strings = [item for item in lone if item.get("spelling") == TEXT]
+    if not strings or len(strings) * 2 < len(lone):
+        return {}
+    for item in lone:
+        if item.pop("spelling", None) is None:
+            item["spelling"] = LIST
+    return {"content": TEXT}

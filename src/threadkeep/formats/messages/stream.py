@@ -15,17 +15,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from threadkeep.domain.items import Reasoning
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
 from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.messages.parse_parts import call_of
-from threadkeep.formats.messages.parse_response import parse_response
-from threadkeep.formats.messages.parts import block_type
-from threadkeep.formats.shared.fields import value_at
-from threadkeep.formats.shared.growth import GrowingTexts
-from threadkeep.formats.shared.streams import StreamAssembler, input_of
-from threadkeep.formats.shared.usage import cumulative
+from threadkeep.formats.messages.parts import block_type, call_of
+from threadkeep.formats.messages.response import parse_response
+from threadkeep.formats.shared import streams, usage
 
 # keys of message_delta that are not the message's
 _APART: Final = frozenset({"type", "delta", "usage"})
@@ -44,17 +39,13 @@ def _parse(body: Any, headers: Mapping[str, str] | None) -> Response:
     return response.model_copy(update={"finish_reason": None, "output": output})
 
 
-class EventAssembler(StreamAssembler):
+class EventAssembler(streams.BlockAssembler):
     """Puts events together; `feed` each of them, then take `response`."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(NAME, _parse, headers)
         self._message: JsonObject = {}
-        self._blocks: dict[int, JsonObject] = {}
-        self._order: list[int] = []  # the indexes of the blocks
         self._inputs: dict[int, str] = {}
-        self._texts = GrowingTexts()
-        self._open: dict[int, None] = {}  # blocks that have begun, and may grow
         self._is_counted = False  # whether the output was counted after the start
 
     @property
@@ -76,15 +67,6 @@ class EventAssembler(StreamAssembler):
         """Whether the message is whole."""
         return event.get("type") == "message_stop" and self.is_ended
 
-    @property
-    def element_count(self) -> int:
-        """How many blocks have come."""
-        return len(self._order)
-
-    def is_whole(self, element: int) -> bool:
-        """Whether a block has stopped."""
-        return self._order[element] not in self._open
-
     def is_apart(self, element: int) -> bool:
         """Whether a block is the call of a function."""
         block = self._block(self._order[element])
@@ -103,7 +85,7 @@ class EventAssembler(StreamAssembler):
         text = self._texts.settle(self._inputs, index)
         if not text:
             return self._blocks[index]
-        return {**self._blocks[index], "input": input_of(text)}
+        return {**self._blocks[index], "input": streams.input_of(text)}
 
     def output_in(self, event: JsonObject) -> bool:
         """Whether a block grows, or begins with something."""
@@ -178,7 +160,7 @@ class EventAssembler(StreamAssembler):
         keys |= delta if isinstance(delta, dict) else {}
         self._message |= {key: value for key, value in keys.items() if value is not None or key not in self._message}
         if isinstance(event.get("usage"), dict):
-            self._message["usage"] = cumulative(self._message.get("usage"), event["usage"])
+            self._message["usage"] = usage.cumulative(self._message.get("usage"), event["usage"])
             self._is_counted = self._is_counted or event["usage"].get("output_tokens") is not None
         self.is_ended = self.is_ended or self._message.get("stop_reason") is not None
 

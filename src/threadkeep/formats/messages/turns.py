@@ -1,28 +1,38 @@
 """The messages as they are written item by item: one turn for each role and wire message, not yet joined.
 
-* The items of a response stay together. Calls of one response never join those of another.
+* The items of a response stay together. Calls of one response never join calls of another.
 * Tool results stand directly behind the message of their calls, all of them, wherever their items are; a call
   without an output gets one that says so. An output that came too late is sent as the user's text.
 * Neighbouring assistant messages of an imported request are one turn to the service: their results come behind both.
 
 Source: Anthropic's API reference, "Messages", tool use.
+
+Cache marks and citations over a whole request: what the service counts and compares.
+
+* There are four cache marks at most, the one of the request included; the oldest of the messages go first.
+* A mark of an hour may not follow one of five minutes; it is then sent as one of five minutes.
+* Citations are on for all documents or for none: the first document decides. With a schema there are none.
+
+Source: Anthropic's guides on prompt caching and on citations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.domain.jsontext import JsonObject, value_at
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.messages.calls import thoughts, tool_result, tool_use, wire_id
 from threadkeep.formats.messages.fields import NAME, ROLES, SYSTEM_ROLES
-from threadkeep.formats.messages.parts import PARTS, own_parts, stands_in, text_of, wire_parts
-from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.messages.parts import PARTS, block_type, own_parts, stands_in, text_of, wire_parts
+from threadkeep.formats.shared.cache_marks import MARK, MOST, lost_marks, mark_request, marks_in
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
+from threadkeep.formats.shared.reports import Context
 
 # how a message of one text was spelled: as a string, or as a list with one block
 TEXT: Final = "text"
@@ -30,7 +40,7 @@ LIST: Final = "list"
 
 
 @dataclass(slots=True)
-class Turn:
+class MessagesTurn:
     """A message that is being written."""
 
     role: str
@@ -45,12 +55,12 @@ class Turn:
     is_placed: bool = True  # it stands where it came, and is no system text that the model takes in some places only
 
 
-class Writer(TurnWriter):
+class MessagesWriter(TurnWriter):
     """Writes `turns` item by item, and `hoisted`: system text that stands before the conversation."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing, *, takes_system: bool) -> None:
         super().__init__(rendering, pairing)
-        self.turns: list[Turn] = []
+        self.turns: list[MessagesTurn] = []
         self.hoisted: list[JsonObject] = []
         self._is_string = (rendering.spelling or {}).get("content") == TEXT  # how messages of one text are spelled
         self._takes_system = takes_system  # inside the history
@@ -58,9 +68,9 @@ class Writer(TurnWriter):
         self._pending |= {position for position in unanswered if position > pairing.sent}
         self._calls: dict[int, str] = {}  # calls that wait for their results: position -> id on the wire
         self._ids: dict[int, str] = {}  # all calls that were written
-        self._results: tuple[Turn, int] | None = None  # the newest turn of results, and how many it has
+        self._results: tuple[MessagesTurn, int] | None = None  # the newest turn of results, and how many it has
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[ItemEntry]) -> None:
         """Write all items."""
         for entry in entries:
             self._context.position = entry.position
@@ -70,7 +80,7 @@ class Writer(TurnWriter):
         self._answer(None)
         self._context.position = None
 
-    def _turn(self, role: str, entry: Entry) -> Turn:
+    def _turn(self, role: str, entry: ItemEntry) -> MessagesTurn:
         """The turn that an item belongs to: the last one, or a new one."""
         is_imported = self._is_imported(entry)
         last = self.turns[-1] if self.turns else None
@@ -78,13 +88,13 @@ class Writer(TurnWriter):
             return last
         if self._calls and not (role == "assistant" and _is_one_run(last, entry, is_imported=is_imported)):
             self._answer(None)
-        self.turns.append(Turn(role, entry.turn, is_imported, is_answer=entry.seen is not None))
+        self.turns.append(MessagesTurn(role, entry.turn, is_imported, is_answer=entry.seen is not None))
         return self.turns[-1]
 
-    def _is_imported(self, entry: Entry) -> bool:
+    def _is_imported(self, entry: ItemEntry) -> bool:
         return entry.origin == NAME and entry.position < self._imported
 
-    def _answer(self, output: Entry | None) -> None:
+    def _answer(self, output: ItemEntry | None) -> None:
         """The results of the calls that wait for them; `output` is the one that is met first where it stands."""
         waiting, self._calls = self._calls, {}
         context, answers, alone = self._context, self._pairing.answers, self._pairing.alone
@@ -100,10 +110,10 @@ class Writer(TurnWriter):
         context.position = position
         if blocks:
             number, is_imported = (None, False) if output is None else (output.turn, self._is_imported(output))
-            self.turns.append(Turn("user", number, is_imported, blocks))
+            self.turns.append(MessagesTurn("user", number, is_imported, blocks))
             self._results = (self.turns[-1], len(blocks))
 
-    def message(self, item: JsonObject, entry: Entry) -> None:
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message; one of an unknown role is the user's."""
         role, context = item.get("role"), self._context
         if entry.origin == NAME:
@@ -123,7 +133,7 @@ class Writer(TurnWriter):
             turn.is_placed = role != "system"
             turn.is_settled = turn.is_settled and entry.turn != LAYER
 
-    def _own_message(self, item: JsonObject, entry: Entry) -> None:
+    def _own_message(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message that came from this format; only an empty text of an answer is left out, which is refused."""
         turn = self._turn(str(item.get("role")), entry)
         content = item.get("content") or ()
@@ -136,7 +146,7 @@ class Writer(TurnWriter):
         turn.is_text = item.get("spelling", TEXT if turn.is_imported and self._is_string else None) == TEXT
         turn.is_empty = not turn.blocks and not content
 
-    def call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call."""
         turn = self._turn("assistant", entry)
         call_id = entry.call_id or ""
@@ -146,7 +156,7 @@ class Writer(TurnWriter):
         turn.is_settled = turn.is_settled and entry.position not in self._pending
         self._calls[entry.position] = self._ids[entry.position] = call_id
 
-    def output(self, item: JsonObject, entry: Entry) -> None:
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
         """An output: with all others of its turn where it answers a call in time."""
         position, pairing = entry.position, self._pairing
         if position in pairing.alone:
@@ -158,13 +168,13 @@ class Writer(TurnWriter):
         else:
             self._output_in_time(entry, call)
 
-    def _output_in_time(self, entry: Entry, call: Entry) -> None:
+    def _output_in_time(self, entry: ItemEntry, call: ItemEntry) -> None:
         if call.position in self._calls:
             self._answer(entry)
         elif self._results != (self.turns[-1], len(self.turns[-1].blocks)):
             self._context.moved_output(entry)
 
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """Thinking."""
         needs_signature = self._target.needs_signature and not self._is_imported(entry)
         is_known = entry.maker is not None
@@ -175,7 +185,7 @@ class Writer(TurnWriter):
         if blocks:
             self._turn("assistant", entry).blocks += blocks
 
-    def compaction(self, item: JsonObject, entry: Entry) -> None:
+    def compaction(self, item: JsonObject, entry: ItemEntry) -> None:
         """The block that stands for all messages before it."""
         if entry.origin != NAME:
             self.nothing(item, entry)
@@ -183,7 +193,7 @@ class Writer(TurnWriter):
         block = {"type": "compaction", "content": item.get("summary")} | native_keys(item, NAME)
         self._turn("assistant", entry).blocks.append(block)
 
-    def block(self, item: JsonObject, entry: Entry) -> None:
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A block that only this format knows; of other formats' blocks none can be sent."""
         block = own_block(item, NAME, self._context, "")
         if block is None:
@@ -197,9 +207,102 @@ def _marked(blocks: list[JsonObject], mark: Any) -> list[JsonObject]:
     return blocks if mark is None or not blocks else [*blocks[:-1], {MARK: mark, **blocks[-1]}]
 
 
-def _is_one_run(last: Turn | None, entry: Entry, *, is_imported: bool) -> bool:
+def _is_one_run(last: MessagesTurn | None, entry: ItemEntry, *, is_imported: bool) -> bool:
     """Whether an assistant item goes on with the turn before: in an import, or as a client put it behind an answer."""
     if last is None or is_imported:
         return last is not None and last.is_imported
     is_of_client = entry.seen is None and entry.turn is not None and entry.origin == NAME
     return last.is_answer and is_of_client
+
+
+def with_fewer_marks(body: JsonObject, context: Context) -> JsonObject:
+    """The request with as many cache marks as the service takes, in the order that it takes."""
+    before, inner, own = marks_in(body)
+    marks = [*before, *inner, *own]
+    excess = max(len(marks) - MOST, 0)
+    is_late = any(_is_hour(later) and not _is_hour(mark) for mark, later in pairwise(marks))
+    if not excess and not is_late:
+        return body
+    _report_excess(excess, context)
+    if is_late:
+        context.loss("cache_mark", MARK, "A cache mark of an hour that follows one of five minutes was made shorter.")
+    lost = min(excess, len(inner))  # marks of messages are dropped before marks of tools and system text
+    first = excess - lost
+    left = iter(_shortened([*[None] * first, *before[first:], *[None] * lost, *inner[lost:], *own]))
+
+    def remarked(element: JsonObject) -> JsonObject:
+        if element.get(MARK) is None:
+            return element
+        mark = next(left)
+        others = {key: value for key, value in element.items() if key != MARK}
+        return others if mark is None else {**element, MARK: mark}
+
+    lists = {key: body[key] for key in ("tools", "system", "messages") if isinstance(body.get(key), list)}
+    changed = {key: [_changed(element, remarked) for element in elements] for key, elements in lists.items()}
+    return remarked({**body, **changed})
+
+
+def with_own_marks(body: JsonObject, context: Context, end: int | None) -> JsonObject:
+    """The request with marks where they help; a mark of the user that is beyond what the service takes is reported."""
+    marked = mark_request(body, end)
+    _report_excess(lost_marks(body, marked), context)
+    return marked
+
+
+def _report_excess(count: int, context: Context) -> None:
+    if count:
+        context.loss("cache_mark", MARK, f"{count} cache marks were left out: the service takes {MOST}.")
+
+
+def _is_hour(mark: Any) -> bool:
+    return isinstance(mark, dict) and mark.get("ttl") == "1h"
+
+
+def _shortened(marks: list[Any]) -> Iterator[Any]:
+    """The marks; a mark of an hour behind one of five minutes is made shorter."""
+    is_short = False
+    for mark in marks:
+        yield {"type": "ephemeral"} if is_short and _is_hour(mark) else mark
+        is_short = is_short or (mark is not None and not _is_hour(mark))
+
+
+def _changed(element: Any, change: Callable[[JsonObject], JsonObject]) -> Any:
+    """A tool, block or message changed, and what it holds."""
+    if not isinstance(element, dict):
+        return element
+    if isinstance(content := element.get("content"), list):
+        return change({**element, "content": [_changed(inner, change) for inner in content]})
+    return change(element)
+
+
+def with_even_citations(body: JsonObject, context: Context) -> JsonObject:
+    """The request with citations as the first document has them."""
+    documents = list(_documents(body["messages"]))
+    if not documents:
+        return body
+    config = body.get("output_config")
+    has_schema = isinstance(config, dict) and "format" in config
+    is_cited = _is_cited(documents[0]) and not has_schema
+    if all(_is_cited(document) is is_cited for document in documents):
+        return body
+    why = "the answer has a schema" if has_schema else "they are so for the first of them"
+    word = "on" if is_cited else "off"
+    context.loss("citations", "citations", f"Citations were turned {word} for all documents: {why}.")
+
+    def evened(block: JsonObject) -> JsonObject:
+        is_other = block_type(block) == "document" and _is_cited(block) is not is_cited
+        return {**block, "citations": {"enabled": is_cited}} if is_other else block
+
+    return {**body, "messages": [_changed(message, evened) for message in body["messages"]]}
+
+
+def _documents(elements: list[Any]) -> Iterator[JsonObject]:
+    for element in elements:
+        if block_type(element) == "document":
+            yield element
+        elif isinstance(element, dict) and isinstance(element.get("content"), list):
+            yield from _documents(element["content"])
+
+
+def _is_cited(document: JsonObject) -> bool:
+    return value_at(document, "citations.enabled") is True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from threadkeep.domain.formats import Format
-from threadkeep.formats.base import MediaUrls, Signs
+from threadkeep.domain.formats import Format, MediaUrls, Signs
 
 FORMAT: Final = Format(
     name="open_responses",

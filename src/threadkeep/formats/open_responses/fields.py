@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.canonical.items import NAME
 from threadkeep.formats.shared import fields
 from threadkeep.formats.shared.fields import Field, How, Row, SpecialField
 from threadkeep.formats.shared.parts import native_keys, own_block, own_keys, report_foreign

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
-from threadkeep.formats.shared.growth import GrowingTexts
+from threadkeep.domain.jsontext import JsonObject, json_copy
+from threadkeep.formats.shared.streams import GrowingTexts
 
 # item type -> what an item begins with when it was not announced
 FIRST_KEYS: Final[dict[str, JsonObject]] = {

@@ -12,21 +12,19 @@ changes anything either.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any, Final
 
 from threadkeep.domain.call_kinds import BY_CALL, CALL_ID, KINDS
 from threadkeep.domain.jsontext import decode
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry, is_behind_gap
-from threadkeep.formats.canonical.items import sized_call_id
-from threadkeep.formats.canonical.keys import LONGEST_CALL_ID, NAME
-from threadkeep.formats.canonical.packed import Glance, PackedEntries
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, is_behind_gap
+from threadkeep.formats.canonical.items import LONGEST_CALL_ID, NAME, sized_call_id
+from threadkeep.formats.canonical.snapshots import Glance, PackedEntries, Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
-from threadkeep.formats.open_responses.ids import NO_FORM, has_id, has_other_id, have_other_ids, ids_of
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.pairing import ALL_KINDS, Pairing
 
@@ -43,12 +41,17 @@ TRIGGER: Final = "compaction_trigger"  # which only the last item can be
 # item types that say something about items that are not here
 _REFERENCES: Final = frozenset({"item_reference", "provider_item", TRIGGER})
 _TYPE, _POSITION, _TURN, _CALL_ID, _PAYLOAD, _REST = map(
-    Entry._fields.index, ("type", "position", "turn", "call_id", "payload", "rest")
+    ItemEntry._fields.index, ("type", "position", "turn", "call_id", "payload", "rest")
 )
 
 
 # keys of reasoning that say more than its id, as they stand in payloads
 _CONTENTS: Final = (b'"encrypted_content":"', b'"reasoning_text"')
+
+
+NO_FORM: Final[Mapping[str, str]] = {}  # ids of items that are of any form
+_ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
+has_id: Final = methodcaller("startswith", _ID)
 
 
 class FastPath:
@@ -72,7 +75,7 @@ class FastPath:
         self._sent = -1  # the last position that a recorded request has shown, of the items while calls waited
         self._unseen = 0  # the index of the first item that was not looked at for that
 
-    def takes(self, entries: Sequence[Entry]) -> bool:
+    def takes(self, entries: Sequence[ItemEntry]) -> bool:
         """Whether all of them are sent as they are, whatever comes later."""
         if not entries:
             return True
@@ -94,12 +97,12 @@ class FastPath:
         self.text = entries.elements() if isinstance(entries, PackedEntries) else b",".join(texts)
         return True
 
-    def _loses_ids(self, entries: Sequence[Entry], texts: Sequence[bytes], others: Sequence[Glance]) -> bool:
+    def _loses_ids(self, entries: Sequence[ItemEntry], texts: Sequence[bytes], others: Sequence[Glance]) -> bool:
         """Whether an item goes without its id."""
         is_other = bool(self._own_ids) and have_other_ids(texts, others, self._own_ids)
         return is_other or bool(self._gaps) or _has_gaps(entries)
 
-    def _goes_through(self, entries: Sequence[Entry], index: int, kind: str, position: int, call_id: str) -> bool:
+    def _goes_through(self, entries: Sequence[ItemEntry], index: int, kind: str, position: int, call_id: str) -> bool:
         """Whether an item that is not a message is sent as it is."""
         if not call_id and kind in UNNAMED:
             return True
@@ -117,12 +120,12 @@ class FastPath:
             return self._leads_on(entries, index)
         return kind not in _REFERENCES
 
-    def _leads_on(self, entries: Sequence[Entry], index: int) -> bool:
+    def _leads_on(self, entries: Sequence[ItemEntry], index: int) -> bool:
         """Whether what reasoning led to follows it, and the provider knows it."""
         is_known = not (self._keeps_nothing and lacks_content(entries[index].payload))
         return is_known and index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
 
-    def _sent_before(self, entries: Sequence[Entry], end: int) -> int:
+    def _sent_before(self, entries: Sequence[ItemEntry], end: int) -> int:
         for index in range(self._unseen, end):
             seen = entries.seen(index) if isinstance(entries, PackedEntries) else entries[index].seen
             if seen is not None and seen > self._sent:
@@ -131,7 +134,7 @@ class FastPath:
         return self._sent
 
 
-def _has_gaps(entries: Sequence[Entry]) -> bool:
+def _has_gaps(entries: Sequence[ItemEntry]) -> bool:
     """Whether an item of an answer is not there, and others behind it are."""
     if isinstance(entries, PackedEntries):
         is_unbroken = entries.is_unbroken()
@@ -152,11 +155,11 @@ def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
     ]
 
 
-def _leads_to(reasoning: Entry, entry: Entry) -> bool:
+def _leads_to(reasoning: ItemEntry, entry: ItemEntry) -> bool:
     return reasoning.turn == entry.turn and _is_led_to(entry)
 
 
-def _is_led_to(entry: Entry) -> bool:
+def _is_led_to(entry: ItemEntry) -> bool:
     """Whether reasoning can lead to this item."""
     return entry.role == "assistant" if entry.type == "message" else entry.type not in NOT_LED_TO
 
@@ -173,7 +176,7 @@ class InputPlan:
     idless: set[int] = field(default_factory=set)  # items sent without their id, which came before
     not_own: set[int] = field(default_factory=set)  # items sent without their id, which is not of the vendor's form
     followers: set[int] = field(default_factory=set)  # … because what they followed in their answer is not sent
-    placeholders: dict[int, list[Entry]] = field(default_factory=dict)  # behind this item, for these calls
+    placeholders: dict[int, list[ItemEntry]] = field(default_factory=dict)  # behind this item, for these calls
     unsettled: int | None = None  # from here on a later append may change something
 
     def positions(self) -> set[int]:
@@ -195,7 +198,7 @@ def imported_plan(snapshot: Snapshot) -> InputPlan:
 
 
 def keeps_nothing(snapshot: Snapshot) -> bool:
-    """Whether the provider is told to keep no answers: then it knows no reasoning by its id alone."""
+    """Whether the request asks the provider not to store answers; then it knows no reasoning by its id alone."""
     return snapshot.settings.get("store") is False
 
 
@@ -205,7 +208,7 @@ def lacks_content(payload: bytes | None) -> bool:
 
 
 def plan_of(
-    entries: Sequence[Entry],
+    entries: Sequence[ItemEntry],
     as_came: InputPlan,
     *,
     own_ids: Mapping[str, str] = NO_FORM,
@@ -221,7 +224,10 @@ def plan_of(
     plan = InputPlan(pairs)
     _leave_out_orphans(plan, entries, knows_more=knows_more)
     _leave_out_unanswerable(plan)
-    _leave_out_triggers(plan, entries)
+    # The service takes a compaction trigger as the last item only
+    for entry in entries[:-1]:
+        if entry.type == TRIGGER:
+            plan.left_out[entry.position] = (TRIGGER, "A compaction trigger was left out: it is not the last item.")
     _leave_out_reasoning(plan, entries, keeps_nothing=keeps_nothing)
     _use_ids_once(plan, entries, has_form=bool(own_ids))
     _use_call_ids_once(plan)
@@ -252,7 +258,7 @@ def _excuse(plan: InputPlan, as_came: InputPlan) -> None:
     plan.idless -= as_came.idless
 
 
-def _leave_out_orphans(plan: InputPlan, entries: Sequence[Entry], *, knows_more: bool) -> None:
+def _leave_out_orphans(plan: InputPlan, entries: Sequence[ItemEntry], *, knows_more: bool) -> None:
     """Outputs whose call is not sent; what the provider keeps may hold a call that is not here."""
     pairs = plan.pairing
     references = (entry.position for entry in entries if entry.type == "item_reference")
@@ -278,14 +284,7 @@ def _leave_out_unanswerable(plan: InputPlan) -> None:
             plan.left_out[call.position] = ("unanswered_call", detail)
 
 
-def _leave_out_triggers(plan: InputPlan, entries: Sequence[Entry]) -> None:
-    """The service takes a compaction trigger as the last item only."""
-    for entry in entries[:-1]:
-        if entry.type == TRIGGER:
-            plan.left_out[entry.position] = (TRIGGER, "A compaction trigger was left out: it is not the last item.")
-
-
-def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry], *, keeps_nothing: bool) -> None:
+def _leave_out_reasoning(plan: InputPlan, entries: Sequence[ItemEntry], *, keeps_nothing: bool) -> None:
     """The service refuses a reasoning item without the item of the same answer that it led to.
 
     It also does so where it has not kept it, and the item does not hold it.
@@ -302,9 +301,9 @@ def _leave_out_reasoning(plan: InputPlan, entries: Sequence[Entry], *, keeps_not
             plan.left_out[entry.position] = ("reasoning_follower", "Reasoning was left out: what it led to is missing.")
 
 
-def _find_followers(plan: InputPlan, entries: Sequence[Entry], gaps: Collection[int]) -> None:
+def _find_followers(plan: InputPlan, entries: Sequence[ItemEntry], gaps: Collection[int]) -> None:
     """What followed reasoning in an answer, where that is not sent, whatever the reason; or something that is gone."""
-    before: Entry | None = None
+    before: ItemEntry | None = None
     turn, is_missing = None, False
     for entry in entries:
         if entry.turn == pairing.LAYER:
@@ -320,7 +319,7 @@ def _find_followers(plan: InputPlan, entries: Sequence[Entry], gaps: Collection[
             plan.followers.add(entry.position)
 
 
-def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Mapping[str, str]) -> None:
+def _leave_out_other_ids(plan: InputPlan, entries: Sequence[ItemEntry], own_ids: Mapping[str, str]) -> None:
     """The vendor refuses ids that others gave; the reasoning of others, which may be encrypted, goes with its id."""
     for entry in entries:
         if not has_other_id(entry.payload, entry.type, own_ids) or entry.position in plan.left_out:
@@ -331,7 +330,7 @@ def _leave_out_other_ids(plan: InputPlan, entries: Sequence[Entry], own_ids: Map
             plan.not_own.add(entry.position)
 
 
-def _use_ids_once(plan: InputPlan, entries: Sequence[Entry], *, has_form: bool) -> None:
+def _use_ids_once(plan: InputPlan, entries: Sequence[ItemEntry], *, has_form: bool) -> None:
     """The later item goes without an id that came before, where it can; one answer of a host may repeat its own.
 
     Not so for a vendor whose ids have a form: it does not give one twice.
@@ -340,7 +339,7 @@ def _use_ids_once(plan: InputPlan, entries: Sequence[Entry], *, has_form: bool) 
     plan.ids = ids_of(payload for _, payload in with_ids)
     if len(plan.ids) == len(with_ids):
         return
-    used: dict[str, Entry] = {}
+    used: dict[str, ItemEntry] = {}
     for entry, payload in with_ids:
         item_id = decode(payload, entry.codec)["id"]
         if entry.position in plan.left_out:
@@ -360,7 +359,7 @@ def used_call_ids(plan: InputPlan) -> set[str]:
     return {sent_call_id(item) for item in (*plan.pairing.all_calls, *plan.pairing.unknown)}
 
 
-def sent_call_id(entry: Entry) -> str:
+def sent_call_id(entry: ItemEntry) -> str:
     """The call id that an item is sent with: of the right length, unless it goes back to the host that gave it."""
     is_kept = entry.origin == NAME or entry.type in NOT_BY_CALL_ID
     return entry.call_id or "" if is_kept else sized_call_id(entry.call_id)
@@ -385,6 +384,24 @@ def _use_call_ids_once(plan: InputPlan) -> None:
         used.add(call_id)
 
 
-def _lacks_call_id(output: Entry) -> bool:
+def _lacks_call_id(output: ItemEntry) -> bool:
     """Whether an output names its call under the key of the SDK's type alone, which the service does not read."""
     return output.type in RENAMED and output.item().get(CALL_ID) is None
+
+
+def ids_of(payloads: Iterable[bytes]) -> set[bytes]:
+    """The ids of items that have one, each as it stands in the payload up to the first quote in it."""
+    start = len(_ID)
+    return {payload[: payload.find(b'"', start)] for payload in payloads}
+
+
+def has_other_id(payload: bytes | None, kind: str, own_ids: Mapping[str, str]) -> bool:
+    """Whether the id of an item is not of the form that the vendor's own have."""
+    form = own_ids.get(kind)
+    return form is not None and payload is not None and has_id(payload) and not payload.startswith(_ID + form.encode())
+
+
+def have_other_ids(texts: Sequence[bytes], others: Iterable[Glance], own_ids: Mapping[str, str]) -> bool:
+    """The same of items of which all but `others` are messages."""
+    kinds = {index: kind for index, kind, _, _ in others}
+    return any(has_other_id(text, kinds.get(index, "message"), own_ids) for index, text in enumerate(texts))

@@ -1,4 +1,4 @@
-"""The request of Open Responses.
+"""Writing and reading requests of Open Responses.
 
 * An item whose row has nothing but its payload is sent as stored, byte for byte, without being parsed.
 * Server state: only what the provider does not have is sent; calls and outputs are judged on the whole history.
@@ -8,25 +8,48 @@
 * `input` is the last key, and absent when the provider has everything already.
 * JSON mode needs the word JSON in the input, where the instructions do not count.
 
-Source: OpenAI's API reference, "Responses"; the Open Responses specification.
+Reading:
+
+* Items keep their keys and their spelling; what has not the form of its type goes back as a block, as it came.
+* The items of a response (reasoning, messages and calls up to the next input item) are one turn; each input message is
+  a turn of its own, and so are outputs that stand together.
+* Keys that are not options, or whose value no option can say, are `extra.open_responses`.
+* Server state is a setting; all input is new to the provider.
+
+Sources: OpenAI's API reference, "Responses"; the Open Responses specification; OpenAI's API reference, "Responses",
+create; the Open Responses specification.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain import formats, tool_names
+from threadkeep.domain.items import Item, item_from_object, with_given
+from threadkeep.domain.jsontext import JsonObject, dumps, loads, value_at, with_value
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
-from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.keys import NAME
+from threadkeep.domain.session import Session
+from threadkeep.domain.tools import tool_from
+from threadkeep.errors import CannotParse, CannotRender, InvalidOption
+from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
 from threadkeep.formats.open_responses import fields
+from threadkeep.formats.open_responses.fields import (
+    FIELDS,
+    INPUT_TYPES,
+    TOOL_KEYS,
+    stream_options,
+    tool_choice,
+    wire_tools,
+)
+from threadkeep.formats.open_responses.response import item_object
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.open_responses.vendors import HostInput
+from threadkeep.formats.shared import makers, parsing, provider_errors
 from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
-from threadkeep.formats.shared.fields import EFFORT, effort_of, render_fields, value_at, with_value
-from threadkeep.formats.shared.makers import giver_of, reads_own
+from threadkeep.formats.shared.fields import EFFORT, effort_of, read_fields, render_fields
+from threadkeep.formats.shared.parts import block, split_native
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -58,10 +81,10 @@ def _known_state(rendering: Rendering) -> ServerState | None:
     if state is None:
         return None
     last = next((entry for entry in reversed(snapshot.entries) if entry.position <= state.boundary), None)
-    if last is None or last.maker is None or reads_own(rendering.target, last, NAME):
+    if last is None or last.maker is None or makers.reads_own(rendering.target, last, NAME):
         return state
     name = "conversation" if state.previous_response_id is None else "previous_response_id"
-    detail = f"{name} was left out, and everything is sent: {giver_of(last)} keeps it."
+    detail = f"{name} was left out, and everything is sent: {makers.giver_of(last)} keeps it."
     rendering.context.repair("option", name, detail)
     return None
 
@@ -186,3 +209,150 @@ def _with_input(head: bytes, pieces: Sequence[bytes], spelled: bytes | None) -> 
         return head
     value = (b"[", *pieces, b"]") if spelled is None else (spelled,)
     return b"".join((head[:-1], b'"input":' if head == b"{}" else b',"input":', *value, b"}"))
+
+
+# keys of which a request needs one
+_HISTORIES: Final = ("input", "prompt", "previous_response_id", "conversation")
+_READ_APART: Final = ("input", "tools", "tool_choice", "stream_options")
+# keys of items that hold texts
+_TEXTS: Final = ("id", "status", "phase", "created_by", "call_id", "name", "namespace", "encrypted_content")
+
+
+@parsing.parser(f"{NAME} request")
+def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+    """Read a Responses request; `model` and `stream` say what the payload does not."""
+    body = parsing.request_object(payload, NAME, "input")
+    if all(body.get(key) is None for key in _HISTORIES):
+        raise parsing.no_turns(body, NAME, "input")
+    history = body.get("input")
+    definitions = body.get("tools")
+    tools = [_tool(tool) for tool in definitions] if isinstance(definitions, list) else []
+    settings, native = _settings(body, tools)
+    if definitions is not None and not isinstance(definitions, list):
+        native["tools"] = definitions
+    for name, value in {"model": model, "stream": stream}.items():
+        if value is not None and name not in native:
+            settings.setdefault(name, value)
+    return parsing.session_of(
+        NAME,
+        _turns(_elements(history)),
+        settings=settings,
+        tools=tools,
+        native=native,
+        spelling={"input": "text"} if isinstance(history, str) else {"input": "empty"} if history == [] else {},
+    )
+
+
+@parsing.parser(f"{NAME} turns")
+def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[Item]]:
+    """The item objects of input items, turn by turn."""
+    return parsing.items_of_turns(_turns(_elements(parsing.turns_in(turns, NAME))))
+
+
+def _elements(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": value}]}]
+    if isinstance(value, list):
+        return value
+    hint = parsing.SENT_REQUEST
+    raise CannotParse(f"The input is {provider_errors.shortened(value)}, neither text nor a list of items.", hint=hint)
+
+
+def _turns(elements: Iterable[Any]) -> list[list[Item]]:
+    """The items of each turn, see the module's docstring."""
+    turns: list[list[Item]] = []
+    last = None
+    for index, element in enumerate(elements):
+        item = _item(element, index)
+        # Where an item came from: the model, or outputs of tools; None for what stands alone
+        role = item.get("role")
+        if item["type"] == "provider_item" and isinstance(item["payload"], dict):
+            role = item["payload"].get("role")
+        if isinstance(role, str):
+            side = "model" if role == "assistant" else None
+        else:
+            is_hosted = item.get("execution") == "server"  # searches for tools: their outputs come with the response
+            side = "tools" if item["type"] in INPUT_TYPES and not is_hosted else "model"
+        if side is None or side != last:
+            turns.append([])
+        turns[-1].append(with_given(item_from_object(item), element))
+        last = side
+    return turns
+
+
+def _item(element: Any, index: int) -> JsonObject:
+    """An element of the input as an item object."""
+    if not isinstance(element, dict):
+        raise CannotParse(
+            f"input[{index}] is {provider_errors.shortened(element)}, which is not an item.",
+            hint="Pass the items as they were sent.",
+        )
+    item, words = usual(element)
+    if not _is_whole(item):
+        return {**block(element, NAME), "origin": NAME}
+    parsed = item_object(item)
+    return {**parsed, "spelling": words} if words else parsed
+
+
+def _is_whole(item: JsonObject) -> bool:
+    """Whether an item of a known type has what its type stands for."""
+    kind = item.get("type")
+    if not isinstance(kind, str) or kind not in ITEM_KEYS:
+        return True
+    if not all(isinstance(item.get(key), str | None) for key in _TEXTS):
+        return False
+    match item:
+        case {"type": "message", "role": str(), "content": list(parts)} | {
+            "type": "function_call_output",
+            "output": list(parts),
+        }:
+            return all(isinstance(part, dict) for part in parts)
+        case {"type": "function_call", "call_id": str(), "name": str(), "arguments": str()}:
+            return isinstance(item.get("async"), bool | None)
+        case {"type": "function_call_output", "output": str()} | {"type": "item_reference", "id": str()}:
+            return True
+        case {"type": "reasoning"}:
+            return all(isinstance(item.get(key), list | None) for key in ("summary", "content"))
+    return kind == "compaction"
+
+
+def _settings(body: JsonObject, tools: Sequence[JsonObject]) -> tuple[JsonObject, JsonObject]:
+    """The options that a request sets, and the keys that say something else."""
+    settings, native = read_fields(FIELDS, {key: value for key, value in body.items() if key not in _READ_APART})
+    targets = {getattr(row, "target", row.option) for row in FIELDS}
+    native |= {key: None for key, value in body.items() if value is None and key not in targets | set(_READ_APART)}
+    choice, options = body.get("tool_choice"), body.get("stream_options")
+    if choice is not None:
+        (settings if _is_said(choice, tools) else native)["tool_choice"] = choice
+    if options is not None:
+        is_said = options and stream_options({**settings, "stream_options": options}) == options
+        (settings if is_said else native)["stream_options"] = options
+    return settings, native
+
+
+def _is_said(choice: Any, tools: Sequence[JsonObject]) -> bool:
+    """Whether the option gives this very tool choice back."""
+    context = Context(tools)
+    try:
+        return bool(tool_choice(choice, context) == choice)
+    except CannotRender:
+        return False
+
+
+def _tool(tool: Any) -> JsonObject:
+    """A tool definition, where it can be given back; else a block of this format."""
+    if isinstance(tool, dict):
+        is_function = tool.get("type") == "function"
+        definition = split_native(tool, TOOL_KEYS, NAME) if is_function else tool
+        if is_function and not tool_names.is_valid_name(tool.get("name")):
+            definition = {**definition, "origin": NAME}  # some hosts take names that others refuse
+        try:
+            kept = tool_from(definition).to_dict()
+        except InvalidOption:
+            kept = {}
+        said = {key: value for key, value in tool.items() if value is not None} if is_function else tool
+        if kept and wire_tools([kept], Context()) == [said]:
+            return kept
+    return {"type": "provider_tool", "format": NAME, "payload": tool}

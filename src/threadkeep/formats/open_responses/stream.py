@@ -1,7 +1,7 @@
 """Streams of Open Responses.
 
 * The response in the last event is the body; where a host leaves its output out, the items that were streamed are it.
-  Opaque reasoning is that of the item's own event, which clients send back.
+  Opaque reasoning comes from the item's own event, which clients send back.
 * A stream that breaks off has the items as far as they came: from their deltas, from whole parts, from whole items.
 * Deltas without an item or part that was announced begin one.
 
@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.jsontext import JsonObject, json_copy
 from threadkeep.errors import CannotParse
-from threadkeep.formats.canonical.keys import NAME
+from threadkeep.formats.canonical.items import NAME
 from threadkeep.formats.open_responses.output import Output, list_in
-from threadkeep.formats.open_responses.parse_response import parse_response
+from threadkeep.formats.open_responses.response import parse_response
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.streams import StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
@@ -75,7 +74,7 @@ class ResponsesAssembler(StreamAssembler):
 
     @property
     def open_calls(self) -> Collection[object]:
-        """The ids of calls that were not told to be done."""
+        """The ids of calls without an event that says they are done."""
         return self._output.open_calls
 
     @property

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.rendering import Loss, Repair
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.items import wire_item
-from threadkeep.formats.canonical.keys import INPUT_VALUES, NAME
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.items import INPUT_VALUES, NAME, wire_item
 from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
@@ -51,7 +50,7 @@ class RenderedPrefix:
 
 
 def joined_input(
-    entries: Sequence[Entry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
+    entries: Sequence[ItemEntry], context: Context, memo: dict[str, Any] | None, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` in pieces, and how many of them no later append changes."""
     own_ids, has_none = dialect.ids, plans.keeps_nothing(snapshot)
@@ -112,7 +111,7 @@ def _cleans_names(context: Context) -> bool:
     return any(repair.code == "name" for repair in context.repairs)
 
 
-def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
+def _is_settled(plan: InputPlan, entries: Sequence[ItemEntry]) -> bool:
     """Whether nothing waits for what comes later: a call for its output, or reasoning for what it leads to."""
     if plan.pairing.unanswered or plan.pairing.hosted:
         return False
@@ -125,7 +124,7 @@ def _is_settled(plan: InputPlan, entries: Sequence[Entry]) -> bool:
 
 
 def input_of(
-    entries: Sequence[Entry], state: ServerState | None, context: Context, snapshot: Snapshot, dialect: Dialect
+    entries: Sequence[ItemEntry], state: ServerState | None, context: Context, snapshot: Snapshot, dialect: Dialect
 ) -> tuple[list[bytes], int]:
     """The elements of `input` as JSON, and how many of them no later append changes."""
     plan = plan_of(
@@ -140,7 +139,7 @@ def input_of(
     return [*overdue, *elements], stable
 
 
-def _rendered(entries: Sequence[Entry], plan: InputPlan, context: Context) -> tuple[list[bytes], int]:
+def _rendered(entries: Sequence[ItemEntry], plan: InputPlan, context: Context) -> tuple[list[bytes], int]:
     """The items as the plan has them sent, and how many of the elements no later append changes."""
     special = plan.positions()
     elements: list[bytes] = []
@@ -164,12 +163,12 @@ def _rendered(entries: Sequence[Entry], plan: InputPlan, context: Context) -> tu
 _LOOKED_AT: Final = frozenset({"function_call", *INPUT_VALUES})
 
 
-def _is_sent_as_stored(entry: Entry) -> bool:
+def _is_sent_as_stored(entry: ItemEntry) -> bool:
     """Whether there is nothing to report of an item: it says no more, or goes back to where it came from."""
     return entry.rest is None or (entry.origin == NAME and entry.type not in _LOOKED_AT)
 
 
-def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
+def _news(entries: Sequence[ItemEntry], state: ServerState) -> list[ItemEntry]:
     """What the provider does not have: what follows its answer, and what came in while it was answering."""
     known = (entry for entry in reversed(entries) if entry.position <= state.boundary)
     seen, turn = next(((entry.seen, entry.turn) for entry in known if entry.seen is not None), (None, None))
@@ -182,7 +181,7 @@ def _news(entries: Sequence[Entry], state: ServerState) -> list[Entry]:
     ]
 
 
-def _sent(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
+def _sent(entry: ItemEntry, plan: InputPlan, context: Context) -> Iterator[bytes]:
     """What is sent of an item by the plan."""
     position = entry.position
     if position in plan.left_out:
@@ -205,7 +204,7 @@ def _written(item: JsonObject, context: Context) -> Iterator[bytes]:
         yield dumps(element)
 
 
-def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator[bytes]:
+def _with_other_ids(entry: ItemEntry, plan: InputPlan, context: Context) -> Iterator[bytes]:
     """An item without an id that is not sent, or with the call id that its call came with."""
     position = entry.position
     call_id = plan.call_ids.get(position) or plan.answer_ids.get(position)
@@ -226,14 +225,14 @@ def _with_other_ids(entry: Entry, plan: InputPlan, context: Context) -> Iterator
     yield dumps(item)
 
 
-def _report_call_id(entry: Entry, plan: InputPlan, context: Context) -> None:
+def _report_call_id(entry: ItemEntry, plan: InputPlan, context: Context) -> None:
     if entry.position in plan.call_ids:
         context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
     elif entry.type in plans.RENAMED:
         context.repair("call_id", "call_id", "The output states its call's id as `call_id`: the service reads that.")
 
 
-def _placeholders(calls: Sequence[Entry], plan: InputPlan, context: Context) -> Iterator[bytes]:
+def _placeholders(calls: Sequence[ItemEntry], plan: InputPlan, context: Context) -> Iterator[bytes]:
     for call in calls:
         item = call.item()
         context.missing_output(call, placeholder_of(item))
@@ -241,7 +240,7 @@ def _placeholders(calls: Sequence[Entry], plan: InputPlan, context: Context) -> 
         yield dumps(placeholder_item(item, call_id))
 
 
-def _overdue(plan: InputPlan, shown: Sequence[Entry], context: Context) -> Iterator[bytes]:
+def _overdue(plan: InputPlan, shown: Sequence[ItemEntry], context: Context) -> Iterator[bytes]:
     """Placeholders for calls that the provider has and still waits for."""
     here = {entry.position for entry in shown}
     for position, calls in plan.placeholders.items():

@@ -2,7 +2,7 @@
 
 * What a tool returned is one text; pictures and files go into a user message behind the outputs, or into the JSON text
   of the parts where the application asks for that.
-* System text is the first item, after which and beside instructions the host takes none: it is sent as the user's.
+* System text is the first item, after which, or next to instructions, the host takes none: it is sent as the user's.
 
 Sources: see the table.
 """
@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.formats.shared import provider_rules, reports
 from threadkeep.formats.shared.parts import MEDIA, TEXTS
-from threadkeep.formats.shared.provider_rules import ProviderRules
-from threadkeep.formats.shared.reports import Context
 
 _LIST: Final = b'"output":['  # how elements with more than a text look
 _SYSTEM: Final = (b'"role":"system"', b'"role":"developer"')
@@ -30,8 +29,8 @@ MOVED: Final = "[The output is in the next user message.]"
 class HostInput:
     """Elements of `input` as a host takes them, made of those for OpenAI one by one."""
 
-    rules: ProviderRules
-    context: Context
+    rules: provider_rules.ProviderRules
+    context: reports.Context
     as_json: bool  # whether outputs of several parts are sent as JSON text
     has_system: bool  # whether the request has instructions
     elements: list[bytes] = field(default_factory=list)

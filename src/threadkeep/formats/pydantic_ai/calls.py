@@ -19,9 +19,8 @@ from threadkeep.domain.tool_names import qualified_name
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.parts import user_content
-from threadkeep.formats.shared.arguments import object_arguments, sent_arguments
+from threadkeep.formats.shared import arguments, pairing
 from threadkeep.formats.shared.makers import CLAUDE_PLATFORMS, provider_name, vendor_of
-from threadkeep.formats.shared.pairing import placeholder_of
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.thinking import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_of
@@ -34,7 +33,7 @@ def tool_call(item: JsonObject, call_id: str, context: Context) -> JsonObject:
     if "native" in item:
         report_foreign(item, NAME, context, "native")
     is_custom = item["type"] == "custom_tool_call"
-    args: Any = object_arguments(item, context) if is_custom else sent_arguments(item, context)
+    args: Any = arguments.object_arguments(item, context) if is_custom else arguments.sent_arguments(item, context)
     return {
         "part_kind": "tool-call",
         "tool_name": context.called(item),
@@ -59,7 +58,7 @@ def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Conte
 def missing_return(call: JsonObject, call_id: str, context: Context) -> JsonObject:
     """What stands for the return of a call that has none."""
     part = {"part_kind": "tool-return", "tool_name": _name(call, context), "tool_call_id": call_id}
-    return part | {"content": placeholder_of(call), "outcome": "interrupted"}
+    return part | {"content": pairing.placeholder_of(call), "outcome": "interrupted"}
 
 
 def _name(call: JsonObject, context: Context) -> str:
@@ -90,7 +89,7 @@ def _blocks(item: JsonObject) -> list[JsonObject]:
 
 
 def _named_signer(item: JsonObject, signer: str, maker: Maker) -> str:
-    """Who has signed thinking: whoever sells Claude is named after the client for it, and others after themselves."""
+    """The signer of thinking: sellers of Claude are named after the client for it, others after themselves."""
     provider = None if maker.provider is None else provider_name(maker.provider)
     is_claudes = provider is None or provider in CLAUDE_PLATFORMS or item.get("origin") == NAME
     return signer if is_claudes else str(provider)

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from threadkeep.domain import makers, tool_names
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import maker_from
-from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
 from threadkeep.formats.pydantic_ai.fields import NAME, REQUEST, RESPONSE
@@ -29,7 +28,7 @@ _ROLES = ("user", "assistant", "system", "developer")
 
 
 @dataclass(slots=True)
-class Turn:
+class PydanticTurn:
     """A message that is being written."""
 
     kind: str
@@ -38,7 +37,7 @@ class Turn:
     items: list[JsonObject] | None = None  # of a message that came from Pydantic AI
     is_settled: bool = True  # no later output changes what follows
 
-    def goes_on(self, kind: str, entry: Entry) -> bool:
+    def goes_on(self, kind: str, entry: ItemEntry) -> bool:
         """Whether an item of that kind of message may be of this one."""
         return self.kind == kind and self.number == entry.turn
 
@@ -47,25 +46,25 @@ class Turn:
         return own.message_of(self.items) if self.items is not None else {"kind": self.kind, "parts": self.parts}
 
 
-def own_kind(item: JsonObject, last: Turn) -> str:
+def own_kind(item: JsonObject, last: PydanticTurn) -> str:
     """The kind of message that an item of Pydantic AI is of; blocks, some of which are in both, are of the last one."""
     is_told = item["type"] != "provider_item" and last.number is None
     return own.kind_of(item) if is_told else last.kind
 
 
-class Writer(TurnWriter):
+class PydanticWriter(TurnWriter):
     """Writes `turns` item by item."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
         super().__init__(rendering, pairing)
-        self.turns: list[Turn] = []
+        self.turns: list[PydanticTurn] = []
         unanswered = {call.position for call in pairing.all_calls if call.position in pairing.alone}
         self._pending |= {position for position in unanswered if position > pairing.sent}
         self._calls: dict[int, tuple[str, JsonObject]] = {}  # calls that wait for their returns: position -> id, call
         self._written: set[int] = set()  # positions of all calls that were written
-        self._results: tuple[Turn, int] | None = None  # the newest request of returns, and how many it has
+        self._results: tuple[PydanticTurn, int] | None = None  # the newest request of returns, and how many it has
 
-    def write(self, entries: Sequence[Entry]) -> None:
+    def write(self, entries: Sequence[ItemEntry]) -> None:
         """Write all items."""
         for entry in entries:
             self._context.position = entry.position
@@ -83,9 +82,18 @@ class Writer(TurnWriter):
         unsettled = next((index for index, turn in enumerate(self.turns) if not turn.is_settled), len(self.turns))
         return max(min(unsettled, len(self.turns) - 1), 0)
 
-    def _own(self, item: JsonObject, entry: Entry) -> None:
+    def _own(self, item: JsonObject, entry: ItemEntry) -> None:
         """An item that came from Pydantic AI, in the message that it came in."""
-        turn = self._own_turn(item, entry)
+        # The message that an item of Pydantic AI belongs to: the last one, or a new one
+        last = self.turns[-1] if self.turns else None
+        is_first = own.fields_of(item) is not None
+        if last is not None and last.items is not None and not is_first and last.goes_on(own_kind(item, last), entry):
+            last.items.append(item)
+            turn = last
+        else:
+            self._answer(entry if entry.position in self._pairing.calls else None)
+            self.turns.append(PydanticTurn(own.kind_of(item), entry.turn, items=[item]))
+            turn = self.turns[-1]
         if entry.type == "function_call":
             self._written.add(entry.position)
             turn.is_settled = turn.is_settled and entry.position not in self._pending
@@ -93,28 +101,17 @@ class Writer(TurnWriter):
             if answer is not None and answer.origin != NAME:
                 self._calls[entry.position] = entry.call_id or "", item
 
-    def _own_turn(self, item: JsonObject, entry: Entry) -> Turn:
-        """The message that an item of Pydantic AI belongs to: the last one, or a new one."""
-        last = self.turns[-1] if self.turns else None
-        is_first = own.fields_of(item) is not None
-        if last is not None and last.items is not None and not is_first and last.goes_on(own_kind(item, last), entry):
-            last.items.append(item)
-            return last
-        self._answer(entry if entry.position in self._pairing.calls else None)
-        self.turns.append(Turn(own.kind_of(item), entry.turn, items=[item]))
-        return self.turns[-1]
-
-    def _turn(self, kind: str, entry: Entry) -> Turn:
+    def _turn(self, kind: str, entry: ItemEntry) -> PydanticTurn:
         """The message that an item of another origin belongs to: the last one, or a new one."""
         last = self.turns[-1] if self.turns else None
         is_joined = kind == RESPONSE or entry.turn is not None
         if last is not None and last.items is None and is_joined and last.goes_on(kind, entry):
             return last
         self._answer(None)
-        self.turns.append(Turn(kind, entry.turn))
+        self.turns.append(PydanticTurn(kind, entry.turn))
         return self.turns[-1]
 
-    def _answer(self, output: Entry | None) -> None:
+    def _answer(self, output: ItemEntry | None) -> None:
         """The returns of the calls that wait for them; `output` is the one that is met first where it stands."""
         waiting, self._calls = self._calls, {}
         context, answers = self._context, self._pairing.answers
@@ -130,10 +127,10 @@ class Writer(TurnWriter):
             parts.append(missing_return(waiting[call][1], waiting[call][0], context))
         context.position = position
         if parts:
-            self.turns.append(Turn(REQUEST, None if output is None else output.turn, parts))
+            self.turns.append(PydanticTurn(REQUEST, None if output is None else output.turn, parts))
             self._results = (self.turns[-1], len(parts))
 
-    def message(self, item: JsonObject, entry: Entry) -> None:
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message; one of an unknown role is the user's."""
         role, context = item.get("role"), self._context
         if role not in _ROLES:
@@ -155,18 +152,18 @@ class Writer(TurnWriter):
             turn.parts += parts
             turn.is_settled = turn.is_settled and entry.turn != LAYER
 
-    def call(self, item: JsonObject, entry: Entry) -> None:
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call; an id that another call of the response has becomes a hash."""
         turn, call_id = self._turn(RESPONSE, entry), entry.call_id or ""
         if not call_id or call_id in {used for used, _ in self._calls.values()}:
-            call_id = f"call_{hashed(call_id, entry.position)}"
+            call_id = f"call_{tool_names.hashed(call_id, entry.position)}"
             self._context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} came before.")
         turn.parts.append(tool_call(item, call_id, self._context))
         turn.is_settled = turn.is_settled and entry.position not in self._pending
         self._calls[entry.position] = call_id, item
         self._written.add(entry.position)
 
-    def output(self, item: JsonObject, entry: Entry) -> None:
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
         """An output: with all others of its turn where it answers a call in time."""
         position, pairing = entry.position, self._pairing
         if (message := self._told(item, entry)) is not None:
@@ -178,12 +175,12 @@ class Writer(TurnWriter):
         elif self._results != (self.turns[-1], len(self.turns[-1].parts)):
             self._context.moved_output(entry)
 
-    def reasoning(self, item: JsonObject, entry: Entry) -> None:
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """Thinking."""
-        if parts := thoughts(item, self._context, maker_from(entry.maker or "")):
+        if parts := thoughts(item, self._context, makers.maker_from(entry.maker or "")):
             self._turn(RESPONSE, entry).parts += parts
 
-    def block(self, item: JsonObject, entry: Entry) -> None:
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A part that the user built for this format; of other formats' blocks none can be sent."""
         part = own_block(item, NAME, self._context, "")
         if isinstance(part, dict):

@@ -5,7 +5,7 @@
 * A dynamic context before the question (`dynamic_context_at="tail"`) differs in the next request:
   then the messages before it are marked as if there were no others.
 * The last tool and the last block of the system text are marked where there is room, and none of them is marked.
-* There are four marks at most. Those of tools and system text stay, the oldest of the messages go first.
+* There are four marks at most. Marks of tools and system text stay; marks of the oldest messages are dropped first.
 * A mark never changes the shape of content: a bare string is left alone, and a mark on a tool result is on the block.
 * A mark of an hour may not follow one of five minutes, so one that an hour's mark follows lasts an hour, too.
 
@@ -70,7 +70,19 @@ def mark_messages(body: JsonObject) -> JsonObject:
     kept = marked[max(len(marked) - room, 0) :]
     if before == set(kept):
         return body
-    return {**body, "messages": _remarked(messages, before, kept, _own(body))}
+    # Messages with marks on these blocks and on no others
+    rewritten, behind = list(messages), list(_own(body))
+    for number, index in sorted(before.union(kept), reverse=True):
+        content = list(rewritten[number]["content"])
+        block = content[index]
+        if (number, index) not in kept:
+            block = {key: value for key, value in block.items() if key != MARK}
+        elif block.get(MARK) is None:
+            block = {**block, MARK: _mark(behind)}
+        content[index] = block
+        rewritten[number] = {**rewritten[number], "content": content}
+        behind += _marks_of([block])
+    return {**body, "messages": rewritten}
 
 
 def marks_in(body: JsonObject) -> tuple[list[Any], list[Any], list[Any]]:
@@ -106,22 +118,6 @@ def _ends(blocks: Mapping[Place, JsonObject], last: int) -> set[Place]:
     ends = {places[able[-1]]}
     earlier = [index for index in able if index <= able[-1] - STEP]
     return ends | {places[earlier[-1]]} if len(places) > MANY_BLOCKS and earlier else ends
-
-
-def _remarked(messages: Sequence[Any], before: set[Place], kept: Sequence[Place], own: Iterable[Any]) -> list[Any]:
-    """Messages with marks on these blocks and on no others."""
-    rewritten, behind = list(messages), list(own)
-    for number, index in sorted(before.union(kept), reverse=True):
-        content = list(rewritten[number]["content"])
-        block = content[index]
-        if (number, index) not in kept:
-            block = {key: value for key, value in block.items() if key != MARK}
-        elif block.get(MARK) is None:
-            block = {**block, MARK: _mark(behind)}
-        content[index] = block
-        rewritten[number] = {**rewritten[number], "content": content}
-        behind += _marks_of([block])
-    return rewritten
 
 
 def _mark(behind: Iterable[Any]) -> JsonObject:

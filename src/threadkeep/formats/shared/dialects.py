@@ -16,8 +16,7 @@ from typing import Final, Literal, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import EFFORTS, dialect_name
 from threadkeep.domain.rendering import RenderOptions
-from threadkeep.formats.canonical.keys import PREFIXES
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical import items, snapshots
 from threadkeep.formats.shared.tools import FUNCTIONS
 
 # efforts that ask for no reasoning
@@ -29,7 +28,7 @@ _MAX_TOKENS: Final = "max_tokens"
 _COMPLETION: Final = "max_completion_tokens"
 
 
-class Family(NamedTuple):
+class ModelFamily(NamedTuple):
     """How models of one family are asked to reason; the defaults are the general rule."""
 
     # effort -> the word for it, "off" for all of `OFF`; others are sent as they are. None: none is sent.
@@ -41,19 +40,19 @@ class Family(NamedTuple):
 
 _ENABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "enabled"}}
 _DISABLED: Final[Mapping[str, JsonObject]] = {"thinking": {"type": "disabled"}}
-GENERAL: Final = Family()
-GLM: Final = Family(
+GENERAL: Final = ModelFamily()
+GLM: Final = ModelFamily(
     dict.fromkeys(("minimal", "low", "medium", "high"), "high") | {"xhigh": "max", "max": "max"}, _ENABLED, _DISABLED
 )
-KIMI: Final = Family(_TO_LOW_AND_MAX)
-MIMO: Final = Family(None, _ENABLED, _DISABLED, _COMPLETION)
-MINIMAX: Final = Family(None, {"thinking": {"type": "adaptive"}}, _DISABLED, _COMPLETION)
-DEEPSEEK: Final = Family({"xhigh": "max"})
-MISTRAL: Final = Family(dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"})
+KIMI: Final = ModelFamily(_TO_LOW_AND_MAX)
+MIMO: Final = ModelFamily(None, _ENABLED, _DISABLED, _COMPLETION)
+MINIMAX: Final = ModelFamily(None, {"thinking": {"type": "adaptive"}}, _DISABLED, _COMPLETION)
+DEEPSEEK: Final = ModelFamily({"xhigh": "max"})
+MISTRAL: Final = ModelFamily(dict.fromkeys(("minimal", "low", "medium", "xhigh", "max"), "high") | {"off": "none"})
 
 # how names of models begin, whatever vendor stands before them (the first match counts) -> family
 FAMILIES: Final = (
-    (re.compile(r"glm-5\.3(?!\d)"), Family(_TO_LOW_AND_MAX, _ENABLED)),
+    (re.compile(r"glm-5\.3(?!\d)"), ModelFamily(_TO_LOW_AND_MAX, _ENABLED)),
     (re.compile(r"glm-[45](?!\d)"), GLM),
     (re.compile(r"kimi-k3(?!\d)"), KIMI),
     (re.compile(r"mimo-v2(?!\d)"), MIMO),
@@ -64,10 +63,12 @@ FAMILIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What requests a vendor takes. The defaults are those of OpenAI's own API, and of the Responses API of others."""
+    """What requests a vendor takes. The defaults describe OpenAI's own API, and the Responses API of others."""
 
-    family: Family | None = None  # how models that are not in `FAMILIES` are asked to reason; None: all as OpenAI's
-    limit: str | None = None  # the name of the token limit; None: that of the model's family, or of the format
+    family: ModelFamily | None = (
+        None  # how models that are not in `FAMILIES` are asked to reason; None: all as OpenAI's
+    )
+    limit: str | None = None  # the name of the token limit; None: as in the model's family, or of the format
     efforts: Mapping[str, str] | None = None  # effort -> the word for it, where no others are taken
     reasoning: Literal["effort", "object"] = "effort"  # "object": effort and budget stand in an object `reasoning`
     # "string": content that is only text is sent as one string; "parts": the instructions are parts, too
@@ -154,18 +155,18 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
     "openai": Dialect(
         lacks=_PENALTIES,
         efforts=_EFFORTS,
-        ids=PREFIXES,
+        ids=items.PREFIXES,
     ),
 }
 
 
-def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
+def dialect_of(table: Mapping[str, Dialect], snapshot: snapshots.Snapshot, options: RenderOptions) -> Dialect:
     """What the vendor takes in a request of a format, by the format's table; this call's dialect takes precedence."""
     name = options.dialect or snapshot.settings.get("dialect")
     return STANDARD if name is None else table[dialect_name("dialect", name)]
 
 
-def family_of(dialect: Dialect, model: object) -> Family | None:
+def family_of(dialect: Dialect, model: object) -> ModelFamily | None:
     """How a model is asked to reason there; None where it is asked in the format's own words."""
     if dialect.family is None:
         return None

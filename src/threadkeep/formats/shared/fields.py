@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, place, value_at
 from threadkeep.domain.options import OPTIONS
+from threadkeep.domain.tool_names import is_valid_name
 from threadkeep.errors import CannotRender, InvalidOption
-from threadkeep.formats.shared.names import is_valid_name
 from threadkeep.formats.shared.reports import Context
 
 T = TypeVar("T")
@@ -139,40 +139,6 @@ def _option(row: Field | FieldGroup, keys: JsonObject) -> Any:
     except (InvalidOption, CannotRender):
         return None
     return None if scratch.losses or scratch.repairs else value
-
-
-def value_at(body: Any, target: str) -> Any:
-    """What stands at a place of a request; None where nothing does."""
-    for key in target.split("."):
-        body = body.get(key) if isinstance(body, dict) else None
-    return body
-
-
-def place(body: JsonObject, target: str, value: Any) -> None:
-    """Put a value at its place in a request; dots in the target lead into objects."""
-    *outer, last = target.split(".")
-    for key in outer:
-        body = body.setdefault(key, {})
-    body[last] = value
-
-
-def with_value(body: JsonObject, path: str, value: Any) -> JsonObject:
-    """A request with another value at a place; None takes it out. The given one is not changed."""
-    key, _, inner = path.partition(".")
-    held = body.get(key)
-    result = with_value(held if isinstance(held, dict) else {}, inner, value) if inner else value
-    if result is None:
-        return {name: other for name, other in body.items() if name != key}
-    return {**body, key: result}
-
-
-def merged(body: JsonObject, over: JsonObject) -> JsonObject:
-    """A request with another laid over it, objects key by key."""
-    result = dict(body)
-    for key, value in over.items():
-        held = result.get(key)
-        result[key] = merged(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
-    return result
 
 
 def _without(body: JsonObject, path: list[str]) -> JsonObject:

@@ -6,9 +6,9 @@ provider that gave them. Elsewhere they are left out, which is reported, or sent
 * The target of a request is the provider that the request or the conversation names, else the one that has answered
   last, if the request asks for the same model; else the vendor of the model; else the one that has made the format.
 * Claude's signatures are read by Anthropic's API, Amazon Bedrock, Google Cloud and Microsoft Foundry alike, but only
-  for the same model, or for one that reads the other's thinking; those of some models by the same account alone.
+  for the same model, or for one that reads the other's thinking; some models require the same account.
 * Google's API and Vertex AI refuse each other's thought signatures ("Corrupted thought signature"), OpenAI and Azure
-  each other's encrypted content (`invalid_encrypted_content`), and OpenAI that of another organization.
+  each other's encrypted content (`invalid_encrypted_content`), and OpenAI refuses content of another organization.
 * Who sells models of several vendors gets back what came from the same vendor's model.
 
 Sources: Anthropic's guides on extended and preserved thinking ("values are compatible across platforms"; "each model
@@ -29,17 +29,16 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.makers import Maker, asked_of, maker_from
 from threadkeep.domain.rendering import RenderOptions
-from threadkeep.formats.canonical.entries import Entry, changed_entry
-from threadkeep.formats.canonical.packed import PackedEntries
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
+from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
 from threadkeep.formats.shared.reports import Context
 
 _MEMO: Final = "makers"  # the place in a snapshot's memo
-_ORIGIN, _MAKER = Entry._fields.index("origin"), Entry._fields.index("maker")
+_ORIGIN, _MAKER = ItemEntry._fields.index("origin"), ItemEntry._fields.index("maker")
 # Origin and maker of an item
 _Signed = tuple[str | None, str | None]
 
-# provider -> other names of it: those of OpenTelemetry, Pydantic AI, LangChain, LiteLLM and others; see `provider_name`
+# provider -> other names of it, as in OpenTelemetry, Pydantic AI, LangChain, LiteLLM and others; see `provider_name`
 _NAMES: Final = {
     "openai": ("openairesponses", "openaichat"),
     "azure": ("azureopenai", "azureaiopenai", "azaiopenai", "azureaiinference", "azaiinference", "azureai", "foundry",
@@ -56,7 +55,7 @@ _NAMES: Final = {
     "xiaomi": ("xiaomimimo", "mimo"),
 }  # fmt: skip
 _PROVIDERS: Final = {alias: name for name, others in _NAMES.items() for alias in (name, *others)}
-# who reads Claude's signatures, whoever of them has signed
+# who reads Claude's signatures, from any of these signers
 CLAUDE_PLATFORMS: Final = frozenset({"anthropic", "bedrock", "vertex", "azure"})
 # family of models -> how their names look (the first match counts), and the vendor that serves them
 _FAMILIES: Final[Sequence[tuple[str, re.Pattern[str], str]]] = tuple(
@@ -136,7 +135,7 @@ def plain_model(model: str) -> str:
     return re.sub(r"(?<=\d)-0$", "", name)
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """Who gets a request."""
 
     provider: str | None
@@ -154,7 +153,7 @@ class Target(NamedTuple):
         return self.family == "claude" and self.provider in CLAUDE_PLATFORMS
 
 
-def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> Target:
+def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> RequestTarget:
     """Who gets a request of a conversation in a format."""
     get = snapshot.settings.get
     model = get("model") if isinstance(get("model"), str) else None
@@ -163,19 +162,21 @@ def target_of(snapshot: Snapshot, options: RenderOptions, format_name: str) -> T
 
 
 @lru_cache(maxsize=1024)
-def _target(format_name: str, given: tuple[Any, ...], view: tuple[str | None, ...], newest: _Signed) -> Target:
+def _target(format_name: str, given: tuple[Any, ...], view: tuple[str | None, ...], newest: _Signed) -> RequestTarget:
     asked = asked_of(
         dict(zip(("provider", "dialect", "model"), given, strict=True)),
         dict(zip(("provider", "dialect", "account"), view, strict=True)),
     )
     model = asked.asked
     if asked.provider is not None:
-        return Target(provider_name(asked.provider), model, asked.account)
+        return RequestTarget(provider_name(asked.provider), model, asked.account)
     origin, maker = newest
     last = maker_from(maker or "" if origin == format_name else "")  # who has answered last, if that was in the format
     if last.provider is not None and (model is None or _is_asked_for(last, model)):
-        return Target(provider_name(last.provider), model or last.asked or last.model, asked.account or last.account)
-    return Target(vendor_of(model, format_name), model, asked.account)
+        return RequestTarget(
+            provider_name(last.provider), model or last.asked or last.model, asked.account or last.account
+        )
+    return RequestTarget(vendor_of(model, format_name), model, asked.account)
 
 
 def author_of(format_name: str | None) -> str | None:
@@ -205,7 +206,7 @@ def _is_asked_for(maker: Maker, model: str) -> bool:
     return any(name is not None and plain_model(name) == plain_model(model) for name in (maker.asked, maker.model))
 
 
-def can_read(target: Target, origin: str | None, maker: Maker) -> bool:
+def can_read(target: RequestTarget, origin: str | None, maker: Maker) -> bool:
     """Whether the target of a request can read what a maker has signed in an answer that came in a format."""
     family = _family_of(maker)
     if maker.provider is None and family is None:
@@ -218,7 +219,7 @@ def can_read(target: Target, origin: str | None, maker: Maker) -> bool:
     return provider == target.provider and len(accounts) < _BOTH and _reads_model(target, maker)
 
 
-def reads_own(target: Target, entry: Entry, format_name: str) -> bool:
+def reads_own(target: RequestTarget, entry: ItemEntry, format_name: str) -> bool:
     """Whether the target can read what an item of its own format holds for its maker alone."""
     if entry.origin not in _TAKES.get(format_name, frozenset()):
         return True
@@ -229,7 +230,7 @@ def _family_of(maker: Maker) -> str | None:
     return family_of(maker.model) or family_of(maker.asked)
 
 
-def _reads_model(target: Target, maker: Maker) -> bool:
+def _reads_model(target: RequestTarget, maker: Maker) -> bool:
     """Whether the model that is asked can read what another one of the same provider has signed."""
     if target.model is not None and _is_asked_for(maker, target.model):
         return True
@@ -274,10 +275,10 @@ def _makers_in(snapshot: Snapshot) -> _Makers:
     return known
 
 
-_signed_by: Final[Callable[[Entry], _Signed]] = itemgetter(_ORIGIN, _MAKER)
+_signed_by: Final[Callable[[ItemEntry], _Signed]] = itemgetter(_ORIGIN, _MAKER)
 
 
-def _signed(entries: Sequence[Entry]) -> list[_Signed]:
+def _signed(entries: Sequence[ItemEntry]) -> list[_Signed]:
     if isinstance(entries, PackedEntries):
         return entries.makers()
     return [signed for signed in map(_signed_by, entries) if signed[1] is not None]
@@ -287,14 +288,14 @@ def _signed(entries: Sequence[Entry]) -> list[_Signed]:
 
 
 def readable(
-    entries: Sequence[Entry],
+    entries: Sequence[ItemEntry],
     snapshot: Snapshot,
-    target: Target,
+    target: RequestTarget,
     format_name: str,
     context: Context,
     *,
     has_texts: bool = False,
-) -> Sequence[Entry]:
+) -> Sequence[ItemEntry]:
     """The entries as the target can read them; the very same where it can read all of them.
 
     `has_texts`: reasoning that it cannot read is sent as text, where it has one.
@@ -316,8 +317,8 @@ def readable(
 
 
 def _with_texts(
-    entries: Sequence[Entry], foreign: Collection[_Signed], takes: Collection[str | None]
-) -> Sequence[Entry]:
+    entries: Sequence[ItemEntry], foreign: Collection[_Signed], takes: Collection[str | None]
+) -> Sequence[ItemEntry]:
     """The entries with messages of the assistant in place of reasoning that cannot be sent as such, but has a text."""
     texts = {
         index: text
@@ -372,7 +373,7 @@ _NOTHING_ELSE: Final = frozenset({"file_id", "container_id", "encrypted_index"})
 _ASIDE: Final = frozenset({"origin", "spelling", "arguments", "output", "tools"})
 
 
-def giver_of(entry: Entry) -> str:
+def giver_of(entry: ItemEntry) -> str:
     """Who made an item, for reports."""
     maker = maker_from(entry.maker or "")
     giver = maker.provider or vendor_of(maker.model, entry.origin) or "another provider"
@@ -386,7 +387,7 @@ class _Leaving:
     format_name: str
     context: Context
 
-    def from_(self, entry: Entry) -> Entry | None:
+    def from_(self, entry: ItemEntry) -> ItemEntry | None:
         """The entry without that; None where nothing is left."""
         context, before = self.context, self.context.position
         context.position = entry.position
@@ -394,7 +395,7 @@ class _Leaving:
         context.position = before
         return kept
 
-    def _from(self, entry: Entry, giver: str) -> Entry | None:
+    def _from(self, entry: ItemEntry, giver: str) -> ItemEntry | None:
         context = self.context
         if entry.type == "reasoning":
             context.loss("reasoning", "", f"Reasoning was left out: only {giver} can read it.")

@@ -20,17 +20,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, Protocol
 
-from threadkeep.domain.call_kinds import (
-    BY_CALL,
-    KINDS,
-    CallKind,
-    is_answered_by_client,
-    is_asynchronous,
-    reference_of,
-    shown_output,
-)
+from threadkeep.domain import call_kinds
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.snapshots import Snapshot
 
 
@@ -44,14 +36,14 @@ class PairedKinds:
     has_asynchronous: bool  # whether asynchronous calls wait for their outputs without a placeholder
 
 
-_FUNCTION_KINDS: Final = tuple(kind for kind in KINDS if kind.name in ("function", "custom"))
+_FUNCTION_KINDS: Final = tuple(kind for kind in call_kinds.KINDS if kind.name in ("function", "custom"))
 CALLS: Final = {**{kind.call: kind.name for kind in _FUNCTION_KINDS}, "provider_item": "function"}
 OUTPUTS: Final = {kind.output: kind.name for kind in _FUNCTION_KINDS}
 FUNCTIONS: Final = PairedKinds(CALLS, OUTPUTS, {}, has_asynchronous=False)
 ALL_KINDS: Final = PairedKinds(
-    CALLS | {kind.call: kind.name for kind in KINDS},
-    {kind.output: kind.name for kind in KINDS},
-    {kind.also_answered_by: [kind.name] for kind in KINDS if kind.also_answered_by is not None},
+    CALLS | {kind.call: kind.name for kind in call_kinds.KINDS},
+    {kind.output: kind.name for kind in call_kinds.KINDS},
+    {kind.also_answered_by: [kind.name] for kind in call_kinds.KINDS if kind.also_answered_by is not None},
     has_asynchronous=True,
 )
 # calls that the application can be asked to answer, and the outputs with which it does
@@ -64,7 +56,7 @@ LAYER: Final = -2
 _position = attrgetter("position")
 
 
-class Placed(Protocol):
+class HasPosition(Protocol):
     """Something that has a place in a conversation."""
 
     @property
@@ -80,17 +72,21 @@ class Placed(Protocol):
 class Pairing:
     """Which output answers which call; keys are positions."""
 
-    all_calls: list[Entry] = field(default_factory=list)  # in order
-    answers: dict[int, Entry] = field(default_factory=dict)  # call -> its output, which came in time
-    calls: dict[int, Entry] = field(default_factory=dict)  # output -> its call, for outputs in time
-    late: dict[int, Entry] = field(default_factory=dict)  # the same for those that came after the placeholder was sent
-    unanswered: dict[int, Entry] = field(default_factory=dict)  # calls that get a placeholder
-    asynchronous: dict[int, Entry] = field(default_factory=dict)  # calls that wait for their output without one
-    hosted: dict[int, Entry] = field(default_factory=dict)  # calls of the provider's own tools, without their output
-    by_name: dict[int, Entry] = field(default_factory=dict)  # outputs that name a tool and no call
+    all_calls: list[ItemEntry] = field(default_factory=list)  # in order
+    answers: dict[int, ItemEntry] = field(default_factory=dict)  # call -> its output, which came in time
+    calls: dict[int, ItemEntry] = field(default_factory=dict)  # output -> its call, for outputs in time
+    late: dict[int, ItemEntry] = field(
+        default_factory=dict
+    )  # the same for those that came after the placeholder was sent
+    unanswered: dict[int, ItemEntry] = field(default_factory=dict)  # calls that get a placeholder
+    asynchronous: dict[int, ItemEntry] = field(default_factory=dict)  # calls that wait for their output without one
+    hosted: dict[int, ItemEntry] = field(
+        default_factory=dict
+    )  # calls of the provider's own tools, without their output
+    by_name: dict[int, ItemEntry] = field(default_factory=dict)  # outputs that name a tool and no call
     sent: int = -1  # the last position that a recorded request has shown
-    orphans: list[Entry] = field(default_factory=list)  # outputs whose calls are all answered
-    unknown: list[Entry] = field(default_factory=list)  # first outputs of an id that no call here has
+    orphans: list[ItemEntry] = field(default_factory=list)  # outputs whose calls are all answered
+    unknown: list[ItemEntry] = field(default_factory=list)  # first outputs of an id that no call here has
     # sent unpaired, because the imported request had them so; neither `unanswered` nor `orphans` nor `unknown`
     alone: set[int] = field(default_factory=set)
 
@@ -108,10 +104,10 @@ def left_alone(snapshot: Snapshot, format_name: str, kinds: PairedKinds = FUNCTI
     return frozenset(entry.position for entry in lonely if entry.origin == format_name)
 
 
-def paired(entries: Sequence[Entry], alone: Collection[int] = (), kinds: PairedKinds = FUNCTIONS) -> Pairing:
+def paired(entries: Sequence[ItemEntry], alone: Collection[int] = (), kinds: PairedKinds = FUNCTIONS) -> Pairing:
     """Pair calls with outputs, see the module's docstring; those in `alone` may stay without a partner."""
     pairing, calls, outputs = Pairing(), kinds.calls, kinds.outputs
-    waiting: dict[tuple[str, str], list[list[Entry]]] = {}  # calls without an output yet, twins together
+    waiting: dict[tuple[str, str], list[list[ItemEntry]]] = {}  # calls without an output yet, twins together
     for entry in entries:
         kind = entry.type
         if entry.seen is not None and entry.seen > pairing.sent:
@@ -136,13 +132,14 @@ _NAMELESS: Final = frozenset({*CALLS, *OUTPUTS}) - {"provider_item"}
 
 
 def _take_output(
-    pairing: Pairing, waiting: dict[tuple[str, str], list[list[Entry]]], output: Entry, kinds: PairedKinds
+    pairing: Pairing, waiting: dict[tuple[str, str], list[list[ItemEntry]]], output: ItemEntry, kinds: PairedKinds
 ) -> None:
     """Pair an output with the call that it answers; an output may be of several kinds."""
     call_id, names = output.call_id or "", [kinds.outputs[output.type], *kinds.others.get(output.type, ())]
     key = next(((name, call_id) for name in names if (name, call_id) in waiting), (names[0], call_id))
-    if key not in waiting and _is_of_provider(waiting.get(("function", call_id))):
-        key = ("function", call_id)
+    of_function = waiting.get(("function", call_id))
+    if key not in waiting and of_function and of_function[-1][-1].type == "provider_item":
+        key = ("function", call_id)  # only its provider knows it: outputs of functions and custom tools answer it
     if key in waiting or not _is_by_name(output):
         _answer(pairing, waiting.get(key), output, kinds)
         waiting.setdefault(key, [])
@@ -150,29 +147,24 @@ def _take_output(
         pairing.by_name[output.position] = output
 
 
-def _is_of_provider(calls: list[list[Entry]] | None) -> bool:
-    """Whether only its provider knows the last of some calls: outputs of functions and custom tools answer it."""
-    return calls is not None and bool(calls) and calls[-1][-1].type == "provider_item"
-
-
-def _is_by_name(output: Entry) -> bool:
+def _is_by_name(output: ItemEntry) -> bool:
     """Whether an output names no call: one of a function names its tool, others came from the provider's own tools."""
     return output.call_id is None and (output.type not in _NAMELESS or bool(output.item().get("name")))
 
 
-def _list_unanswered(pairing: Pairing, call: Entry, kinds: PairedKinds) -> None:
-    if call.type in BY_CALL and call.payload is not None:
+def _list_unanswered(pairing: Pairing, call: ItemEntry, kinds: PairedKinds) -> None:
+    if call.type in call_kinds.BY_CALL and call.payload is not None:
         item = call.item()
-        if not is_answered_by_client(item):
+        if not call_kinds.is_answered_by_client(item):
             pairing.hosted[call.position] = call
             return
-        if kinds.has_asynchronous and is_asynchronous(item):
+        if kinds.has_asynchronous and call_kinds.is_asynchronous(item):
             pairing.asynchronous[call.position] = call
             return
     pairing.unanswered[call.position] = call
 
 
-def _lonely(pairing: Pairing) -> list[Entry]:
+def _lonely(pairing: Pairing) -> list[ItemEntry]:
     """Calls and outputs without a partner."""
     calls = [*pairing.unanswered.values(), *pairing.hosted.values()]
     return [*calls, *pairing.orphans, *pairing.unknown, *pairing.by_name.values()]
@@ -187,32 +179,32 @@ def _leave_alone(pairing: Pairing, alone: Collection[int]) -> None:
     pairing.unknown = [output for output in pairing.unknown if output.position not in alone]
 
 
-def _wait(calls: list[list[Entry]], call: Entry) -> None:
+def _wait(calls: list[list[ItemEntry]], call: ItemEntry) -> None:
     if calls and are_twins(calls[-1][-1], call):
         calls[-1].append(call)
     else:
         calls.append([call])
 
 
-def are_twins(call: Placed, after: Placed) -> bool:
+def are_twins(call: HasPosition, after: HasPosition) -> bool:
     """Whether two calls with the same id are of one turn; of those that the user built: whether they are neighbours."""
     return after.turn == call.turn and (call.turn is not None or after.position == call.position + 1)
 
 
-def in_order_of_answers(calls: Sequence[Entry]) -> list[Entry]:
+def in_order_of_answers(calls: Sequence[ItemEntry]) -> list[ItemEntry]:
     """Unanswered calls, those with the same id in the order in which the next outputs of it answer them."""
-    waiting: dict[tuple[str, str], list[list[Entry]]] = {}
+    waiting: dict[tuple[str, str], list[list[ItemEntry]]] = {}
     for call in calls:
         _wait(waiting.setdefault(_id_of(call), []), call)
     ordered = {key: iter([call for twins in reversed(one) for call in twins]) for key, one in waiting.items()}
     return [next(ordered[_id_of(call)]) for call in calls]
 
 
-def _id_of(call: Entry) -> tuple[str, str]:
+def _id_of(call: ItemEntry) -> tuple[str, str]:
     return ALL_KINDS.calls[call.type], call.call_id or ""
 
 
-def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry, kinds: PairedKinds) -> None:
+def _answer(pairing: Pairing, calls: list[list[ItemEntry]] | None, output: ItemEntry, kinds: PairedKinds) -> None:
     if calls is None:
         pairing.unknown.append(output)
     elif not calls:
@@ -228,22 +220,22 @@ def _answer(pairing: Pairing, calls: list[list[Entry]] | None, output: Entry, ki
             pairing.calls[output.position] = call
 
 
-def _had_placeholder(call: Entry, kinds: PairedKinds) -> bool:
+def _had_placeholder(call: ItemEntry, kinds: PairedKinds) -> bool:
     """Whether requests before its output had a placeholder for a call."""
-    if call.payload is None or call.type not in BY_CALL:
+    if call.payload is None or call.type not in call_kinds.BY_CALL:
         return True
     item = call.item()
-    return is_answered_by_client(item) and not (kinds.has_asynchronous and is_asynchronous(item))
+    return call_kinds.is_answered_by_client(item) and not (kinds.has_asynchronous and call_kinds.is_asynchronous(item))
 
 
-def upto(entries: Sequence[Entry], position: int | None) -> Sequence[Entry]:
+def upto(entries: Sequence[ItemEntry], position: int | None) -> Sequence[ItemEntry]:
     """The items up to a position, included."""
     if position is None or not entries or entries[-1].position <= position:
         return entries
     return entries[: bisect_right(entries, position, key=_position)]
 
 
-def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | None:
+def between_turns(entries: Sequence[ItemEntry], upto: int | None = None) -> int | None:
     """The last position (up to another) where a turn is over and every call has its output, or never gets one."""
     pairing = paired(entries, kinds=ALL_KINDS)
     spans = [(call, output.position) for call, output in pairing.answers.items()]
@@ -258,7 +250,7 @@ def between_turns(entries: Sequence[Entry], upto: int | None = None) -> int | No
     return None
 
 
-def _goes_on(entries: Sequence[Entry], index: int) -> bool:
+def _goes_on(entries: Sequence[ItemEntry], index: int) -> bool:
     """Whether the next item is of the same turn, or another call of those that the user built."""
     if index + 1 == len(entries):
         return False
@@ -266,11 +258,11 @@ def _goes_on(entries: Sequence[Entry], index: int) -> bool:
     return after.turn == entry.turn and (entry.turn is not None or (_is_call(entry) and _is_call(after)))
 
 
-def _is_call(entry: Entry) -> bool:
+def _is_call(entry: ItemEntry) -> bool:
     return entry.type in ALL_KINDS.calls
 
 
-def _waits(call: Entry, entries: Sequence[Entry]) -> bool:
+def _waits(call: ItemEntry, entries: Sequence[ItemEntry]) -> bool:
     """Whether nothing stands behind a call but its own turn and outputs, so that its output may still come."""
     later = entries[bisect_right(entries, call.position, key=_position) :]
     is_built = call.turn is None
@@ -278,7 +270,7 @@ def _waits(call: Entry, entries: Sequence[Entry]) -> bool:
     return all(e.type in outputs or (e.turn == call.turn and (not is_built or _is_call(e))) for e in later)
 
 
-def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
+def turn_start(entries: Sequence[ItemEntry], entry: ItemEntry) -> int:
     """The position of the first item of an item's turn."""
     index = bisect_right(entries, entry.position, key=_position) - 1
     while index > 0 and entry.turn is not None and entries[index - 1].turn == entry.turn:
@@ -286,7 +278,7 @@ def turn_start(entries: Sequence[Entry], entry: Entry) -> int:
     return entries[index].position
 
 
-def run_end(entries: Sequence[Entry], call: Entry) -> int:
+def run_end(entries: Sequence[ItemEntry], call: ItemEntry) -> int:
     """The position of the last item of a call's turn; of calls that the user built: of the last one in a row."""
     index = bisect_right(entries, call.position, key=_position) - 1
     while index + 1 < len(entries) and entries[index + 1].turn == call.turn:
@@ -306,8 +298,8 @@ def placeholder_item(call: JsonObject, call_id: str) -> JsonObject:
     return _kind_of(call).placeholder(call, call_id)
 
 
-def _kind_of(call: JsonObject) -> CallKind:
-    return BY_CALL.get(call["type"], BY_CALL["function_call"])
+def _kind_of(call: JsonObject) -> call_kinds.CallKind:
+    return call_kinds.BY_CALL.get(call["type"], call_kinds.BY_CALL["function_call"])
 
 
 def late_output_message(output: JsonObject, call: JsonObject | None) -> JsonObject:
@@ -316,6 +308,6 @@ def late_output_message(output: JsonObject, call: JsonObject | None) -> JsonObje
         text = f"The result of the tool {output.get('name')}:"
     else:
         name = call.get("name") or ("" if call["type"] in CALLS else call["type"])
-        text = f"The result of the tool call {name} ({reference_of(call) or ''}) came in later:"
-    content = [{"type": "input_text", "text": text}, *shown_output(output)]
+        text = f"The result of the tool call {name} ({call_kinds.reference_of(call) or ''}) came in later:"
+    content = [{"type": "input_text", "text": text}, *call_kinds.shown_output(output)]
     return {"type": "message", "role": "user", "content": content}

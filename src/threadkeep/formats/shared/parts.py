@@ -2,16 +2,153 @@
 
 What came from the wire of a format goes back there as it came, and nowhere else: keys without a canonical name lie
 under `native`, by format; blocks without a canonical type are a `provider_item`.
+
+Pictures, files and videos: data URLs, media types, file names, and the notes that stand for what cannot be sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import base64
+import binascii
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared.media import source_of
+from threadkeep.domain.media import base64_media_type, parse_data_url
 from threadkeep.formats.shared.reports import Context
+
+TEXTUAL: Final = frozenset(
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "yaml", "x-yaml", "csv", "xhtml+xml", "sql", "graphql", "ld+json")
+)
+_TEXTUAL_ENDINGS: Final = ("+xml", "+json")
+
+# media type -> ending of a file name, for files that came without a name
+ENDINGS: Final = {
+    "application/pdf": "pdf",
+    "application/json": "json",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "text/csv": "csv",
+    "text/html": "html",
+    "text/markdown": "md",
+    "text/plain": "txt",
+}
+_TYPES: Final = {ending: media_type for media_type, ending in ENDINGS.items()}
+_PDF: Final = "JVBERi0"  # how base64 of a PDF begins
+_URLS: Final = ("image_url", "video_url", "file_data", "file_url")
+# keys that hold the source of a part, in the order in which one is named
+_HOLDERS: Final = ("content", "output")  # where items hold parts
+SOURCES: Final = ("filename", "image_url", "file_url", "video_url", "file_id", "file_data")
+_LONGEST_SOURCE: Final = 200
+
+
+def is_textual(media_type: str) -> bool:
+    """Whether a file of this type is text that can stand in a message."""
+    return media_type.startswith("text/") or media_type in TEXTUAL or media_type.endswith(_TEXTUAL_ENDINGS)
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text is well-formed base64 and not empty."""
+    return _bytes_of(text) is not None
+
+
+def is_broken(url: str) -> bool:
+    """Whether a URL is a base64 data URL that does not hold base64."""
+    return base64_media_type(url) is not None and not is_base64(url.partition(",")[2])
+
+
+def decoded_text(url: str) -> str | None:
+    """The text in a base64 data URL; None when it is broken or not UTF-8."""
+    parsed = parse_data_url(url)
+    raw = None if parsed is None else _bytes_of(parsed[1])
+    try:
+        return None if raw is None else raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def in_base64(url: str) -> str:
+    """A data URL in its base64 form; any other URL as it is.
+
+    >>> in_base64("data:text/plain,a%20b")
+    'data:text/plain;base64,YSBi'
+    """
+    if not url.startswith("data:") or base64_media_type(url) is not None:
+        return url
+    head, comma, text = url.removeprefix("data:").partition(",")
+    if not comma or head.endswith(";base64"):
+        return url
+    return f"data:{head or 'text/plain'};base64,{base64.b64encode(unquote_to_bytes(text)).decode('ascii')}"
+
+
+def url_of(part: JsonObject) -> str:
+    """The URL of a picture, file or video, data URLs in their base64 form; empty where there is none.
+
+    `file_data` may be bare base64, which OpenAI's APIs take: the file's name, or its beginning, tells its type.
+    """
+    key = next((key for key in _URLS if isinstance(part.get(key), str) and part[key].strip()), None)
+    url = "" if key is None else str(part[key]).strip()
+    if key == "file_data" and is_base64(url):
+        ending = str(part.get("filename") or "").rpartition(".")[2].lower()
+        media_type = "application/pdf" if url.startswith(_PDF) else _TYPES.get(ending, "application/octet-stream")
+        return f"data:{media_type};base64,{url}"
+    return in_base64(url)
+
+
+def joined_base64(pieces: Iterable[str]) -> str:
+    """Pieces of base64 as one text; each may be padded on its own. What is no base64 stays as it came."""
+    pieces = [piece for piece in pieces if piece]
+    ends = [index for index, piece in enumerate(pieces, 1) if piece.endswith("=")]
+    if not ends or ends == [len(pieces)]:
+        return "".join(pieces)
+    starts = [0, *(end for end in ends if end < len(pieces))]
+    parts = ["".join(pieces[start:end]) for start, end in zip(starts, [*starts[1:], len(pieces)], strict=True)]
+    decoded = [_bytes_of(part) for part in parts]
+    known = [part for part in decoded if part is not None]
+    return base64.b64encode(b"".join(known)).decode("ascii") if len(known) == len(decoded) else "".join(pieces)
+
+
+def source_of(part: JsonObject) -> str:
+    """A short name of what a part shows: its file name, URL, id or media type."""
+    for key in SOURCES:
+        value = part.get(key)
+        if isinstance(value, str) and value.strip():
+            long = f"{value.strip()[:_LONGEST_SOURCE]}…" if key == "filename" else "long URL"
+            return base64_media_type(value) or (value.strip() if len(value) <= _LONGEST_SOURCE else long)
+    return "no source"
+
+
+def parts_of(item: JsonObject) -> Iterator[Any]:
+    """The parts of an item: of its content, and of its output."""
+    for key in _HOLDERS:
+        parts = item.get(key)
+        yield from parts if isinstance(parts, list) else ()
+
+
+def with_parts(item: JsonObject, change: Callable[[Any, str], Any]) -> JsonObject:
+    """An item with other parts: `change` gets each part and its path."""
+    for key in _HOLDERS:
+        parts = item.get(key)
+        if isinstance(parts, list):
+            item = {**item, key: [change(part, f"{key}[{index}]") for index, part in enumerate(parts)]}
+    return item
+
+
+def note(part: JsonObject) -> str:
+    """The text that stands for a part which cannot be sent."""
+    return f"[{str(part.get('type')).removeprefix('input_')} not included: {source_of(part)}]"
+
+
+def _bytes_of(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True) or None
+    except (binascii.Error, ValueError):
+        return None
+
 
 OURS: Final = frozenset({"origin", "native", "spelling"})  # keys of item objects that no wire has
 TEXTS: Final = frozenset({"input_text", "output_text", "text"})
@@ -93,14 +230,6 @@ def split_native(thing: JsonObject, known: Collection[str], name: str) -> JsonOb
 def block(payload: Any, name: str) -> JsonObject:
     """A block of a format that has no canonical type, as a part or an item."""
     return {"type": "provider_item", "format": name, "payload": payload}
-
-
-def open_parts(items: list[JsonObject], kind: str, name: str, **keys: Any) -> list[Any]:
-    """The content of the last item, if it is of that type; else of a new one that came from the format of that name."""
-    if not items or items[-1]["type"] != kind:
-        items.append({"type": kind, **keys, "content": [], "origin": name})
-    content: list[Any] = items[-1]["content"]
-    return content
 
 
 def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import shown
-from threadkeep.errors import CannotParse, ProviderError
+from threadkeep.errors import CannotParse, ProviderError, shown
 
 if TYPE_CHECKING:
-    from threadkeep.formats.base import ErrorKeys
+    from threadkeep.domain.formats import ErrorKeys
 
 SENT_BODY: Final = "Pass the body as the provider sent it."  # the hint where a body is not of a format
 _HTTP: Final = range(100, 600)

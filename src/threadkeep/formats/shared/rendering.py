@@ -1,41 +1,41 @@
-"""What rendering has in common in all formats: where a request comes from, and how it is finished."""
+"""What rendering has in common in all formats: where a request comes from, and how it is finished.
+
+What JSON or providers have no form for is replaced: rows keep it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 import orjson
 
-from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps
+from threadkeep.domain.formats import FormatName
+from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.canonical.keys import NAME
-from threadkeep.formats.canonical.packed import PackedEntries
-from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
+from threadkeep.formats.canonical.items import NAME
+from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot, snapshot_of
 from threadkeep.formats.shared import pictures
-from threadkeep.formats.shared.files import without_others
-from threadkeep.formats.shared.makers import Target, readable, target_of
-from threadkeep.formats.shared.media_rules import sendable_media
-from threadkeep.formats.shared.mending import Mending, Report
+from threadkeep.formats.shared.arguments import Mending, Report, is_unicode
+from threadkeep.formats.shared.makers import RequestTarget, readable, target_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.sendable import sendable_options, with_items, with_options
 from threadkeep.formats.shared.setting_rules import Rows, fitted, settings_for
 from threadkeep.formats.shared.tools import placed_tools
-from threadkeep.formats.shared.views import View, view_of
+from threadkeep.formats.shared.views import HistoryView, view_of
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
 
 _TAKEN: Final = "taken"  # the place in what snapshots share: for whom all settings are taken
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
-_codec: Final = itemgetter(Entry._fields.index("codec"))
+_codec: Final = itemgetter(ItemEntry._fields.index("codec"))
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class Rendering:
     format_name: str
     snapshot: Snapshot
     options: RenderOptions
-    view: View  # the entries that it shows
+    view: HistoryView  # the entries that it shows
     context: Context  # what mappers need, and where they report
     rules: ProviderRules  # what may stand where
-    target: Target  # who gets it
+    target: RequestTarget  # who gets it
     setting_rules: Rows = field(default_factory=dict)  # which settings it takes
     to: tuple[str | None, ...] = ()  # whom rules are for: format, dialect, model and provider
     imported: int = 0  # how many items came with the request of this format that the conversation began as
@@ -58,7 +58,7 @@ class Rendering:
     has_plain_texts: bool = False  # … and wrote the texts of all items of the snapshot
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[ItemEntry]:
         """The entries that the request shows."""
         return self.view.entries
 
@@ -138,8 +138,8 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     media = pictures.media_of(snapshot)
     if media:
         _report_pictures(media, view, rules, options, context)
-        entries = without_others(entries, snapshot, target, format_name, context)
-        entries = sendable_media(entries, snapshot, rules, format_name, context)
+        entries = pictures.without_others(entries, snapshot, target, format_name, context)
+        entries = pictures.sendable_media(entries, snapshot, rules, format_name, context)
     if entries is not view.entries:
         view.entries, view.is_whole = entries, False
     rendering = Rendering(format_name, snapshot, options, view, context, rules, target, settings_for(*to), to)
@@ -148,22 +148,21 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     if imported is not None and imported.format == format_name:
         rendering.imported, rendering.spelling = imported.count, imported.spelling
     elif imported is not None:
-        _report_native_keys(settings, imported.format, context)
-        _report_system_keys(imported.spelling or {}, imported.format, context)
+        _report_own_keys(settings, imported.spelling or {}, imported.format, context)
     return rendering
 
 
 def _report_pictures(
-    media: pictures.Media, view: View, rules: ProviderRules, options: RenderOptions, context: Context
+    media: pictures.RequestMedia, view: HistoryView, rules: ProviderRules, options: RenderOptions, context: Context
 ) -> None:
     """Report pictures and documents that the provider is known to refuse."""
     if not view.is_whole:
         media = media.among({entry.position for entry in view.entries})
     if not options.vision:
-        media = pictures.Media([], media.documents)
+        media = pictures.RequestMedia([], media.documents)
     elif options.pictures is not None:
         gone = pictures.left_out(media, options.pictures, rules)
-        media = pictures.Media([one for i, one in enumerate(media.pictures) if i not in gone], media.documents)
+        media = pictures.RequestMedia([one for i, one in enumerate(media.pictures) if i not in gone], media.documents)
     for detail in pictures.exceeded(media, rules):
         context.loss("refused", "pictures", detail)
 
@@ -181,15 +180,11 @@ def _has_valid_texts(snapshot: Snapshot) -> bool:
     return True
 
 
-def _report_native_keys(settings: JsonObject, origin: str, context: Context) -> None:
-    """Report the keys of an imported request that only its own format has."""
+def _report_own_keys(settings: JsonObject, spelling: JsonObject, origin: str, context: Context) -> None:
+    """Report what only its own format has of an imported request: keys, and what blocks of system texts say."""
     keys = (settings.get("extra") or {}).get(origin)
     for key in keys if isinstance(keys, dict) else ():
         context.loss("native", f"extra.{origin}.{key}", f"{key} was left out: only {origin} has it.")
-
-
-def _report_system_keys(spelling: JsonObject, origin: str, context: Context) -> None:
-    """Report what the blocks of an imported system text say beyond their text."""
     blocks = spelling.get("system")
     for block in blocks if isinstance(blocks, list) else ():
         keys = block.get("keys") if isinstance(block, dict) else None
@@ -208,7 +203,7 @@ def nothing_to_send(what: str) -> CannotRender:
     return CannotRender(f"There is nothing to send: no {what} is left.", hint="Add a user message first.")
 
 
-def report_filler(entries: Sequence[Entry], context: Context, filler: str) -> None:
+def report_filler(entries: Sequence[ItemEntry], context: Context, filler: str) -> None:
     """Report that a filler is sent because the user's messages are all blank; refuse where there are none."""
     if not any(entry.type == "message" and entry.role == "user" for entry in entries):
         raise nothing_to_send("message")
@@ -259,7 +254,7 @@ class TurnWriter:
         self._pending = pairing.pending()
         self._unsettled: int | None = None  # index of the first turn that a later output may change
 
-    def _told(self, item: JsonObject, entry: Entry) -> JsonObject | None:
+    def _told(self, item: JsonObject, entry: ItemEntry) -> JsonObject | None:
         """The user's message that says an output no call waits for, which is reported; None for other outputs."""
         call = self._pairing.late.get(entry.position)
         if call is not None:
@@ -270,11 +265,11 @@ class TurnWriter:
             return None
         return late_output_message(item, None if call is None else call.item())
 
-    def compaction(self, item: JsonObject, entry: Entry) -> None:
+    def compaction(self, item: JsonObject, entry: ItemEntry) -> None:
         """A compaction of another format: what it covers is sent."""
         self.nothing(item, entry)
 
-    def nothing(self, _item: JsonObject, entry: Entry) -> None:
+    def nothing(self, _item: JsonObject, entry: ItemEntry) -> None:
         """Report an item that the format cannot express."""
         self._context.unknown_item(entry)
 
@@ -302,3 +297,86 @@ class PlainRendered(Rendered):
 
     def __repr__(self) -> str:
         return super().__repr__().replace(type(self).__qualname__, Rendered.__qualname__, 1)
+
+
+_KEY: Final = "sendable"  # the place in what is shared by snapshots
+_NATIVE: Final = {f"extra.{name}": name for name in get_args(FormatName)}  # path -> the only format that sends it
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options and tools of a snapshot, as they can be sent."""
+
+    settings: JsonObject
+    tools: Sequence[JsonObject]
+    spelling: JsonObject  # of the request that the conversation was imported from
+    reports: Sequence[Report]
+    is_plain: bool  # whether orjson reads and writes them
+
+    def reports_for(self, format_name: str) -> list[Report]:
+        """The reports that concern a format."""
+        return [report for report in self.reports if _NATIVE.get(report.path, format_name) == format_name]
+
+
+def sendable_options(snapshot: Snapshot) -> Options:
+    """The options and tools of a snapshot, which are looked at once."""
+    known: Options | None = snapshot.shared.get(_KEY)
+    if known is None:
+        known = snapshot.shared[_KEY] = _options(snapshot)
+    return known
+
+
+def _options(snapshot: Snapshot) -> Options:
+    settings, tools, imported = snapshot.settings, snapshot.tools, snapshot.imported
+    spelling = {} if imported is None else imported.spelling
+    if encode([settings, tools, spelling])[1] == PLAIN:
+        return Options(settings, tools, spelling, (), is_plain=True)
+    reports: list[Report] = []
+    settings = _mended(settings, "", reports)
+    tools = [_mended(tool, f"tools[{index}].", reports) for index, tool in enumerate(tools)]
+    spelling = _mended(spelling, "imported.", reports)
+    return Options(settings, tools, spelling, reports, encode([settings, tools, spelling])[1] == PLAIN)
+
+
+def _mended(given: JsonObject, path: str, reports: list[Report]) -> JsonObject:
+    """An object as it can be sent; reports name its keys, and the keys of `extra`."""
+    sent: JsonObject = {}
+    for name, value in given.items():
+        if path + name == "extra" and isinstance(value, dict):
+            sent[name] = _mended(value, "extra.", reports)
+            continue
+        mending = Mending()
+        sent |= mending.value({name: value})
+        reports += mending.reports(None, path + name)
+    return sent
+
+
+def with_options(snapshot: Snapshot, options: Options) -> Snapshot:
+    """The snapshot with options and tools that can be sent."""
+    imported, state = snapshot.imported, snapshot.state
+    if state is not None:
+        state = replace(state, previous_response_id=Mending().value(state.previous_response_id))
+        snapshot = replace(snapshot, state=state)
+    if not options.reports:
+        return snapshot
+    if imported is not None:
+        imported = replace(imported, spelling=options.spelling)
+    return replace(snapshot, settings=options.settings, tools=options.tools, imported=imported)
+
+
+def with_items(snapshot: Snapshot) -> tuple[Snapshot, list[Report]]:
+    """The snapshot with items that can be sent, and the reports, by position."""
+    reports: list[Report] = []
+    entries = [_mended_entry(entry, reports) if entry.codec else entry for entry in snapshot.entries]
+    is_same = all(new is old for new, old in zip(entries, snapshot.entries, strict=True))
+    return snapshot if is_same else replace(snapshot, entries=entries), reports
+
+
+def _mended_entry(entry: ItemEntry, reports: list[Report]) -> ItemEntry:
+    mending = Mending()
+    item = mending.value(entry.item())
+    found = mending.reports(entry.position, "")
+    reports += found
+    if not found and is_unicode(entry.call_id or ""):  # a pair of surrogates is one character in the JSON, not there
+        return entry
+    return changed_entry(entry, item)

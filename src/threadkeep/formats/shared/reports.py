@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import rendering
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tool_names import qualified_name
+from threadkeep.domain.tool_names import OPENAI_NAMES, NameRule, Names, qualified_name
 from threadkeep.errors import CannotRender
-from threadkeep.formats.shared.names import OPENAI_NAMES, NameRule, Names
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Loss, Repair
-    from threadkeep.formats.canonical.entries import Entry
+    from threadkeep.formats.canonical.entries import ItemEntry
 
 # code -> what is missing from the payload
 LOSSES: Final = {
@@ -68,12 +67,12 @@ REPAIRS: Final = {
     "leading_assistant": "a user turn was inserted before a leading assistant turn",
     "malformed_arguments": "call arguments that are not JSON were replaced with {}",
     "max_output_tokens": "a token limit below the format's minimum was raised",
-    "media_type": "the media type of an image was set to that of its bytes",
+    "media_type": "the media type of an image was set to the type of its bytes",
     "missing_output": "an output that says so was added for an unanswered call",
     "moved_output": "a tool output was moved directly after its call",
     "name": "characters that the format does not accept in a name were replaced",
     "named_output": "a tool output that names its tool in place of a call became user text",
-    "namespace": "the name of a tool got that of its namespace before it, as the format has no namespaces",
+    "namespace": "the name of a tool got its namespace as a prefix, as the format has no namespaces",
     "not_recorded": "an earlier request was not recorded, so it was rendered with the current options",
     "option": "a setting that is meaningless without another one was omitted",
     "part_type": "the part type of a text was changed to the one its role requires",
@@ -172,7 +171,7 @@ class Context:
 
     @property
     def names(self) -> Names:
-        """The names of this request; those of its tools come first."""
+        """The names of this request; names of its tools come first."""
         if self._names is None:
             self._names = Names([qualified_name(tool) for tool in self.tools], self.rule)
         return self._names
@@ -183,27 +182,27 @@ class Context:
 
     # Reports about items that are the same in all formats
 
-    def unknown_item(self, entry: Entry) -> None:
+    def unknown_item(self, entry: ItemEntry) -> None:
         """Report an item that the format has no form for."""
         self.loss("item", "", f"The format has no item of type {entry.type!r}.")
 
-    def orphan_output(self, output: Entry) -> None:
+    def orphan_output(self, output: ItemEntry) -> None:
         """Report an output that was left out because no call waits for it."""
         self.loss("orphan_output", "", f"There is no unanswered call {output.call_id!r} before the output.")
 
-    def late_output(self, output: Entry) -> None:
+    def late_output(self, output: ItemEntry) -> None:
         """Report an output that came after its placeholder was sent."""
         self.repair("late_output", "", f"The output of {output.call_id!r} came late and was sent as the user's text.")
 
-    def named_output(self, output: Entry) -> None:
+    def named_output(self, output: ItemEntry) -> None:
         """Report an output that names its tool and no call."""
         self.repair("named_output", "", f"The output {output.position} names no call and was sent as the user's text.")
 
-    def moved_output(self, output: Entry) -> None:
+    def moved_output(self, output: ItemEntry) -> None:
         """Report an output that stands elsewhere than its item."""
         self.repair("moved_output", "", f"The output of {output.call_id!r} was moved behind its call.")
 
-    def missing_output(self, call: Entry, placeholder: str) -> None:
+    def missing_output(self, call: ItemEntry, placeholder: str) -> None:
         """Report a call that got a placeholder, at the position of the call."""
         detail = f"The call {call.call_id!r} has no output; {placeholder!r} was sent."
         self.repairs.append(rendering.Repair("missing_output", call.position, "", detail))

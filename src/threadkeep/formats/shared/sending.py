@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import shown
-from threadkeep.errors import CannotRender, InvalidOption
+from threadkeep.errors import CannotRender, InvalidOption, shown
 
 if TYPE_CHECKING:
     from threadkeep.domain.rendering import Rendered
@@ -33,7 +32,7 @@ NO_KEYS: Final = frozenset(
 )
 # keys of a request that one format has under a name above
 KEYS: Final = {"chat_completion": frozenset({"verbosity"})}
-# keys that SDKs take beside those of a request, and send as a header
+# keys that SDKs take next to the keys of a request, and send as a header
 HEADERS: Final = {"messages": {"betas": "anthropic-beta"}}
 # methods that ask for no answer, and take nothing that is about one
 NO_ANSWER: Final = frozenset({"count_tokens", "count", "compact"})
@@ -49,7 +48,9 @@ def arguments(rendered: Rendered, method: Callable[..., Any], stream: bool | Non
     payload = _with_stream(dict(rendered.payload), name, accepted, stream)
     if accepted is None:
         return payload
-    _check_turns(get_format(format_name).signs.turns, accepted, name, format_name)
+    turns = get_format(format_name).signs.turns
+    if turns not in accepted:
+        raise wrong_method(name, f"takes no {turns}", format_name)
     keys = _keys(payload, accepted, name, format_name)
     result = {key: payload.pop(key) for key in list(payload) if key in keys}
     if payload and name in NO_ANSWER:
@@ -120,11 +121,6 @@ def parameters_of(method: Callable[..., Any]) -> frozenset[str] | None:
 def name_of(method: object) -> str:
     """The name of a method, also of one of which arguments are given already."""
     return str(getattr(getattr(method, "func", method), "__name__", type(method).__name__))
-
-
-def _check_turns(turns: str, accepted: Collection[str], name: str, format_name: str) -> None:
-    if turns not in accepted:
-        raise wrong_method(name, f"takes no {turns}", format_name)
 
 
 def wrong_method(name: str, problem: str, format_name: str) -> InvalidOption:

@@ -14,16 +14,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared import schema_rules
+from threadkeep.domain.jsontext import JsonObject, value_at, with_value
+from threadkeep.formats.shared import limits, reports
 from threadkeep.formats.shared.claude import is_claude, lacks
-from threadkeep.formats.shared.fields import value_at, with_value
 from threadkeep.formats.shared.limits import (
     AS_IT_IS,
     NO_BLANKS,
     NOT_BOTH,
     NOTHING,
     REFUSED,
+    VENDORS,
     Limit,
     Outcome,
     SettingRow,
@@ -41,8 +41,6 @@ from threadkeep.formats.shared.limits import (
     without,
 )
 from threadkeep.formats.shared.provider_rules import applies, contains, named
-from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.vendor_settings import VENDORS
 
 # Conditions
 
@@ -61,16 +59,6 @@ def _has_declarations(body: JsonObject) -> bool:
     """Whether a request to Gemini declares functions."""
     tools = body.get("tools")
     return isinstance(tools, list) and any(isinstance(tool, dict) and "functionDeclarations" in tool for tool in tools)
-
-
-def _has_other_tools(body: JsonObject) -> bool:
-    """Whether a request to Gemini has functions and tools of the service."""
-    return _has_declarations(body) and len({key for tool in body["tools"] for key in tool}) > 1
-
-
-def _names_no_tools(body: JsonObject) -> bool:
-    """Whether a request of the Responses API offers no tools; those of a stored prompt are not known."""
-    return not body.get("tools") and "prompt" not in body and not body.get("previous_response_id")
 
 
 # Models
@@ -124,7 +112,7 @@ SETTINGS: Final = (
     _openai(
         _CHAT,
         "metadata",
-        absent("only beside `store`"),
+        absent("only with `store`"),
         "spiceai 5231",
         when=lambda body: body.get("store") is not True,
     ),
@@ -133,7 +121,8 @@ SETTINGS: Final = (
         "tool_choice",
         only("auto", "none", says="none but auto and none without tools"),
         "OpenAI API error: Tool choice must be specified with 'tools'",
-        when=_names_no_tools,
+        # the tools of a stored prompt are unknown
+        when=lambda body: not body.get("tools") and "prompt" not in body and not body.get("previous_response_id"),
         is_kept=True,
     ),
     # OpenAI's models
@@ -146,7 +135,7 @@ SETTINGS: Final = (
         lambda path: _openai(
             _BOTH,
             path,
-            only(1, says=f"{_OWN} beside an effort"),
+            only(1, says=f"{_OWN} with an effort"),
             _REASONING_SOURCE,
             when=_reasons,
             models=_reasoning_if_asked,
@@ -211,7 +200,7 @@ SETTINGS: Final = (
     _openai(
         _CHAT,
         "reasoning_effort",
-        only("none", says="none but 'none' beside tools"),
+        only("none", says="none but 'none' with tools"),
         "openai-openapi issue 541; pipecat 4043; livekit 5088",
         when=_has("tools"),
         models=named(r"gpt-5\.(?:[4-9])"),
@@ -256,12 +245,12 @@ SETTINGS: Final = (
         for formats, path in ((_RESPONSES, "parameters"), (_CHAT, "function.parameters"))
         for row in (
             _openai(formats, "tools", flat_schemas(path, "enum", "not"), _FLAT_SOURCE),
-            _openai(formats, "tools", no_schemas(path, schema_rules.lacks_items, _ITEMS), _LIST_SOURCE),
+            _openai(formats, "tools", no_schemas(path, limits.lacks_items, _ITEMS), _LIST_SOURCE),
             _openai(
                 formats,
                 "tools",
                 no_schemas(
-                    path, schema_rules.is_open, "strict functions forbid other properties, and require all of theirs",
+                    path, limits.is_open, "strict functions forbid other properties, and require all of theirs",
                     only_strict=True,
                 ),
                 "OpenAI docs: Structured outputs",
@@ -270,7 +259,7 @@ SETTINGS: Final = (
     ),
     SettingRow("Anthropic", _MESSAGES, "tools", flat_schemas("input_schema"), "claude-code issue 5973; mobile-mcp 344"),
     SettingRow(
-        "Anthropic", _MESSAGES, "tools", no_schemas("input_schema", schema_rules.has_odd_name, _NAMES_RULE),
+        "Anthropic", _MESSAGES, "tools", no_schemas("input_schema", limits.has_odd_name, _NAMES_RULE),
         "appstore-connect-mcp 2; twilio-labs mcp 58; composio 3500",
     ),
     SettingRow(
@@ -279,22 +268,22 @@ SETTINGS: Final = (
     ),
     SettingRow(
         "Claude on Amazon Bedrock", _CONVERSE, "toolConfig.tools",
-        no_schemas("toolSpec.inputSchema.json", schema_rules.has_odd_name, _NAMES_RULE),
+        no_schemas("toolSpec.inputSchema.json", limits.has_odd_name, _NAMES_RULE),
         "AWS document processing accelerator 709", models=is_claude,
     ),
     SettingRow(
-        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.has_blank_choice, "no empty texts in enum"),
+        "Gemini", _GEMINI, "tools", no_declarations(limits.has_blank_choice, "no empty texts in enum"),
         _GEMINI_SCHEMAS,
     ),
     SettingRow(
-        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.requires_unknown, "required properties exist"),
+        "Gemini", _GEMINI, "tools", no_declarations(limits.requires_unknown, "required properties exist"),
         _GEMINI_SCHEMAS,
     ),
     SettingRow(
-        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.lacks_items, _ITEMS), _GEMINI_SCHEMAS,
+        "Gemini", _GEMINI, "tools", no_declarations(limits.lacks_items, _ITEMS), _GEMINI_SCHEMAS,
     ),
     SettingRow(
-        "Gemini", _GEMINI, "tools", no_declarations(schema_rules.is_no_object, "schemas of objects"), _GEMINI_SCHEMAS
+        "Gemini", _GEMINI, "tools", no_declarations(limits.is_no_object, "schemas of objects"), _GEMINI_SCHEMAS
     ),
     SettingRow(
         "Gemma 3 behind the Gemini API", _GEMINI, "tools", REFUSED,
@@ -346,13 +335,14 @@ SETTINGS: Final = (
     *_rows(
         ("responseSchema", "responseJsonSchema", "responseMimeType"),
         lambda key: SettingRow(
-            "Gemini before 3", _GEMINI, f"generationConfig.{key}", only("text/plain", says="no JSON beside functions"),
+            "Gemini before 3", _GEMINI, f"generationConfig.{key}", only("text/plain", says="no JSON with functions"),
             "symfony/ai issues 803, 1777; gemini-balance 264", when=_has_declarations, models=_before_gemini_3,
         ),
     ),
     SettingRow(
         "Gemini before 3", _GEMINI, "tools", NOT_BOTH,
-        "symfony/ai issue 803", when=_has_other_tools, models=_before_gemini_3,
+        "symfony/ai issue 803", models=_before_gemini_3,
+        when=lambda body: _has_declarations(body) and len({key for tool in body["tools"] for key in tool}) > 1,
     ),
     # Amazon Bedrock
     SettingRow(
@@ -388,7 +378,7 @@ def settings_for(format_name: str, dialect: str | None, model: str | None, provi
     return rows
 
 
-def fitted(body: JsonObject, rows: Rows, context: Context, fixed: Collection[str]) -> JsonObject:
+def fitted(body: JsonObject, rows: Rows, context: reports.Context, fixed: Collection[str]) -> JsonObject:
     """A request with the settings that the provider takes; `fixed` are keys that are sent as they are."""
     for key in [key for key in body if key in rows]:
         for row in rows[key]:
@@ -401,7 +391,7 @@ def fitted(body: JsonObject, rows: Rows, context: Context, fixed: Collection[str
 
 
 def _with(
-    body: JsonObject, row: SettingRow, value: Any, outcome: Outcome, context: Context, *, is_fixed: bool
+    body: JsonObject, row: SettingRow, value: Any, outcome: Outcome, context: reports.Context, *, is_fixed: bool
 ) -> JsonObject:
     """A request with what is sent of a setting that is refused, which is reported."""
     sent, why = outcome

@@ -6,31 +6,163 @@ that a streamed response and the same response in one piece give the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.formats import format_names, get_format
+from threadkeep.domain import jsontext, stored
+from threadkeep.domain.formats import format_names, get_format, other_event
 from threadkeep.domain.items import Item, changed_item
-from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, check_depth, loads, shallow
-from threadkeep.domain.objects import body_object, event_text, is_done
-from threadkeep.domain.other_formats import other_event
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOption
-from threadkeep.formats.canonical.entries import call_id_of
-from threadkeep.formats.canonical.keys import cut_status
-from threadkeep.formats.shared.endings import with_cut_call
-from threadkeep.formats.shared.pairing import CALLS
+from threadkeep.formats.canonical import entries, items
+from threadkeep.formats.shared import pairing, parsing, usage
 from threadkeep.formats.shared.provider_errors import shortened
-from threadkeep.formats.shared.usage import without_output
 
 if TYPE_CHECKING:
-    from threadkeep.formats.base import Signs
+    from threadkeep.domain.formats import Signs
 
-BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
+_MARKS: Final = ("index", "id", "type")  # keys by which growing elements are distinguished
+
+
+@dataclass(slots=True)
+class TextPieces:
+    """A text that has not been joined yet: where it belongs, its pieces, and how many characters they have."""
+
+    holder: Any
+    key: Any
+    join: Callable[[Iterable[str]], str]
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+
+
+class GrowingTexts:
+    """Texts in objects and lists that come piece by piece, and are joined when they are read.
+
+    Until then, what their holder has under their key is only the beginning of the text.
+    """
+
+    def __init__(self) -> None:
+        self._growing: dict[tuple[int, Any], TextPieces] = {}  # by the id of the holder, which is kept alive here
+
+    def grow(self, holder: Any, key: Any, piece: Any, join: Callable[[Iterable[str]], str] = "".join) -> None:
+        """Add to a text; what is no text is ignored. `join` makes the text of its pieces."""
+        if not isinstance(piece, str):
+            return
+        growing = self._growing.get((id(holder), key))
+        if growing is None:
+            growing = self._growing[id(holder), key] = TextPieces(holder, key, join)
+            if isinstance(holder, dict):
+                holder.setdefault(key, "")  # the key stands where its text began, whenever the pieces are joined
+        growing.pieces.append(piece)
+        growing.length += len(piece)
+
+    def length(self, holder: Any, key: Any) -> int:
+        """The number of characters in all pieces of a text, before they are joined."""
+        growing, text = self._growing.get((id(holder), key)), holder[key]
+        return (len(text) if isinstance(text, str) else 0) + (0 if growing is None else growing.length)
+
+    def settle(self, holder: Any, key: Any) -> Any:
+        """Join the pieces of a text, if it has any; return what the holder has under the key."""
+        growing = self._growing.pop((id(holder), key), None)
+        if growing is not None:
+            before = holder.get(key) if isinstance(holder, dict) else holder[key]
+            pieces = [before, *growing.pieces] if isinstance(before, str) and before else growing.pieces
+            holder[key] = growing.join(pieces)
+        return holder.get(key) if isinstance(holder, dict) else holder[key]
+
+    def forget(self, holder: Any, key: Any) -> None:
+        """Drop the pieces of a text, because another one takes its place."""
+        self._growing.pop((id(holder), key), None)
+
+    def settle_all(self) -> None:
+        """Join the pieces of all texts."""
+        for growing in [*self._growing.values()]:
+            self.settle(growing.holder, growing.key)
+
+
+class GrowingList(list[Any]):
+    """A list of JSON values that finds elements without going through all; `note` follows a change of an element."""
+
+    def __init__(self, elements: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, Any], int] = {}  # key and value -> where the last element is that has it
+        self._counts: Counter[bytes] = Counter()  # of the elements that have not grown, as far as they were asked for
+        self._texts: list[bytes] = []
+        self._grown: dict[tuple[Any, ...], dict[int, None]] = {}  # the places of those that have, by their marks
+        for element in elements:
+            self.append(element)
+
+    def append(self, element: Any) -> None:
+        """Add an element."""
+        super().append(element)
+        self._find_by(len(self) - 1)
+
+    def note(self, place: int) -> None:
+        """Take notice of a change of the element at a place."""
+        self._find_by(place)
+        self._count_texts()
+        if self._texts[place]:
+            self._counts[self._texts[place]] -= 1
+            self._texts[place] = b""
+        self._grown.setdefault(_marks(self[place]), {})[place] = None
+
+    def _find_by(self, place: int) -> None:
+        if isinstance(self[place], dict):
+            for key in ("index", "id"):
+                value = self[place].get(key)
+                if isinstance(value, str | int):
+                    self._last[key, value] = max(place, self._last.get((key, value), 0))
+
+    def find(self, key: str, value: Any) -> int | None:
+        """Where the last object is that has an `index` or `id`."""
+        place = self._last.get((key, value)) if isinstance(value, str | int) else None
+        return place if place is None or self[place].get(key) == value else None
+
+    def holds(self, element: Any, texts: GrowingTexts | None = None) -> bool:
+        """Whether there is an equal element; `texts` has the pieces of texts in those that have grown."""
+        self._count_texts()
+        if self._counts[jsontext.canonical(element)] > 0:
+            return True
+        return any(_is_equal(self[place], element, texts) for place in self._grown.get(_marks(element), ()))
+
+    def _count_texts(self) -> None:
+        for place in range(len(self._texts), len(self)):
+            self._texts.append(jsontext.canonical(self[place]))
+            self._counts[self._texts[place]] += 1
+
+
+def _marks(element: Any) -> tuple[Any, ...]:
+    values = (element.get(key) for key in _MARKS) if isinstance(element, dict) else ()
+    return tuple(value if isinstance(value, str | int | float) else None for value in values)
+
+
+def _is_equal(grown: Any, element: Any, texts: GrowingTexts | None) -> bool:
+    """Whether an element that has grown equals another one; texts of another length are not joined for it."""
+    if not isinstance(grown, dict) or not isinstance(element, dict) or grown.keys() != element.keys():
+        return bool(grown == element)
+    if texts is None:
+        return grown == element
+    strings = [key for key, value in element.items() if isinstance(value, str)]
+    lengths = (isinstance(grown[key], str) and texts.length(grown, key) == len(element[key]) for key in strings)
+    if not all(lengths):
+        return False
+    texts.settle_all()
+    return grown == element
+
+
+def growing(holder: dict[str, Any], key: str) -> GrowingList:
+    """The list under a key, as one that grows."""
+    known = holder.get(key)
+    if not isinstance(known, GrowingList):
+        known = holder[key] = GrowingList(known if isinstance(known, list) else ())
+    return known
+
 
 LAST: Final = object()  # stands for the last call that has come, whatever its id
 NOT_KEPT: Final = "threadkeep:not_kept"  # key of an event of which something is kept as text, or not at all: why
-_DEEP: Final = MAX_DEPTH - 10  # a body has a few levels above the input of a call
+_DEEP: Final = jsontext.MAX_DEPTH - 10  # a body has a few levels above the input of a call
 
 Parse = Callable[[Any, Mapping[str, str] | None], Response]
 
@@ -51,15 +183,15 @@ class StreamAssembler:
         self._settled_count = 0  # of elements
 
     @property
-    def body(self) -> JsonObject:
+    def body(self) -> jsontext.JsonObject:
         """The body that the provider would have sent without streaming, as far as it has come; not to be changed."""
         raise NotImplementedError
 
-    def add(self, event: JsonObject) -> None:
+    def add(self, event: jsontext.JsonObject) -> None:
         """Take an event into the body."""
         raise NotImplementedError
 
-    def is_last(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format whose usage may follow
+    def is_last(self, event: jsontext.JsonObject) -> bool:  # noqa: ARG002 - of a format whose usage may follow
         """Whether nothing of the response can follow an event."""
         return False
 
@@ -76,7 +208,7 @@ class StreamAssembler:
         """Whether an element is an item of its own, whatever precedes and follows it."""
         return True
 
-    def body_between(self, first: int, last: int | None) -> JsonObject:  # noqa: ARG002
+    def body_between(self, first: int, last: int | None) -> jsontext.JsonObject:  # noqa: ARG002
         """The body with the elements of the output from `first` up to `last`, and without those before and after."""
         return self.body
 
@@ -90,16 +222,16 @@ class StreamAssembler:
         """How many elements of the output `partial` reads again, since they may grow."""
         return self.element_count - self._settled_count
 
-    def check(self, event: JsonObject) -> None:
+    def check(self, event: jsontext.JsonObject) -> None:
         """Refuse an event that is not of this response; of a format that tells no responses apart, all are."""
 
-    def refuse_other(self, event: JsonObject) -> None:
+    def refuse_other(self, event: jsontext.JsonObject) -> None:
         """Refuse an event of a format that is not read, which would be passed over."""
         if (other := other_event(event)) is not None:
             problem = f"The event is of {other.name}, not of {self.name}: {shortened(event)}"
             raise CannotParse(problem, hint=other.advice)
 
-    def output_in(self, event: JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
+    def output_in(self, event: jsontext.JsonObject) -> bool:  # noqa: ARG002 - of a format that tells no events apart
         """Whether an event brings a part of the output."""
         return True
 
@@ -116,7 +248,7 @@ class StreamAssembler:
         """
         return ()
 
-    def error_in(self, event: JsonObject) -> Any:
+    def error_in(self, event: jsontext.JsonObject) -> Any:
         """The error that an event states; None when it states none."""
         return event.get("error") or None
 
@@ -126,11 +258,11 @@ class StreamAssembler:
         Raises:
             CannotParse: it is not an event, one of another format, or nested too deeply.
         """
-        self.is_over = self.is_over or is_done(event)
+        self.is_over = self.is_over or jsontext.is_done(event)
         if self.is_over:
             self.check_late(event)
             return
-        if (event := event_text(event)) == b"":
+        if (event := jsontext.event_text(event)) == b"":
             return
         body = self._object_in(event)
         if not _is_event_of(body, self._signs):
@@ -150,8 +282,8 @@ class StreamAssembler:
         self.has_output = self.has_output or self.output_in(body)
         self.is_over = self.is_last(body)
 
-    def _object_in(self, event: Any) -> JsonObject:
-        body = event if isinstance(event, dict) else body_object(event)
+    def _object_in(self, event: Any) -> jsontext.JsonObject:
+        body = event if isinstance(event, dict) else jsontext.body_object(event)
         if not isinstance(body, dict):
             problem = f"A {self.name} event is {shortened(body)}, not a JSON object."
             raise CannotParse(problem, hint="Feed the events one at a time.")
@@ -160,7 +292,7 @@ class StreamAssembler:
     def check_late(self, event: Any) -> None:
         """Refuse an event of another response after the end; whatever else a connection brings then is ignored."""
         try:
-            text = event_text(event)
+            text = jsontext.event_text(event)
             body = {} if text == b"" else self._object_in(text)
         except FormatError:
             if isinstance(event, str | bytes | bytearray):
@@ -216,16 +348,16 @@ class StreamAssembler:
         if self.error is not None:
             response = response.model_copy(update={"status": "failed", "error": response.error or self.error})
         elif not self.is_ended or not response.is_final:
-            details = response.incomplete_details or BROKEN_OFF
+            details = response.incomplete_details or stored.BROKEN_OFF
             response = response.model_copy(update={"status": "incomplete", "incomplete_details": details})
-        return with_cut_call(response)
+        return parsing.with_cut_call(response)
 
     def _read(self, *, is_partial: bool, first: int = 0, last: int | None = None) -> Response | None:
         """The response with the elements in that range; None where nothing has come yet that could be read."""
         response = self._parsed(first, last, is_partial=is_partial)
         if response is None or response.usage is None or self.is_counted:
             return response
-        return response.model_copy(update={"usage": without_output(response.usage)})
+        return response.model_copy(update={"usage": usage.without_output(response.usage)})
 
     def _parsed(self, first: int, last: int | None, *, is_partial: bool) -> Response | None:
         body = self.body_between(first, last) if first or last is not None else self.body
@@ -236,39 +368,39 @@ class StreamAssembler:
                 if not is_partial:
                     raise
                 return None
-        return self.parsed(shallow(body), first)  # something is nested too deeply
+        return self.parsed(jsontext.shallow(body), first)  # something is nested too deeply
 
-    def parsed(self, body: JsonObject, first: int) -> Response:  # noqa: ARG002 - of a format that numbers no elements
+    def parsed(self, body: jsontext.JsonObject, first: int) -> Response:  # noqa: ARG002 - of a format that numbers no elements
         """The response of a body whose output begins with the element `first`."""
         return self._parse(body, self._headers)
 
 
 def _with_open_calls(response: Response, call_ids: Collection[object]) -> Response:
-    """A response whose calls that have not come whole say so: nobody may run them."""
+    """A response whose calls that have not come whole say so, because they must not be run."""
     call_ids = {call_id for call_id in call_ids if isinstance(call_id, str) or call_id is LAST}
     if not call_ids:
         return response
     output, is_last = list(response.output), True
     for index in range(len(output) - 1, -1, -1):
         thing = output[index].to_object()
-        if thing["type"] in CALLS and (call_id_of(thing) in call_ids or (is_last and LAST in call_ids)):
-            output[index] = changed_item(output[index], status=cut_status(thing["type"]))
-        is_last = is_last and thing["type"] not in CALLS
+        if thing["type"] in pairing.CALLS and (entries.call_id_of(thing) in call_ids or (is_last and LAST in call_ids)):
+            output[index] = changed_item(output[index], status=items.cut_status(thing["type"]))
+        is_last = is_last and thing["type"] not in pairing.CALLS
     return response.model_copy(update={"output": output})
 
 
 def input_of(text: str) -> Any:
     """The input of a call, which came as text; the text where it is not JSON (yet), or too deep for a body of JSON."""
     try:
-        value = loads(text)
+        value = jsontext.loads(text)
         if text.count("[") + text.count("{") > _DEEP:
-            check_depth(value, _DEEP)
+            jsontext.check_depth(value, _DEEP)
     except ValueError:  # InvalidItem, too
         return text
     return value
 
 
-def _refuse_event(event: JsonObject, name: str) -> None:
+def _refuse_event(event: jsontext.JsonObject, name: str) -> None:
     """Refuse an event of another format: the whole response would be passed over in silence."""
     others = [other for other in format_names() if _is_event_of(event, get_format(other).signs)]
     if others:
@@ -278,8 +410,28 @@ def _refuse_event(event: JsonObject, name: str) -> None:
         )
 
 
-def _is_event_of(event: JsonObject, signs: Signs) -> bool:
+def _is_event_of(event: jsontext.JsonObject, signs: Signs) -> bool:
     """Whether an event is plainly of the format with these signs."""
     if str(event.get("type")).startswith(signs.event_types):
         return True
     return any(isinstance(event.get(key), kind) for key, kind in signs.events.items())
+
+
+class BlockAssembler(StreamAssembler):
+    """Puts together a message whose blocks come under indexes, each with a start and a stop."""
+
+    def __init__(self, name: str, parse: Parse, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(name, parse, headers)
+        self._blocks: dict[int, jsontext.JsonObject] = {}
+        self._order: list[int] = []  # the indexes of the blocks
+        self._texts = GrowingTexts()
+        self._open: dict[int, None] = {}  # indexes of blocks that have begun and not stopped
+
+    @property
+    def element_count(self) -> int:
+        """How many blocks have come."""
+        return len(self._order)
+
+    def is_whole(self, element: int) -> bool:
+        """Whether a block has stopped."""
+        return self._order[element] not in self._open

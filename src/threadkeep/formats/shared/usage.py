@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.objects import json_copy
+from threadkeep.domain.jsontext import JsonObject, json_copy
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 
 _MOST: Final = 10**18  # what `figure` takes, and logs where it is more
@@ -130,7 +129,7 @@ def iterations_of(usage: JsonObject) -> list[Iteration]:
 
 
 def add_up(usage: JsonObject, entries: Sequence[Iteration]) -> bool:
-    """Return whether the totals are those of all of these entries, or of the model that made the last one."""
+    """Return whether the totals include all of these entries, or only the model that made the last one."""
     answering = [entry for entry in entries if entry.model == entries[-1].model]
     return _sums(messages_figures(usage)) in (_sums_of(entries), _sums_of(answering))
 

@@ -16,18 +16,17 @@ from typing import Any, Final, cast
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
-from threadkeep.formats.canonical.entries import Entry, changed_entry, entry_of
-from threadkeep.formats.canonical.packed import PackedEntries
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, changed_entry, entry_of
+from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
 from threadkeep.formats.shared import pictures
-from threadkeep.formats.shared.makers import Target, reads_own, target_of
+from threadkeep.formats.shared.makers import RequestTarget, reads_own, target_of
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
 from threadkeep.formats.shared.provider_rules import ANYTHING, ProviderRules
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
 SUMMARY: Final = "Summary of the conversation up to here:"
-# keys of compaction items, see `Compaction`
+# keys of compaction items, see `AppliedCompaction`
 KEEPS: Final = "keeps"
 KEEPS_USERS: Final = "keeps_users"
 NO_PICTURE: Final = "[Image content removed: the model has no vision]"
@@ -35,30 +34,32 @@ NO_PICTURE: Final = "[Image content removed: the model has no vision]"
 _SEALS: Final = frozenset({"signature", "encrypted_content"})  # keys of a block that stands alone
 KINDS: Final = frozenset({"compaction", UNDONE})  # item types about compactions
 _position: Final = attrgetter("position")
-_type: Final = itemgetter(Entry._fields.index("type"))
+_type: Final = itemgetter(ItemEntry._fields.index("type"))
 
 
 @dataclass(slots=True)
-class View:
+class HistoryView:
     """The entries that a request shows."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[ItemEntry]
     head: int  # the position of the last item that the request knows of; -1 when there is none
     is_whole: bool = False  # whether these are all entries of the branch, as they are stored
     omitted: int = 0  # how many earlier pictures were replaced with a note
     has_layer: bool = False  # whether there is a message among them that was made for this request (see `LAYER`)
 
 
-def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str, rules: ProviderRules = ANYTHING) -> View:
+def view_of(
+    snapshot: Snapshot, options: RenderOptions, format_name: str, rules: ProviderRules = ANYTHING
+) -> HistoryView:
     """The entries that a request of these options shows."""
     entries = upto(snapshot.entries, options.upto)
     marks = _marks(snapshot)
     head = entries[-1].position if entries else -1
     if not marks and options.shows_all:
-        return View(entries, head, is_whole=len(entries) == len(snapshot.entries))
+        return HistoryView(entries, head, is_whole=len(entries) == len(snapshot.entries))
     shown, kept = list(entries), 0
     if marks:  # what stands for the turns before is none of them
-        shown, kept = compacted(entries, upto(marks, head), Reader.of(snapshot, options, format_name))
+        shown, kept = compacted(entries, upto(marks, head), CompactionReader.of(snapshot, options, format_name))
     if options.window is not None:
         shown = [*shown[:kept], *windowed(shown[kept:], options.window, snapshot.turns_before)]
     if not options.reasoning:
@@ -67,10 +68,10 @@ def view_of(snapshot: Snapshot, options: RenderOptions, format_name: str, rules:
     has_layer = options.dynamic_context is not None and bool(shown)
     if has_layer:
         _insert_layer(shown, options)
-    return View(shown, head, omitted=omitted, has_layer=has_layer)
+    return HistoryView(shown, head, omitted=omitted, has_layer=has_layer)
 
 
-def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
+def _insert_layer(entries: list[ItemEntry], options: RenderOptions) -> None:
     """Put the dynamic context where the options want it; in front means behind what a cache of the provider holds."""
     try:
         text = dumps(options.dynamic_context).decode()
@@ -85,17 +86,17 @@ def _insert_layer(entries: list[Entry], options: RenderOptions) -> None:
     entries.insert(index, _user_text(text, position, LAYER))
 
 
-def repeated_turns(view: View, options: RenderOptions, stable: int) -> int | None:
+def repeated_turns(view: HistoryView, options: RenderOptions, stable: int) -> int | None:
     """How many messages the next request repeats, where a layer at the tail comes between; None where there is none."""
     return stable if view.has_layer and options.dynamic_context_at == "tail" else None
 
 
-def _user_text(text: str, position: int, turn: int | None = None) -> Entry:
+def _user_text(text: str, position: int, turn: int | None = None) -> ItemEntry:
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
     return entry_of(message, position=position, turn=turn)
 
 
-def trigger_start(entries: Sequence[Entry]) -> int:
+def trigger_start(entries: Sequence[ItemEntry]) -> int:
     """The index of what the model is to answer: what the user said last, or the calls whose outputs came last.
 
     What the model said in one go is not taken apart: providers join it. Where one of the outputs answers an earlier
@@ -119,7 +120,7 @@ def trigger_start(entries: Sequence[Entry]) -> int:
     return start if all(call is not None and call.position in answered_here for call in answered) else end + 1
 
 
-def _speaks(entry: Entry) -> bool:
+def _speaks(entry: ItemEntry) -> bool:
     """Whether the user says something with it: an empty message parts nothing, for most formats leave it out."""
     if not is_said_by_user(entry):
         return False
@@ -127,7 +128,7 @@ def _speaks(entry: Entry) -> bool:
     return any(not isinstance(part, dict) or str(part.get("text", "-")).strip() for part in content)
 
 
-def is_said_by_user(entry: Entry) -> bool:
+def is_said_by_user(entry: ItemEntry) -> bool:
     """Whether it is a message of the user."""
     return entry.type == "message" and entry.role == "user"
 
@@ -135,7 +136,7 @@ def is_said_by_user(entry: Entry) -> bool:
 # Windows
 
 
-def windowed(entries: Sequence[Entry], window: Turns, before: int = 0) -> list[Entry]:
+def windowed(entries: Sequence[ItemEntry], window: Turns, before: int = 0) -> list[ItemEntry]:
     """The last turns, and the system messages before them; no call without its output, no output without its call.
 
     `before`: how many turns lie before these entries.
@@ -149,7 +150,7 @@ def windowed(entries: Sequence[Entry], window: Turns, before: int = 0) -> list[E
     return [*lead, *entries[start:]]
 
 
-def turn_starts(entries: Sequence[Entry]) -> list[int]:
+def turn_starts(entries: Sequence[ItemEntry]) -> list[int]:
     """The indexes at which turns begin: of each first message of the user."""
     return [
         index
@@ -158,7 +159,7 @@ def turn_starts(entries: Sequence[Entry]) -> list[int]:
     ]
 
 
-def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int]) -> int:
+def _with_whole_pairs(entries: Sequence[ItemEntry], start: int, starts: Sequence[int]) -> int:
     """The beginning of a turn before `start`, if an output behind it answers a call before it."""
     behind = paired(entries[start:], kinds=ALL_KINDS)
     if not behind.orphans and not behind.unknown:
@@ -177,7 +178,7 @@ def _with_whole_pairs(entries: Sequence[Entry], start: int, starts: Sequence[int
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class AppliedCompaction:
     """A compaction: where it stands, up to where it covers, and what stands for that.
 
     Attributes:
@@ -185,12 +186,12 @@ class Compaction:
         upto: the last position that it covers.
         summary: its text, which any format can send; None where only its maker can read it.
         origin: the format that it came in; None for a summary of the application.
-        keeps: how many items right before it, of the same response, stand with it: those of OpenAI's compaction
+        keeps: how many items right before it, of the same response, stand with it, as in OpenAI's compaction
             endpoint, which repeats the user's messages.
         keeps_users: whether the user's messages that it covers are sent, as that endpoint demands.
     """
 
-    entry: Entry
+    entry: ItemEntry
     upto: int
     summary: str | None
     origin: str | None
@@ -202,23 +203,23 @@ class Compaction:
         """Whether no other items stand with it."""
         return not (self.keeps or self.keeps_users)
 
-    def repeats(self, entry: Entry) -> bool:
+    def repeats(self, entry: ItemEntry) -> bool:
         """Whether an item only stands with it, and repeats what is covered."""
         return self.entry.position - self.keeps <= entry.position < self.entry.position
 
-    def replaces(self, entry: Entry) -> bool:
+    def replaces(self, entry: ItemEntry) -> bool:
         """Whether it covers an item, or is or precedes it in its own response."""
         is_before = self.entry.turn is not None and entry.turn == self.entry.turn
         return entry.position <= self.upto or (is_before and entry.position <= self.entry.position)
 
 
-def compaction_of(entry: Entry) -> Compaction:
+def compaction_of(entry: ItemEntry) -> AppliedCompaction:
     """A compaction item; one that a provider made covers what its request has shown, or all that is before it."""
     item = entry.item()
     covered, summary, keeps = item.get("upto"), item.get("summary"), item.get(KEEPS)
     keeps = keeps if isinstance(keeps, int) else 0
     before = entry.position - 1 - keeps if entry.seen is None else entry.seen
-    return Compaction(
+    return AppliedCompaction(
         entry,
         covered if isinstance(covered, int) else before,
         summary if isinstance(summary, str) else None,
@@ -229,25 +230,25 @@ def compaction_of(entry: Entry) -> Compaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class CompactionReader:
     """Who reads the compactions of a request: its format, its target, and how many items its import had."""
 
     format_name: str
-    target: Target
+    target: RequestTarget
     imported: int = 0
 
     @classmethod
-    def of(cls, snapshot: Snapshot, options: RenderOptions, format_name: str) -> Reader:
+    def of(cls, snapshot: Snapshot, options: RenderOptions, format_name: str) -> CompactionReader:
         """Who reads a request of these options."""
         imported = 0 if snapshot.imported is None else snapshot.imported.count
         return cls(format_name, target_of(snapshot, options, format_name), imported)
 
-    def takes(self, compaction: Compaction) -> bool:
+    def takes(self, compaction: AppliedCompaction) -> bool:
         """Whether a compaction is sent as it came."""
         is_own = compaction.origin == self.format_name
         return is_own and reads_own(self.target, compaction.entry, self.format_name)
 
-    def in_force(self, marks: Sequence[Entry]) -> Compaction | None:
+    def in_force(self, marks: Sequence[ItemEntry]) -> AppliedCompaction | None:
         """The last compaction that counts, of items about compactions: one that is sent as it came, or a text.
 
         What the imported request had goes back as it came.
@@ -261,7 +262,7 @@ class Reader:
         return None
 
 
-def _is_sealed(compaction: Compaction) -> bool:
+def _is_sealed(compaction: AppliedCompaction) -> bool:
     """Whether it is sent in place of what it covers, and not behind it.
 
     Anthropic's API leaves out itself what stands before an unsigned block of its context management: its clients send
@@ -274,9 +275,9 @@ def _is_sealed(compaction: Compaction) -> bool:
     return isinstance(keys, dict) and not _SEALS.isdisjoint(keys)
 
 
-def standing(marks: Sequence[Entry]) -> dict[int, Compaction]:
+def standing(marks: Sequence[ItemEntry]) -> dict[int, AppliedCompaction]:
     """The compactions that were not taken back, by position, in order."""
-    result: dict[int, Compaction] = {}
+    result: dict[int, AppliedCompaction] = {}
     for entry in marks:
         if entry.type == UNDONE:
             result.pop(entry.item().get("compaction", -1), None)
@@ -285,9 +286,9 @@ def standing(marks: Sequence[Entry]) -> dict[int, Compaction]:
     return result
 
 
-def _marks(snapshot: Snapshot) -> list[Entry]:
+def _marks(snapshot: Snapshot) -> list[ItemEntry]:
     """All entries about compactions; what was looked at once is remembered."""
-    known: tuple[int, list[Entry]] = (snapshot.memo or {}).get(MARKS, (0, []))
+    known: tuple[int, list[ItemEntry]] = (snapshot.memo or {}).get(MARKS, (0, []))
     count, marks = known
     if count > len(snapshot.entries):
         count, marks = 0, []
@@ -301,7 +302,9 @@ def _marks(snapshot: Snapshot) -> list[Entry]:
     return marks
 
 
-def compacted(entries: Sequence[Entry], marks: Sequence[Entry], reader: Reader) -> tuple[list[Entry], int]:
+def compacted(
+    entries: Sequence[ItemEntry], marks: Sequence[ItemEntry], reader: CompactionReader
+) -> tuple[list[ItemEntry], int]:
     """The entries from a compaction on, and how many of them stand for what it covers.
 
     `marks` are all entries about compactions. What was undone is not shown, nor what only repeats what is shown here.
@@ -310,7 +313,7 @@ def compacted(entries: Sequence[Entry], marks: Sequence[Entry], reader: Reader) 
     windows = [one for mark in marks if mark.type != UNDONE and (one := compaction_of(mark)).keeps]
     undone = {mark.position for mark in marks if mark.type != UNDONE} - standing(marks).keys()
 
-    def is_shown(entry: Entry) -> bool:
+    def is_shown(entry: ItemEntry) -> bool:
         if entry.type in KINDS and (current is not None or entry.position in undone or _is_ours(entry)):
             return False
         return not any(window.repeats(entry) for window in windows)
@@ -324,7 +327,9 @@ def compacted(entries: Sequence[Entry], marks: Sequence[Entry], reader: Reader) 
     )
 
 
-def _stand_ins(entries: Sequence[Entry], current: Compaction, earlier: Sequence[Entry], reader: Reader) -> list[Entry]:
+def _stand_ins(
+    entries: Sequence[ItemEntry], current: AppliedCompaction, earlier: Sequence[ItemEntry], reader: CompactionReader
+) -> list[ItemEntry]:
     """What stands for the items that a compaction covers."""
     if current.summary is not None and not reader.takes(current):
         return [_user_text(f"{SUMMARY}\n\n{current.summary}", current.upto)]
@@ -341,7 +346,7 @@ def _stand_ins(entries: Sequence[Entry], current: Compaction, earlier: Sequence[
     ]
 
 
-def _is_ours(entry: Entry) -> bool:
+def _is_ours(entry: ItemEntry) -> bool:
     """Whether an entry only says something about the view, and goes to no provider."""
     return entry.type == UNDONE or (entry.origin is None and compaction_of(entry).summary is not None)
 
@@ -350,8 +355,8 @@ def _is_ours(entry: Entry) -> bool:
 
 
 def _with_fewer_pictures(
-    entries: list[Entry], snapshot: Snapshot, options: RenderOptions, rules: ProviderRules
-) -> tuple[list[Entry], int]:
+    entries: list[ItemEntry], snapshot: Snapshot, options: RenderOptions, rules: ProviderRules
+) -> tuple[list[ItemEntry], int]:
     """Entries with the pictures that the options want, and how many earlier ones they leave out."""
     if not options.vision:
         return list(map(_without_pictures, entries)), 0
@@ -360,7 +365,7 @@ def _with_fewer_pictures(
     return pictures.with_newest(entries, snapshot, options.pictures, rules)
 
 
-def _without_pictures(entry: Entry) -> Entry:
+def _without_pictures(entry: ItemEntry) -> ItemEntry:
     """An entry with a note in the place of each picture."""
     if b'"input_image"' not in (entry.payload or b"") and b'"input_image"' not in (entry.rest or b""):
         return entry

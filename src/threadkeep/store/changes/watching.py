@@ -10,24 +10,135 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 from weakref import finalize
 
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from threadkeep.db.dialects import is_transient
-from threadkeep.domain.changes import Change, ChangePage
-from threadkeep.domain.objects import mismatch
+from threadkeep.db import backends, engines, refusals
+from threadkeep.domain.jsontext import mismatch
+from threadkeep.domain.stored import Change, ChangePage
 from threadkeep.errors import InvalidOption, PoolExhausted
-from threadkeep.store.changes.cursors import NOW
-from threadkeep.store.changes.notify import Listener
-from threadkeep.store.changes.reading import not_committed
-from threadkeep.store.transactions import EngineTransactions, Transactions
+from threadkeep.store.changes.feed import NOW, not_committed
+from threadkeep.store.work.transactions import EngineTransactions, Transactions
+
+CHANNEL: Final = "threadkeep_changes"
+GATHERING: Final = 0.05  # seconds between two notifications
+CHECKING: Final = 0.5  # seconds after which a listener sees that it was closed
+RECONNECTING: Final = 1.0  # seconds, doubled up to …
+MOST_RECONNECTING: Final = 30.0
+CONNECTING: Final = 10  # seconds
+LOG: Final = logging.getLogger("threadkeep.changes")
+
+
+def _shown(error: Exception) -> str:
+    return type(error).__name__  # the text of the driver may have a password in it
+
+
+class Notifier(engines.Inheritable):
+    """Tells listeners of commits, many with one notification."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+        self._inherited: list[object] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connection: Any = None
+        self._committed, self._ended = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def notify(self) -> None:
+        """Say that something was committed; returns at once."""
+        self._committed.set()
+        if self._thread is None and not self._ended.is_set():
+            self._thread = threading.Thread(target=self._run, name="threadkeep-notify", daemon=True)
+            with suppress(RuntimeError):  # the interpreter is about to end
+                self._thread.start()
+
+    def close(self) -> None:
+        """Tell of the last commits, and end."""
+        self._ended.set()
+        self._committed.set()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(CONNECTING)
+
+    def give_up(self) -> None:
+        """The connection is the parent's; a thread is not inherited."""
+        self._inherited.append(self._connection)
+        self._begin()
+
+    def _run(self) -> None:
+        while True:
+            self._committed.wait()
+            is_last = self._ended.is_set()
+            self._committed.clear()
+            self._send()
+            if is_last:
+                break
+            self._ended.wait(GATHERING)
+            if self._ended.is_set():
+                self._committed.set()
+        self._disconnect()
+
+    def _send(self) -> None:
+        for _ in range(2):  # the connection may have been lost since the last one
+            try:
+                if self._connection is None:
+                    self._connection = backends.backend_of(self._engine).notification_connection(
+                        self._engine, CONNECTING
+                    )
+                self._connection.execute(f"NOTIFY {CHANNEL}")
+            except Exception as error:  # noqa: BLE001 - whatever it is: listeners poll
+                LOG.warning("Watchers could not be notified of changes: %s", _shown(error))
+                self._disconnect()
+            else:
+                return
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+
+class Listener:
+    """Calls a function when something may have been committed, from a thread of its own; reconnects by itself."""
+
+    def __init__(self, engine: Engine, wake: Callable[[], object]) -> None:
+        self._engine, self._wake, self._ended = engine, wake, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="threadkeep-listen", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening; the connection is closed soon after."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        pause = RECONNECTING
+        while not self._ended.is_set():
+            try:
+                with backends.backend_of(self._engine).notification_connection(self._engine, CONNECTING) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    pause = RECONNECTING
+                    self._wake()  # what was committed before
+                    while not self._ended.is_set():
+                        for _ in connection.notifies(timeout=CHECKING, stop_after=1):
+                            self._wake()
+            except Exception as error:  # noqa: BLE001 - whatever it is: its owner polls
+                LOG.warning("Cannot listen for changes; polling instead: %s", _shown(error))
+                self._ended.wait(pause)
+                pause = min(pause * 2, MOST_RECONNECTING)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Following the change feed: iterators that go on where the feed ends, and outlive outages of the database
 
 REMEMBERED: Final = 10_000  # changes that are not given again
 OUTAGE_SECONDS: Final = 30.0  # the longest pause between attempts to reach a database that is away
 MOST_POLL: Final = 86_400.0
-LOG: Final = logging.getLogger("threadkeep.changes")
 
 R = TypeVar("R")
 
@@ -57,7 +168,7 @@ class Wakening:
 
 
 class Feed(Generic[R]):
-    """The feed that is followed: how to read it, and, where commits are told, how to wait for them."""
+    """The feed that is followed: how to read it, and, where commits are notified, how to wait for them."""
 
     def __init__(self, transactions: Transactions, read: R, poll: float) -> None:
         if not isinstance(transactions, EngineTransactions):
@@ -69,7 +180,7 @@ class Feed(Generic[R]):
         return not self._transactions.is_closed
 
     def follow(self, wakening: Wakening) -> Callable[[], object]:
-        """Wake somebody when something may have been committed, and end it with the store; return what stops that."""
+        """Wake a watcher after possible commits, and end it with the store; return a function that stops that."""
         self._transactions.watchers.add(wakening)
         if self._transactions.notifier is None:
             return _nothing
@@ -119,7 +230,11 @@ def _is_outage(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return False
     is_server = getattr(error.orig, "sqlite_errorcode", None) is None
-    return error.connection_invalidated or is_transient(error) or (is_server and isinstance(error, OperationalError))
+    return (
+        error.connection_invalidated
+        or refusals.is_transient(error)
+        or (is_server and isinstance(error, OperationalError))
+    )
 
 
 class WatcherAttributes:

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, delete, select, update
 
-from threadkeep.db import tables
+from threadkeep.db import models
 from threadkeep.domain.ids import public_id_text
 from threadkeep.store.moving.contents import short_name
-from threadkeep.store.refs import Scope
+from threadkeep.store.work.refs import Scope
 
 MAX_FINDINGS: Final = 1_000  # that are listed; all are counted
 Mend = Callable[[Connection], object]
@@ -92,14 +92,14 @@ class Findings:
         if len(self.listed) < MAX_FINDINGS:
             shown = ", ".join(f"{name} {_shown(value)}" for name, value in key.items())
             self.listed.append(Finding(code, short_name(table), shown, problem, repair, is_repaired))
-            self._conversations.append(key.get("id" if table is tables.conversations else "conversation_id"))
+            self._conversations.append(key.get("id" if table is models.conversations else "conversation_id"))
 
     def name_conversations(self) -> None:
         """Add the ids of the conversations that the rows belong to, where they exist."""
         keys = {key for key in self._conversations if key is not None}
         if not keys:
             return
-        row = tables.conversations.c
+        row = models.conversations.c
         statement = select(row.id, row.public_id).where(row.tenant_id == self.tenant, row.id.in_(sorted(keys)))
         rows = [
             found for found in self.connection.execute(statement) if not isinstance(found.public_id, str)

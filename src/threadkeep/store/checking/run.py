@@ -1,31 +1,38 @@
-"""Checks: a conversation at a time, each in one snapshot, and with `repair` in a transaction that keeps writers out."""
+"""Checks: a conversation at a time, each in one snapshot, and with `repair` in a transaction that keeps writers out.
+
+What conversations share, rows without the rows they belong to, and the ledger.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
+from functools import cache, partial
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, ForeignKeyConstraint, RowMapping, Select, Table, bindparam, func, select, update
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
-from threadkeep.db import tables
+from threadkeep.db import backends, models, search
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.objects import mismatch
-from threadkeep.errors import InvalidOption
-from threadkeep.store.batches import Progress
-from threadkeep.store.changes.rows import record_change
-from threadkeep.store.checking import shared
-from threadkeep.store.checking.conversations import ConversationCheck
+from threadkeep.domain.jsontext import loads, mismatch
+from threadkeep.errors import DamagedRow, InvalidOption
+from threadkeep.store.changes.feed import record_change
+from threadkeep.store.checking.conversations import ConversationCheck, check_responses
 from threadkeep.store.checking.findings import CheckReport, Findings
-from threadkeep.store.checking.items import check_items
-from threadkeep.store.checking.responses import check_responses
-from threadkeep.store.checking.types import check_types
-from threadkeep.store.handle import StoreResources
-from threadkeep.store.moving.contents import begin_snapshot
-from threadkeep.store.moving.exporting import Source
-from threadkeep.store.refs import ConversationRef, Scope
-from threadkeep.store.transactions import Transactions
+from threadkeep.store.checking.items import check_items, check_types
+from threadkeep.store.media.collecting import collect_these_media, hash_set_aside, is_used
+from threadkeep.store.media.rows import content_of, read_objects
+from threadkeep.store.moving.contents import SHARED, Row, begin_snapshot, pages
+from threadkeep.store.moving.exporting import ExportSource
+from threadkeep.store.removing.batches import Progress
+from threadkeep.store.usage.rollups import compare_batch, different_days, invalidate, roll_up
+from threadkeep.store.work.handle import StoreResources
+from threadkeep.store.work.refs import TENANT_WIDE, ConversationRef, Scope
+from threadkeep.store.work.transactions import Transactions
 
 T = TypeVar("T")
 Part = Callable[[Findings], object]
@@ -43,20 +50,20 @@ def check(
     run = _Check(transactions, scope, repair=repair)
     if not run.is_readable():
         return run.report
-    for table in shared.tables_with_parents():
-        while run.part(partial(shared.check_orphans, table=table)) >= shared.BATCH:
+    for table in tables_with_parents():
+        while run.part(partial(check_orphans, table=table)) >= BATCH:
             pass
-    for page in Source(transactions, scope).conversations():
+    for page in ExportSource(transactions, scope).conversations():
         for key, _ in page:
             run.part(partial(_check_conversation, key=key))
             run.report.conversations += 1
             if progress is not None:
                 progress("conversations", run.report.conversations)
-    run.part(shared.check_texts)
-    run.each(shared.wrong_media, shared.check_media)
-    run.each(shared.wrong_attempts, shared.check_attempts, at_once=shared.BATCH)
-    run.each(shared.wrong_sums, shared.check_sums)
-    run.part(shared.check_unused)
+    run.part(check_texts)
+    run.each(wrong_media, check_media)
+    run.each(wrong_attempts, check_attempts, at_once=BATCH)
+    run.each(wrong_sums, check_sums)
+    run.part(check_unused)
     if run.report.repaired:
         resources.configs.clear()
         resources.histories.clear()
@@ -69,8 +76,8 @@ class _Check:
         self.report = CheckReport()
 
     def is_readable(self) -> bool:
-        """Check whether all rows are found and can be read; if not, nothing else can be told."""
-        for part in (partial(shared.check_file, is_always=self._repair), check_types):
+        """Check whether all rows are found and can be read; if not, nothing else can be checked."""
+        for part in (partial(check_file, is_always=self._repair), check_types):
             self.part(part)
             if not self.report.is_healthy:
                 return False
@@ -94,7 +101,7 @@ class _Check:
         self, find: Callable[[Findings], Iterable[T]], check: Callable[[Findings, Sequence[T]], object],
         *, at_once: int = 1,
     ) -> None:  # fmt: skip
-        """Look for what is wrong in one snapshot, and check that alone: nobody waits while all the rest is read."""
+        """Find problems in one snapshot, then check only the affected rows again, in short transactions."""
 
         def read(connection: Connection) -> list[T]:
             begin_snapshot(connection, self._transactions)
@@ -117,7 +124,7 @@ class _Check:
 
 def _check_conversation(findings: Findings, key: int) -> None:
     """Check a conversation; before it is mended, it is locked, and other processes read it again afterwards."""
-    table = tables.conversations
+    table = models.conversations
     is_it = [table.c.tenant_id == findings.tenant, table.c.id == key]
     statement = select(table).where(*is_it, table.c.status != DELETED)
     if findings.repair:
@@ -133,3 +140,269 @@ def _check_conversation(findings: Findings, key: int) -> None:
         findings.connection.execute(update(table).where(*is_it).values(revision=table.c.revision + 1))
         ref = ConversationRef(findings.scope, key, public_id_text(bytes(row["public_id"])))
         record_change(findings.connection, ref)
+
+
+BATCH: Final = 500  # rows without a parent, in one transaction; hashes of media in one statement
+
+
+def check_orphans(findings: Findings, table: Table) -> int:
+    """Find rows of a table, a batch of them, whose foreign keys lead nowhere; return how many."""
+    count = sum(_check_key(findings, table, constraint) for constraint in _parents(table))
+    if table is models.appends:
+        table, row = models.appends, models.conversations.c
+        there = select(row.id).where(row.tenant_id == table.c.tenant_id, row.id == table.c.conversation_id)
+        of_none = [table.c.tenant_id == findings.tenant, table.c.conversation_id != TENANT_WIDE, ~there.exists()]
+        rows = (
+            findings.connection.execute(select(table.c.conversation_id, table.c.key).where(*of_none).limit(BATCH))
+            .mappings()
+            .all()
+        )
+        for found in rows:
+            key = dict(found)
+            mend = findings.removing(table, key)
+            findings.add("orphan", table, key, "the conversation that it belongs to does not exist", "remove it", mend)
+        count += len(rows)
+    return count
+
+
+@cache
+def _parents(table: Table) -> list[ForeignKeyConstraint]:
+    """The foreign keys of a table, except to tenants, in an order that does not change."""
+    found = [one for one in table.foreign_key_constraints if one.referred_table is not models.tenants]
+    return sorted(found, key=lambda constraint: tuple(constraint.column_keys))
+
+
+@cache
+def _without_parent(constraint: ForeignKeyConstraint) -> Select[Any]:
+    """A batch of the rows of a tenant whose foreign key leads nowhere."""
+    table, parent = constraint.table, constraint.referred_table.alias()
+    pairs = [(element.parent, parent.c[element.column.name]) for element in constraint.elements]
+    there = select(parent.c.tenant_id).where(*(own == other for own, other in pairs))
+    given = [own.is_not(None) for own, _ in pairs]
+    is_wrong = (table.c.tenant_id == bindparam("tenant"), *given, ~there.exists())
+    return select(*table.primary_key.columns).where(*is_wrong).limit(BATCH)
+
+
+def _check_key(findings: Findings, table: Table, constraint: ForeignKeyConstraint) -> int:
+    statement = _without_parent(constraint)
+    rows = findings.connection.execute(statement, {"tenant": findings.tenant}).mappings().all()
+    name = constraint.referred_table.name
+    for row in rows:
+        key = {column: value for column, value in row.items() if column != "tenant_id"}
+        if constraint.ondelete == "CASCADE":
+            mend = findings.removing(table, key)
+            findings.add(
+                "orphan", table, key, f"the row of {name} that it belongs to does not exist", "remove it", mend
+            )
+        else:
+            findings.add("missing", table, key, f"the row of {name} that it names does not exist")
+    return len(rows)
+
+
+# What is stored under its hash
+
+
+def check_texts(findings: Findings) -> None:
+    """Check options and tools against their hashes."""
+    for table, column in SHARED.items():
+        if table is not models.blobs:
+            for row in pages(findings.connection, table, findings.tenant):
+                _check_text(findings, table, column, row)
+
+
+def wrong_media(findings: Findings) -> Iterator[bytes]:
+    """Yield the hashes of media about which something is to be found."""
+    for hash_ in _hashes_of_media(findings):
+        before = findings.count
+        check_media(findings, [hash_])
+        if findings.count > before:
+            yield hash_
+
+
+def check_media(findings: Findings, hashes: Sequence[bytes]) -> None:
+    """Check media against their hashes; one at a time: they are large."""
+    statement = select(models.blobs).where(models.blobs.c.tenant_id == findings.tenant)
+    for hash_ in hashes:
+        for found in findings.connection.execute(statement.where(models.blobs.c.hash == hash_)).mappings():
+            _check_blob(findings, dict(found))
+
+
+def _hashes_of_media(findings: Findings) -> Iterator[bytes]:
+    column, after = models.blobs.c.hash, b""
+    statement = select(column).where(models.blobs.c.tenant_id == findings.tenant).order_by(column).limit(BATCH)
+    while page := findings.connection.execute(statement.where(column > after)).scalars().all():
+        yield from page
+        after = page[-1]
+
+
+def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None:
+    key = {"hash": bytes(row["hash"])}
+    if sha256(row[column].encode()).digest() != key["hash"]:
+        findings.add("hash", table, key, f"its {column} is not what the hash was made of")
+        return
+    if table is models.tool_sets:
+        named = {bytes.fromhex(name) for name in loads(row[column])}
+        tool = models.tool_definitions.c
+        statement = select(tool.hash).where(tool.tenant_id == findings.tenant, tool.hash.in_(named))
+        missing = named - {bytes(found) for found in findings.connection.execute(statement).scalars()}
+        if missing:
+            findings.add("missing", table, key, f"the tool {min(missing).hex()} that it names does not exist")
+
+
+def _check_blob(findings: Findings, row: Row) -> None:
+    key, location = {"hash": bytes(row["hash"])}, row["location"]
+    if location is not None and (findings.scope.blobs is None or hash_set_aside(location) == key["hash"]):
+        return  # it cannot be read here, or is being removed
+    try:
+        place = SimpleNamespace(**row)
+        content = content_of(place, read_objects(findings.scope.blobs, [place]))
+    except DamagedRow as error:
+        findings.add("media", models.blobs, key, f"its content cannot be read: {error.message}")
+        return
+    if sha256(content).digest() != key["hash"]:
+        findings.add("hash", models.blobs, key, "its content is not what the hash was made of")
+    elif row["size"] != len(content):
+        problem, repair = f"size is {row['size']}, not {len(content)}", f"set it to {len(content)}"
+        findings.add(
+            "media", models.blobs, key, problem, repair, findings.setting(models.blobs, key, size=len(content))
+        )
+
+
+def check_unused(findings: Findings) -> None:
+    """Find media that neither an item nor an upload has, unless conversations are being deleted."""
+    blob, row = models.blobs.c, models.conversations.c
+    deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == DELETED).limit(1)
+    if findings.connection.execute(deleted).first() is not None:
+        return
+    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~is_used())
+    for found in findings.connection.execute(statement).all():
+        hash_, location = bytes(found.hash), found.location
+        if location is None or hash_set_aside(location) != hash_:
+            mend = partial(collect_these_media, tenant=findings.tenant, hashes=[hash_])
+            repair = "remove it" if location is None else "set it aside for purge_deleted(), which removes its object"
+            findings.add("unused", models.blobs, {"hash": hash_}, "no item has it", repair, mend)
+
+
+# The file
+
+_INDEX: Final = " index "  # ends with the name of the index, what SQLite says of one
+_DUPLICATES: Final = "none: change or remove one of the rows that have the same values, and repair again"
+
+
+def check_file(findings: Findings, *, is_always: bool) -> None:
+    """Let SQLite compare its tables with the indexes through which rows are found, before anything is made of these.
+
+    Once for all tenants of a file, with the first one; or always.
+    """
+    connection = findings.connection
+    first = connection.execute(select(func.min(models.tenants.c.id))).scalar()
+    if is_always or first == findings.tenant:
+        for table in models.METADATA.tables.values():
+            if said := _integrity_of(connection, table.name):
+                _report_file(findings, table, said)
+
+
+def _integrity_of(connection: Connection, table: str) -> list[str]:
+    said: list[str] = []
+    try:
+        said.extend(backends.backend_of(connection).integrity_of(connection, table))
+    except DatabaseError as error:  # of a table that cannot be read, after what was found until then
+        said.append(_damage(error))
+    return said
+
+
+def _damage(error: DatabaseError) -> str:
+    """What is wrong with the file; raises what is wrong with something else, such as a lock."""
+    if isinstance(error, OperationalError):
+        raise error
+    return search.reason_of(error)
+
+
+def _report_file(findings: Findings, table: Table, said: Sequence[str]) -> None:
+    """Report what SQLite says of a table; of its indexes, all are made anew, for it does not say everything."""
+    of_indexes = [line for line in said if _INDEX in line]
+    refused = _reindex(findings.connection, table.name) if findings.repair and of_indexes else {}
+    for line in said:
+        problem, index = f"SQLite says: {line}", line.rpartition(_INDEX)[2]
+        if line not in of_indexes or index in refused:
+            findings.add("file", table, {}, problem)
+        elif line.startswith("non-unique"):
+            findings.add("file", table, {}, problem, _DUPLICATES)
+        else:
+            findings.add("file", table, {}, problem, "make the index anew", _is_mended)
+    for index, error in refused.items():
+        problem = f"the index {index} cannot be made anew: {_damage(error)}"
+        findings.add("file", table, {}, problem, _DUPLICATES if isinstance(error, IntegrityError) else None)
+
+
+def _reindex(connection: Connection, table: str) -> dict[str, DatabaseError]:
+    """Make the indexes of a table anew; return those for which it is not possible, and why."""
+    refused, backend = {}, backends.backend_of(connection)
+    for index in backend.index_names(connection, table):
+        try:
+            backend.remake_index(connection, index)
+        except DatabaseError as error:
+            _damage(error)
+            refused[index] = error
+    return refused
+
+
+def _is_mended(connection: Connection) -> None:
+    """Nothing is left to be done: all indexes of the table were made anew at once."""
+
+
+# The ledger
+
+
+def wrong_attempts(findings: Findings) -> Iterator[int]:
+    """Yield the keys of ledger rows whose day does not match their time."""
+    for row in pages(findings.connection, models.usage_records, findings.tenant):
+        if _day_of(row) != row["day"]:
+            yield row["id"]
+
+
+def check_attempts(findings: Findings, keys: Sequence[int]) -> None:
+    """Check the days of ledger rows."""
+    table = models.usage_records
+    statement = select(table.c.id, table.c.day, table.c.occurred_at).where(table.c.tenant_id == findings.tenant)
+    for row in findings.connection.execute(statement.where(table.c.id.in_(keys)).order_by(table.c.id)).mappings().all():
+        day = _day_of(row)
+        if day != row["day"]:
+            mend = partial(_move, findings=findings, key=row["id"], days=(row["day"], day))
+            findings.add("day", table, {"id": row["id"]}, f"day is {row['day']}, not {day}", f"set it to {day}", mend)
+
+
+def _day_of(row: Row | RowMapping) -> date:
+    day: date = row["occurred_at"].astimezone(UTC).date()
+    return day
+
+
+def wrong_sums(findings: Findings) -> Iterator[date]:
+    """Yield the days whose sums differ from the ledger."""
+    last, different = compare_batch(findings.connection, findings.tenant, None)
+    while last is not None:
+        yield from different
+        last, different = compare_batch(findings.connection, findings.tenant, last)
+
+
+def check_sums(findings: Findings, days: Sequence[date]) -> None:
+    """Check the sums of days."""
+    for day in different_days(findings.connection, findings.tenant, days):
+        mend = partial(_sum_again, findings=findings, day=day)
+        problem = "its sums differ from the ledger"
+        findings.add("sums", models.usage_days, {"day": day}, problem, "sum them up again", mend)
+
+
+def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -> None:
+    findings.setting(models.usage_records, {"id": key}, day=days[1])(connection)
+    for day in sorted(days):
+        invalidate(connection, findings.tenant, day)
+
+
+def _sum_again(connection: Any, findings: Findings, day: date) -> None:
+    roll_up(connection, findings.tenant, [day], datetime.now(UTC))
+
+
+def tables_with_parents() -> Iterator[Table]:
+    """The tables whose rows may lack the rows they belong to; parents first."""
+    return iter(table for table in models.METADATA.sorted_tables if table is not models.tenants)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadkeep.domain.items import Item, item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
-from threadkeep.store.history_sync.alignment import align, align_from
-from threadkeep.store.history_sync.matching import TEXT, Utterance, utterances_of, without_leading_system
-from threadkeep.store.importing import new_items
-from threadkeep.store.items import NewItems
+from threadkeep.store.history_sync.alignment import (
+    TEXT,
+    Utterance,
+    align,
+    align_from,
+    utterances_of,
+    without_leading_system,
+)
+from threadkeep.store.reading.rendering import opened_config
+from threadkeep.store.writing.appending import NewItems
+from threadkeep.store.writing.importing import new_items
+
+if TYPE_CHECKING:
+    from threadkeep.store.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class ClientHistory:
         self._texts = {speaker: "".join(some) for speaker, some in texts.items()}
 
     def compare(
-        self, entries: Sequence[Entry], cut_off: Collection[int], *, may_begin_later: bool = True
+        self, entries: Sequence[ItemEntry], cut_off: Collection[int], *, may_begin_later: bool = True
     ) -> HistoryDelta:
         """What is new in it; `cut_off` are the positions where stored responses broke off.
 
@@ -134,3 +144,23 @@ def _calls_of_outputs(items: Sequence[JsonObject], turns: Sequence[int | None]) 
                 twins.clear()
             twins.append(index)
     return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The settings that a client's request brings, which become those of its conversation
+
+
+def configure(conversation: Conversation, session: Session, *, is_locked: bool = False) -> Session:
+    """Give a conversation the settings and tools of a request: nothing of earlier ones is carried over.
+
+    Returns those it had before. `is_locked`: it was opened in this transaction, for writing.
+    """
+    known = opened_config(conversation.handle) if is_locked else conversation.clone_config()
+    if known.settings != session.settings:
+        removed = dict.fromkeys(known.settings.keys() - session.settings.keys())
+        conversation.update(**{**removed, **session.settings})
+    if known.tools != session.tools:
+        conversation.clear_tools()
+        if session.tools:
+            conversation.register_tools(session.tools)
+    return known

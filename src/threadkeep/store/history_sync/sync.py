@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, select
 
+from threadkeep.db.models import branches, responses
 from threadkeep.db.queries.items import first_positions
-from threadkeep.db.tables import branches, responses
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.session import Session
 from threadkeep.domain.stored import SyncResult
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.formats.shared.endings import CUT_OFF
-from threadkeep.store.handle import Handle
-from threadkeep.store.history import is_held
+from threadkeep.formats.canonical.entries import ItemEntry, entry_of
+from threadkeep.formats.shared.parsing import CUT_OFF
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
-from threadkeep.store.importing import Continuation, append_to_history, provider_json
-from threadkeep.store.item_rows import read_branch, read_texts
-from threadkeep.store.lineage import Lineage, get_row, lineage_from, root_lineage
-from threadkeep.store.positions import AppendOptions, idempotency_key
-from threadkeep.store.refs import BranchRef
+from threadkeep.store.reading.history import is_held
+from threadkeep.store.work.handle import Handle
+from threadkeep.store.work.item_rows import read_branch, read_texts
+from threadkeep.store.work.positions import AppendOptions, idempotency_key
+from threadkeep.store.work.refs import BranchRef, Lineage, get_row, lineage_from, root_lineage
+from threadkeep.store.writing.importing import Continuation, append_to_history, provider_json
+
+if TYPE_CHECKING:
+    from threadkeep.store.conversation import Conversation
+    from threadkeep.store.store import Store
 
 # How many branches are looked at of which a client may have the end, but not the beginning; the newest ones
 CUT_HISTORIES: Final = 10
@@ -35,7 +41,9 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
     key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
     initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
-    def continue_(connection: Connection, ref: BranchRef, entries: Sequence[Entry], *, is_latest: bool) -> Continuation:
+    def continue_(
+        connection: Connection, ref: BranchRef, entries: Sequence[ItemEntry], *, is_latest: bool
+    ) -> Continuation:
         start = _start(connection, ref, client, entries, initial_id)
         return _compare(connection, ref, client, entries, start, is_latest=is_latest)
 
@@ -48,7 +56,7 @@ def _compare(
     connection: Connection,
     ref: BranchRef,
     client: ClientHistory,
-    entries: Sequence[Entry],
+    entries: Sequence[ItemEntry],
     start: int,
     *,
     is_latest: bool,
@@ -58,7 +66,11 @@ def _compare(
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs: on the
     branch that has most of it, so that nothing is stored twice.
     """
-    cut_off = _read_cut_off(connection, ref)
+    # The last positions of interrupted responses, of which a client may have seen more or less
+    table = responses.c
+    broke_off = table.status.in_(CUT_OFF)
+    statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
+    cut_off = set(connection.execute(statement).scalars())
     delta = client.compare(entries[start:], cut_off, may_begin_later=not start)
     if delta.is_all:
         return _continuation(ref, delta)
@@ -84,7 +96,7 @@ def _compare(
     return _continuation(base, found, position, max(lineages) + 1)
 
 
-def _end_of(entries: Sequence[Entry]) -> int:
+def _end_of(entries: Sequence[ItemEntry]) -> int:
     return entries[-1].position if entries else -1
 
 
@@ -126,7 +138,13 @@ def _possible_branches(
         for number, lineage in lineages.items()
         if number != ref.branch
     }
-    ends = _read_ends(connection, ref, lineages, places, position)
+    # The first and the last position of each branch after a place
+    rows = connection.execute(first_positions(), ref.parameters(after=min(places.values(), default=position)))
+    firsts = {row.branch: row.first for row in rows}
+    ends = {
+        number: _ends(firsts, lineages[number].ranges(number, place, lineages[number].head))
+        for number, place in places.items()
+    }
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
     texts = read_texts(connection, ref, positions)
     is_said: dict[int | None, bool] = {at: client.may_say(item) for at, item in texts.items()}
@@ -154,18 +172,6 @@ def _shared(parts: Parts, others: Parts) -> int:
     return shared
 
 
-def _read_ends(
-    connection: Connection, ref: BranchRef, lineages: Mapping[int, Lineage], places: Mapping[int, int], position: int
-) -> dict[int, tuple[int | None, int | None]]:
-    """Return the first and the last position of each branch after a place; see `_ends`."""
-    rows = connection.execute(first_positions(), ref.parameters(after=min(places.values(), default=position)))
-    firsts = {row.branch: row.first for row in rows}
-    return {
-        number: _ends(firsts, lineages[number].ranges(number, place, lineages[number].head))
-        for number, place in places.items()
-    }
-
-
 def _ends(firsts: Mapping[int, int], parts: Parts) -> tuple[int | None, int | None]:
     """Return the first and the last position of the parts of a branch; None where they have none, or it is unknown."""
     if not parts:
@@ -175,16 +181,8 @@ def _ends(firsts: Mapping[int, int], parts: Parts) -> tuple[int | None, int | No
     return first if first is not None and after < first <= upto else None, parts[-1][2]
 
 
-def _read_cut_off(connection: Connection, ref: BranchRef) -> set[int]:
-    """Return the last positions of interrupted responses, of which a client may have seen more or less."""
-    table = responses.c
-    broke_off = table.status.in_(CUT_OFF)
-    statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
-    return set(connection.execute(statement).scalars())
-
-
 def _start(
-    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[Entry], initial_id: str | None
+    connection: Connection, ref: BranchRef, client: ClientHistory, entries: Sequence[ItemEntry], initial_id: str | None
 ) -> int:
     """How many of the stored items come before those that the client's history has.
 
@@ -200,7 +198,7 @@ def _start(
 
 
 def _find_boundary(
-    connection: Connection, ref: BranchRef, entries: Sequence[Entry], previous_id: str | None
+    connection: Connection, ref: BranchRef, entries: Sequence[ItemEntry], previous_id: str | None
 ) -> int | None:
     """Return where the response with that id ends on this branch; without an id, the latest response."""
     table = responses.c
@@ -216,3 +214,81 @@ def _find_boundary(
             boundary: int = row.to_position
             return boundary
     return None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding the conversation that a client's history goes on with, where the client does not name it
+
+BEGINNING: Final = "begins-with"  # the label with which conversations are found by how they begin
+_CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
+_RESPONSES: Final = 1000  # of a conversation that is compared, among which those are that broke off
+_ANSWERS: Final = frozenset({"reasoning", "function_call", "custom_tool_call"})  # types of items of a model
+
+
+def beginning_of(session: Session) -> str | None:
+    """Return the value of the label BEGINNING for a history; None if a user says nothing in it."""
+    for item in session.items:
+        value = item.to_object()
+        if value.get("type") == "message" and value.get("role") == "user":
+            return short_digest(_text_of(value.get("content")))
+    return None
+
+
+def short_digest(text: str) -> str:
+    """Return 32 characters that stand for a text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def find_by_history(store: Store, session: Session) -> Conversation | None:
+    """Return the one conversation that a client's history agrees with most; None if no other one agrees less.
+
+    An answer must agree, not only a question that many may ask, unless nothing was answered yet.
+    """
+    beginning = beginning_of(session)
+    if beginning is None:
+        return None
+    history = ClientHistory(session)
+    page = store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
+    agreements = [(_agreement(conversation, history), conversation) for conversation in page]
+    best = max((agreed for agreed, _ in agreements), default=0)
+    found = [conversation for agreed, conversation in agreements if agreed == best]
+    return found[0] if best and len(found) == 1 else None
+
+
+def last_shared(conversation: Conversation, session: Session) -> int:
+    """Return the position of the last item of a conversation that a client's history has, too; -1 for none."""
+    positions, _, delta = _compared(conversation, ClientHistory(session))
+    return positions[delta.kept - 1] if delta.kept else -1
+
+
+def _text_of(content: Any) -> str:
+    if not isinstance(content, list):
+        return str(content)
+    parts = [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
+    return "".join(parts)
+
+
+def _agreement(conversation: Conversation, history: ClientHistory) -> int:
+    """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
+    _, objects, delta = _compared(conversation, history)
+    if any(map(is_answer, objects)):
+        return delta.kept if any(map(is_answer, objects[: delta.kept])) else 0
+    return delta.kept if delta.is_all else 0
+
+
+def _compared(
+    conversation: Conversation, history: ClientHistory
+) -> tuple[list[int], list[Mapping[str, Any]], HistoryDelta]:
+    """The positions and items of a conversation, and how a client's history continues them."""
+    stored = conversation.transcript()
+    positions, objects = [item.position for item in stored], [item.item.to_object() for item in stored]
+    entries = [entry_of(value, position=position) for value, position in zip(objects, positions, strict=True)]
+    cut_off = {
+        response.to_position for response in conversation.responses(limit=_RESPONSES) if response.status in CUT_OFF
+    }
+    return positions, list(objects), history.compare(entries, cut_off, may_begin_later=False)
+
+
+def is_answer(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is what a model said."""
+    return item.get("role") == "assistant" or item.get("type") in _ANSWERS

@@ -2,26 +2,28 @@
 
 A row that names an object is first set aside: it gets a hash that nothing can refer to. It is deleted when the object
 is gone. So what is interrupted, or has to wait for a store with `blobs` or for the COMMIT of the caller, is found
-again, and who stores the same media meanwhile makes a row and an object of its own.
+again, and storing the same media in the meantime makes another row and object.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
 
-from threadkeep.db.queries.references import is_referred_to
-from threadkeep.db.tables import blobs, item_blobs, uploads
-from threadkeep.store.media.placing import remove_objects
-from threadkeep.store.pacing import Pace
-from threadkeep.store.refs import Scope
-from threadkeep.store.transactions import Transactions
+from threadkeep.db.models import blobs, item_blobs, uploads
+from threadkeep.db.queries import items, removal
+from threadkeep.store.media.cutting import remove_objects, tenant_prefix
+from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.work import connections, pacing, refs
+from threadkeep.store.work.transactions import Transactions
 
 BATCH_SIZE: Final = 1_000  # rows in one statement
 
@@ -34,7 +36,7 @@ class LostMedia:
     aside: dict[bytes, str] = field(default_factory=dict)
 
     def collect(self, connection: Connection, tenant: int, hashes: Collection[bytes]) -> None:
-        """Remove those of some media that nothing else has; each hash once."""
+        """Remove the media that nothing else has; each hash once."""
         count, aside = _collect(connection, tenant, list(hashes))
         self.aside.update(aside)
         if count < len(hashes):
@@ -49,17 +51,8 @@ class Collected(NamedTuple):
     media: LostMedia
 
 
-def find_unused(connection: Connection, tenant: int, after: bytes, limit: int) -> Sequence[bytes]:
-    """Return the hashes of media that are not used any more, in order, behind one.
-
-    Also those that an interrupted call had set aside.
-    """
-    statement = select(blobs.c.hash).where(*_unused(tenant), blobs.c.hash > after).order_by(blobs.c.hash).limit(limit)
-    return connection.execute(statement).scalars().all()
-
-
 def find_unused_of(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> Sequence[bytes]:
-    """Return those of some hashes whose media are still there, and not used any more."""
+    """Return the hashes whose media are still there, and not used any more."""
     found: list[bytes] = []
     for start in range(0, len(hashes), BATCH_SIZE):
         which = [*_unused(tenant), blobs.c.hash.in_(hashes[start : start + BATCH_SIZE])]
@@ -68,13 +61,13 @@ def find_unused_of(connection: Connection, tenant: int, hashes: Sequence[bytes])
 
 
 def find_inside(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> Sequence[bytes]:
-    """Return those of some hashes whose media are in the database; SQLite reads through the media for that."""
+    """Return the hashes whose media are in the database; SQLite reads through the media for that."""
     which = [blobs.c.tenant_id == tenant, blobs.c.hash.in_(hashes), blobs.c.location.is_(None)]
     return connection.execute(select(blobs.c.hash).where(*which)).scalars().all()
 
 
-def remove_unused(connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes]) -> Collected:
-    """Remove those of some media that are not used any more, one after another: they may be large."""
+def remove_unused(connection: Connection, tenant: int, pace: pacing.Pace, keys: Sequence[bytes]) -> Collected:
+    """Remove the media that are not used any more, one after another: they may be large."""
     media = LostMedia()
 
     def remove(some: Sequence[bytes]) -> int:
@@ -92,17 +85,10 @@ def find_expired_uploads(connection: Connection, tenant: int, limit: int) -> Seq
     return connection.execute(statement.limit(limit)).scalars().all()
 
 
-def find_uploads_of(connection: Connection, tenant: int, after: bytes, limit: int, user: str) -> Sequence[bytes]:
-    """Return the hashes of the uploads of a user, in order, behind one."""
-    table = uploads.c
-    statement = select(table.hash).where(table.tenant_id == tenant, table.hash > after, _is_over(user))
-    return connection.execute(statement.order_by(table.hash).limit(limit)).scalars().all()
-
-
 def forget_uploads(
-    connection: Connection, tenant: int, pace: Pace, keys: Sequence[bytes], user: str | None = None
+    connection: Connection, tenant: int, pace: pacing.Pace, keys: Sequence[bytes], user: str | None = None
 ) -> Collected:
-    """Forget those of some uploads that have expired, or are of a user, with their media if nothing else has them."""
+    """Forget the uploads that have expired, or belong to a user, with their media if nothing else has them."""
     media = LostMedia()
     statement = delete(uploads).where(uploads.c.tenant_id == tenant, _is_over(user))
 
@@ -119,7 +105,7 @@ def _is_over(user: str | None) -> ColumnElement[bool]:
 
 
 def collect_these_media(connection: Connection, tenant: int, hashes: Sequence[bytes]) -> dict[bytes, str]:
-    """Remove those of some media that nothing refers to any more.
+    """Remove the media that nothing refers to any more.
 
     Returns the names of the objects that were set aside, by the new hashes of their rows.
     """
@@ -156,7 +142,7 @@ def _unused(tenant: int) -> list[Any]:
 
 def is_used() -> ColumnElement[bool]:
     """The condition for rows of media that an item refers to, or that were uploaded and have not been collected."""
-    return is_referred_to(blobs.c.hash, item_blobs.c.hash, uploads.c.hash)
+    return removal.is_referred_to(blobs.c.hash, item_blobs.c.hash, uploads.c.hash)
 
 
 def hash_set_aside(location: str) -> bytes:
@@ -164,10 +150,10 @@ def hash_set_aside(location: str) -> bytes:
     return sha256(location.encode()).digest()
 
 
-def remove_lost(transactions: Transactions, scope: Scope, lost: LostMedia) -> None:
+def remove_lost(transactions: Transactions, scope: refs.Scope, lost: LostMedia) -> None:
     """After the commit: remove the objects that were set aside, and media that others were removing at the same time.
 
-    Neither of the transactions saw what the other one had not committed yet. Whoever commits last finds them.
+    Neither of the transactions saw what the other one had not committed yet. The last to commit finds them.
     """
     remove_set_aside(transactions, scope, lost.aside)
     if lost.shared and transactions.commits_itself:
@@ -178,7 +164,7 @@ def remove_lost(transactions: Transactions, scope: Scope, lost: LostMedia) -> No
 
 
 def remove_set_aside(
-    transactions: Transactions, scope: Scope, aside: Mapping[bytes, str], *, is_strict: bool = False
+    transactions: Transactions, scope: refs.Scope, aside: Mapping[bytes, str], *, is_strict: bool = False
 ) -> bool:
     """Remove the objects of media that were set aside, then their rows; return False where that has to wait.
 
@@ -202,3 +188,28 @@ def has_objects(connection: Connection, tenant: int) -> bool:
     """Return whether media of a tenant are in a blob store."""
     statement = select(blobs.c.hash).where(blobs.c.tenant_id == tenant, blobs.c.location.is_not(None)).limit(1)
     return connection.execute(statement).first() is not None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Objects in a blob store that no row names: what a killed writer, or a caller's rolled back transaction, has left
+
+_NAME: Final = re.compile(r"[0-9]+/[0-9a-f]{2}/([0-9a-f]{64})-[0-9a-f]{16}")
+_BATCH: Final = 500  # names that are looked up with one statement
+
+
+def remove_orphans(transactions: Transactions, tenant: int, store: BlobStore, before: datetime) -> None:
+    """Remove the objects of a tenant that no row names and that were written before a time."""
+    names = connections.run_blocking(store.names, tenant_prefix(tenant), before)
+    while found := connections.run_blocking(lambda: list(islice(names, _BATCH))):
+        remove_objects(store, sorted(set(filter(_NAME.fullmatch, found)) - _named(transactions, tenant, found)))
+
+
+def _named(transactions: Transactions, tenant: int, names: Sequence[str]) -> set[str]:
+    hashes = {bytes.fromhex(match[1]) for match in map(_NAME.fullmatch, names) if match}
+    hashes |= set(map(hash_set_aside, names))
+
+    def read(connection: Connection) -> set[str]:
+        rows = connection.execute(items.places_of(), {"tenant": tenant, "hashes": sorted(hashes)})
+        return {row.location for row in rows}
+
+    return transactions.read(read)

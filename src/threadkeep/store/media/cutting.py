@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from threadkeep.db.queries.items import places_of
 from threadkeep.domain.media import REFERENCE, media_type_of
-from threadkeep.formats.canonical.entries import Entry
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.work.connections import run_blocking
+from threadkeep.store.work.refs import Scope
+from threadkeep.store.work.transactions import Transactions
 
 SPLICED: Final = 2  # flag in items.codec, beside jsontext.EXACT: media must be spliced in
 BLOB_BYTES: Final = 8 * 1024  # base64 text from this length on leaves the item
@@ -60,7 +70,7 @@ class MediaPiece:
 # Taking out
 
 
-def take_out_media(entry: Entry) -> tuple[bytes | None, bytes | None, tuple[MediaPiece, ...]]:
+def take_out_media(entry: ItemEntry) -> tuple[bytes | None, bytes | None, tuple[MediaPiece, ...]]:
     """The texts of an entry without their media, and these."""
     texts: list[bytes | None] = [entry.payload, entry.rest]
     media: list[MediaPiece] = []
@@ -99,7 +109,7 @@ def _decode_base64(text: bytes) -> bytes | None:
 
 
 def _stated_types(text: bytes, start: int, end: int) -> list[str]:
-    """What the text says of the type of the base64 at that place: its data URL, else the keys beside it."""
+    """The stated types of the base64 at that place: from its data URL, else from the neighboring keys."""
     before = text[max(start - _LONGEST_HEAD, 0) : start]
     if (head := _DATA_URL.search(before)) is not None:
         return [head[1].removeprefix(b"data:").decode()]
@@ -112,8 +122,8 @@ def _stated_types(text: bytes, start: int, end: int) -> list[str]:
 
 
 def splice_media(
-    entries: Iterable[Entry], rows: Iterable[Any], form: MediaForm, contents: Callable[[Any], bytes]
-) -> list[Entry]:
+    entries: Iterable[ItemEntry], rows: Iterable[Any], form: MediaForm, contents: Callable[[Any], bytes]
+) -> list[ItemEntry]:
     """Entries with the media of `rows` (position, part, splice_at, hash …) in their texts, in that form.
 
     `contents` gives the bytes of a row.
@@ -134,7 +144,7 @@ def mark_of(name: str) -> str:
     return f"threadkeep-mark:{name}:{_SECRET}"
 
 
-def _restore(entry: Entry, pieces: Mapping[tuple[int, int], list[tuple[int, bytes]]], form: MediaForm) -> Entry:
+def _restore(entry: ItemEntry, pieces: Mapping[tuple[int, int], list[tuple[int, bytes]]], form: MediaForm) -> ItemEntry:
     payload, rest = (
         _splice(getattr(entry, name), pieces.get((entry.position, part), []), form) for part, name in enumerate(TEXTS)
     )
@@ -152,3 +162,115 @@ def _splice(text: bytes | None, pieces: Sequence[tuple[int, bytes]], form: Media
         spliced += [text[last:start], content]
         last = splice_at
     return b"".join([*spliced, text[last:]])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Putting media into a blob store: before the transaction whose rows name them, under names that are used once
+
+T = TypeVar("T")
+
+LOG: Final = logging.getLogger("threadkeep.blobs")
+
+
+def write_placed(
+    transactions: Transactions,
+    scope: Scope,
+    store: BlobStore,
+    media: Iterable[MediaPiece],
+    work: Callable[[Connection], T],
+    *,
+    is_repeatable: bool,
+) -> T:
+    """Run work that writes the rows of these media, once they are in the blob store."""
+    found: dict[bytes, MediaPiece] = {}
+    for piece in media:
+        found.setdefault(piece.hash, piece)
+    pieces = list(found.values())
+
+    def attempt(connection: Connection) -> T:
+        for piece in pieces:
+            piece.is_used = False
+        return work(connection)
+
+    places: dict[bytes, str] = {}
+    with removed_unused(transactions, scope, store, places):
+        _place(transactions, scope, store, pieces, places)
+        result = transactions.write(attempt, is_repeatable=is_repeatable)
+    if not all(piece.is_used or piece.location is None for piece in pieces):
+        remove_unused(transactions, scope, store, places)
+    return result
+
+
+@contextmanager
+def removed_unused(
+    transactions: Transactions, scope: Scope, store: BlobStore, places: Mapping[bytes, str]
+) -> Iterator[None]:
+    """Remove what was put, by its hashes, if no row names it after an error.
+
+    What was interrupted, or has lost its connection, leaves it for `Store.purge_deleted`: its COMMIT may still arrive.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not (isinstance(error, DBAPIError) and error.connection_invalidated):
+            remove_unused(transactions, scope, store, places)
+        raise
+
+
+def remove_unused(transactions: Transactions, scope: Scope, store: BlobStore, places: Mapping[bytes, str]) -> None:
+    """Remove what was put, and is named by no row: the write failed, had been done before, or lost a race."""
+    if not places:
+        return
+    try:
+        named = {row.location for row in places_now(transactions, scope, places)}
+    except Exception as error:  # noqa: BLE001 - the error of the write counts
+        LOG.warning("Objects that may be unused stay in the blob store for now: %r", error)
+    else:
+        remove_objects(store, set(places.values()) - named)
+
+
+def _place(
+    transactions: Transactions, scope: Scope, store: BlobStore, pieces: Sequence[MediaPiece], places: dict[bytes, str]
+) -> None:
+    known = {bytes(row.hash) for row in places_now(transactions, scope, (piece.hash for piece in pieces))}
+    for piece in pieces:
+        piece.is_known = piece.hash in known
+        if not piece.is_known:
+            piece.location = places[piece.hash] = new_name(scope.tenant, piece.hash)
+            run_blocking(store.put, piece.location, piece.content, piece.media_type)
+
+
+def places_now(transactions: Transactions, scope: Scope, hashes: Iterable[bytes]) -> Sequence[Any]:
+    """Return the hashes and locations of the media that are in the database."""
+    parameters = {"tenant": scope.tenant, "hashes": sorted(hashes)}
+    return transactions.read(lambda connection: connection.execute(places_of(), parameters).all())
+
+
+def new_name(tenant: int, hash_: bytes) -> str:
+    """A name for media that nothing else has or will have: its object is written once."""
+    name = hash_.hex()
+    return f"{tenant_prefix(tenant)}{name[:2]}/{name}-{secrets.token_hex(8)}"
+
+
+def tenant_prefix(tenant: int) -> str:
+    """How the names of all media of a tenant begin."""
+    return f"{tenant}/"
+
+
+def remove_objects(store: BlobStore, names: Iterable[str], *, is_strict: bool = False) -> bool:
+    """Remove objects that no row names; return False if one was left, which is removed later.
+
+    `is_strict`: raise the error instead.
+    """
+    is_done = True
+    for name in names:
+        try:
+            run_blocking(store.delete, name)
+        except Exception as error:  # any: a store may be a class of the application
+            if is_strict:
+                raise
+            LOG.warning(
+                "The object %s was not removed from the blob store, which is tried again later: %r", name, error
+            )
+            is_done = False
+    return is_done

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.queries.items import blobs_of, contents_of, places_of, references_of
-from threadkeep.db.tables import blobs, item_blobs
-from threadkeep.errors import DamagedRow, InvalidOption
-from threadkeep.formats.canonical.entries import Entry
-from threadkeep.store.connections import run_blocking
-from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media
+from threadkeep.blobs import FolderBlobs, S3Blobs
+from threadkeep.db.backends import backend_of, check_sizes
+from threadkeep.db.models import blobs, item_blobs, uploads
+from threadkeep.db.queries.items import blobs_of, contents_of, media_of, places_of, references_of
+from threadkeep.domain.jsontext import mismatch
+from threadkeep.domain.media import Media, UploadedMedia, media_hash, media_type_of
+from threadkeep.errors import DamagedRow, InvalidOption, NotFound
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media, write_placed
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.refs import ConversationRef, Scope, tenant_not_found
+from threadkeep.store.work.connections import run_blocking, whole
+from threadkeep.store.work.refs import ConversationRef, Scope, tenant_not_found
+from threadkeep.store.work.transactions import Transactions
 
 _AT_ONCE: Final = 8  # objects that are read at the same time
 
@@ -38,7 +43,7 @@ def insert_media(connection: Connection, tenant: int, pieces: Pieces, now: datet
     _insert(connection, tenant, [piece for piece in ordered if not piece.is_known], now)
     if not any(piece.is_known or piece.location for piece in ordered):
         return
-    rows = connection.execute(places_of(connection.dialect.name), {"tenant": tenant, "hashes": sorted(pieces)})
+    rows = connection.execute(places_of(latest=True), {"tenant": tenant, "hashes": sorted(pieces)})
     places = {bytes(row.hash): row.location for row in rows}
     for piece in ordered:
         piece.is_used = piece.location is not None and places.get(piece.hash) == piece.location
@@ -56,7 +61,7 @@ def _insert(connection: Connection, tenant: int, pieces: Sequence[MediaPiece], n
     if rows:
         check_sizes(connection, [row for row in rows if row["content"]], "the media of an item", ("content",))
         try:
-            connection.execute(insert_missing(connection, blobs), rows)
+            connection.execute(backend_of(connection).insert_missing(blobs), rows)
         except IntegrityError as error:  # as with options: it is the key of the tenant
             raise tenant_not_found() from error
 
@@ -70,8 +75,8 @@ def link_media(connection: Connection, links: Sequence[dict[str, Any]]) -> None:
 
 
 def with_media(
-    connection: Connection, ref: ConversationRef, entries: Sequence[Entry], form: MediaForm, *, is_latest: bool
-) -> list[Entry]:
+    connection: Connection, ref: ConversationRef, entries: Sequence[ItemEntry], form: MediaForm, *, is_latest: bool
+) -> list[ItemEntry]:
     """Entries with the media that were taken out of them, in a form; only the form "inline" reads them.
 
     Raises:
@@ -80,7 +85,7 @@ def with_media(
     flagged = [entry.position for entry in entries if entry.codec & SPLICED]
     parameters = ref.parameters(after=min(flagged) - 1, upto=max(flagged))
     statement = blobs_of if form == "inline" else references_of
-    rows = connection.execute(statement(connection.dialect.name, latest=is_latest), parameters).all()
+    rows = connection.execute(statement(latest=is_latest), parameters).all()
     if missing := sorted(set(flagged).difference(row.position for row in rows)):
         raise DamagedRow("items", f"position {missing[0]}", "its media are missing")
     objects = {} if form != "inline" else read_objects(ref.scope.blobs, rows)
@@ -119,7 +124,7 @@ def _read_all(store: BlobStore, names: Sequence[str]) -> list[bytes | None]:
 
 
 def content_of(row: Any, objects: Mapping[str, bytes | None]) -> bytes:
-    """The bytes of a row of media: its own, or those of its object, if these are still what they were."""
+    """The bytes of a row of media: its own, or its object's, if the object is unchanged."""
     if row.location is None:
         if row.content is None:
             raise _damaged(row, "it has neither content nor a location")
@@ -134,3 +139,80 @@ def content_of(row: Any, objects: Mapping[str, bytes | None]) -> bytes:
 
 def _damaged(row: Any, reason: str) -> DamagedRow:
     return DamagedRow("blobs", f"hash {bytes(row.hash).hex()}", reason)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Media by the hash of their bytes: what items have, and what was uploaded for an item to come
+
+UPLOAD_AGE: Final = timedelta(days=1)  # for which an upload that no item has is kept
+NOBODY: Final = ""  # the user of uploads of a store for all users
+
+
+def get_media(transactions: Transactions, scope: Scope, name: str, *, is_own: bool = False) -> Media:
+    """The media with that hash, if an item or an upload of this scope has them; see `Store.media`.
+
+    `is_own`: only if its user has uploaded them.
+    """
+    hash_ = media_hash(name)
+    return whole(lambda: _read_media(transactions, scope, hash_, is_own=is_own))
+
+
+def _read_media(transactions: Transactions, scope: Scope, hash_: bytes, *, is_own: bool) -> Media:
+    parameters = scope.parameters(hash=hash_, now=datetime.now(UTC))
+    if is_own:
+        parameters["uploader"] = scope.user or NOBODY
+    statement = media_of(scoped=scope.user is not None, own=is_own)
+    row = transactions.read_any(lambda connection: connection.execute(statement, parameters).one_or_none())
+    if row is None:
+        hint = "Check the hash, and that the store has the right database, tenant and user."
+        raise NotFound(f"No item or upload has media with the hash {hash_.hex()}.", hint=hint)
+    content = content_of(row, read_objects(scope.blobs, [row]))
+    return Media(content, row.uploaded_type or row.media_type, row.size, hash_.hex())
+
+
+def upload_media(transactions: Transactions, scope: Scope, content: object, media_type: object) -> UploadedMedia:
+    """Store media for the user of a scope; see `Store.upload_media`."""
+    if not isinstance(content, bytes | bytearray | memoryview) or not len(content):
+        raise mismatch(InvalidOption, "bytes, at least one", content, "content")
+    if media_type is not None and (not isinstance(media_type, str) or media_type_of(b"", [media_type]) is None):
+        raise mismatch(InvalidOption, "a media type such as image/png", media_type, "media_type")
+    kept, now = bytes(content), datetime.now(UTC)
+    piece = MediaPiece(0, 0, 0, sha256(kept).digest(), kept, media_type_of(kept, [media_type] if media_type else []))
+    found = UploadedMedia(piece.media_type, len(kept), piece.hash.hex(), now + UPLOAD_AGE)
+    row = {
+        "tenant_id": scope.tenant, "hash": piece.hash, "user_id": scope.user or NOBODY,
+        "media_type": found.media_type, "expires_at": found.expires_at,
+    }  # fmt: skip
+
+    def write(connection: Connection) -> None:
+        insert_media(connection, scope.tenant, {piece.hash: piece}, now)
+        connection.execute(backend_of(connection).insert_or_replace(uploads, "media_type", "expires_at"), row)
+
+    if scope.blobs is None:
+        transactions.write(write, is_repeatable=True)
+    else:
+        write_placed(transactions, scope, scope.blobs, [piece], write, is_repeatable=True)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where the media of a database are, as ``--blobs`` or THREADKEEP_BLOBS names it: a folder, or a bucket of S3
+
+_S3: Final = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?", re.DOTALL)
+_URL: Final = re.compile(r"[a-zA-Z][\w+.-]+:")
+
+
+def blob_store_at(place: str) -> BlobStore:
+    """Return the blob store in a folder, or below ``s3://BUCKET/PREFIX``.
+
+    Raises:
+        InvalidOption: it names neither.
+        MissingExtra: boto3 is not installed.
+    """
+    bucket = _S3.fullmatch(place)
+    if bucket is not None:
+        prefix = (bucket["prefix"] or "").rstrip("/")
+        return S3Blobs(bucket["bucket"], prefix=f"{prefix}/" if prefix else "")
+    if not place or _URL.match(place):
+        raise InvalidOption(f"--blobs {place!r} is neither a folder nor the URL of a bucket, such as s3://chats/media.")
+    return FolderBlobs(place)

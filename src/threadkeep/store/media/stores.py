@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 from uuid import uuid4
 
+from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE
-from threadkeep.domain.objects import mismatch
 from threadkeep.errors import InvalidOption, MissingExtra
 
 _NAME: Final = re.compile(r"[\w-]+(?:/[\w-]+)*", re.ASCII)
@@ -129,7 +129,13 @@ class S3Blobs:
             if not is_text or (argument == "bucket" and not value):
                 raise mismatch(InvalidOption, "text", value, argument)
         self._bucket, self._prefix = bucket, prefix
-        self._client: Any = _s3_client() if client is None else client
+        if client is None:
+            try:
+                import boto3  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                raise MissingExtra("s3", "S3Blobs") from error
+            client = boto3.client("s3")
+        self._client: Any = client
 
     def put(self, name: str, content: bytes, media_type: str | None = None) -> None:
         """Write an object."""
@@ -161,14 +167,6 @@ class S3Blobs:
 
     def _key(self, name: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + name}
-
-
-def _s3_client() -> Any:
-    try:
-        import boto3  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtra("s3", "S3Blobs") from error
-    return boto3.client("s3")
 
 
 def _written_at(path: Path) -> datetime | None:

@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from threadkeep.domain.formats import Format
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.media import media_url
+from threadkeep.domain import jsontext, media
+from threadkeep.domain.formats import Format, MediaUrls
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import DamagedRow
-from threadkeep.formats.base import MediaUrls
-from threadkeep.formats.canonical.entries import Entry, changed_entry
+from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
 from threadkeep.formats.canonical.snapshots import Snapshot
-from threadkeep.store.handle import Handle, HandleCache
 from threadkeep.store.media.cutting import MARK
 from threadkeep.store.media.rows import read_contents
+from threadkeep.store.work.handle import Handle, HandleCache
 
 _KEYS: Final = ("image_url", "video_url", "file_data", "file_url")
 _MARKED: Final = re.compile(rf"data:(?P<type>[^;,]+)[^,]*,{MARK.pattern.decode()}")
@@ -55,7 +53,7 @@ def with_urls(handle: Handle, wire: Format, options: RenderOptions, snapshot: Sn
     if snapshot.memo is not None:
         known, memo = snapshot.memo.get(_MEMO, (None, {}))
         memo = memo if known == key else {}
-    before: Sequence[Entry] = memo.get(_MEMO, ())
+    before: Sequence[ItemEntry] = memo.get(_MEMO, ())
     new = [_with_urls(entry, rule, template, wire.name) for entry in snapshot.entries[len(before) :]]
     entries = [*before, *_with_contents(handle, new)]
     if any(_is_marked(entry) for entry in new):  # media that are sent as they are would be kept in memory
@@ -67,7 +65,7 @@ def with_urls(handle: Handle, wire: Format, options: RenderOptions, snapshot: Sn
     return replace(snapshot, entries=entries, memo=memo)
 
 
-def _with_urls(entry: Entry, rule: MediaUrls, template: str, format_name: str) -> Entry:
+def _with_urls(entry: ItemEntry, rule: MediaUrls, template: str, format_name: str) -> ItemEntry:
     if not _is_marked(entry):
         return entry
     item = entry.item()
@@ -91,13 +89,13 @@ def _part(part: Any, rule: MediaUrls, template: str, format_name: str) -> Any:
     if types is None or not re.fullmatch(types, mark["type"]) or rule.inline_key in own:
         return part
     url, new_key = _url(template, mark[2], mark["type"]), "file_url" if key == "file_data" else key
-    shown: JsonObject = {
+    shown: jsontext.JsonObject = {
         new_key if name == key else name: url if name == key else value for name, value in part.items()
     }
     return {"media_type": mark["type"], **shown} if rule.needs_type else shown
 
 
-def _source(part: JsonObject) -> tuple[str, re.Match[str]] | None:
+def _source(part: jsontext.JsonObject) -> tuple[str, re.Match[str]] | None:
     """The key under which a part has a mark in a data URL, and that; None for a part with other sources, too."""
     sources = [(key, value) for key in _KEYS if isinstance(value := part.get(key), str) and value]
     mark = _MARKED.fullmatch(sources[0][1]) if len(sources) == 1 else None
@@ -105,10 +103,10 @@ def _source(part: JsonObject) -> tuple[str, re.Match[str]] | None:
 
 
 def _url(template: str, name: str = "", media_type: str = "") -> str:
-    return media_url(template, name or "0" * 64, media_type)
+    return media.media_url(template, name or "0" * 64, media_type)
 
 
-def _with_contents(handle: Handle, entries: Sequence[Entry]) -> list[Entry]:
+def _with_contents(handle: Handle, entries: Sequence[ItemEntry]) -> list[ItemEntry]:
     """Entries with base64 in place of the marks that are left."""
     hashes = {
         bytes.fromhex(name[1].decode()) for entry in entries for text in _texts(entry) for name in MARK.finditer(text)
@@ -136,9 +134,9 @@ def _with_contents(handle: Handle, entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def _is_marked(entry: Entry) -> bool:
+def _is_marked(entry: ItemEntry) -> bool:
     return any(MARK.search(text) for text in _texts(entry))
 
 
-def _texts(entry: Entry) -> list[bytes]:
+def _texts(entry: ItemEntry) -> list[bytes]:
     return [text for text in (entry.payload, entry.rest) if text is not None]

@@ -2,36 +2,252 @@
 
 The tables say it themselves. A table with a `conversation_id` belongs to conversations, and a foreign key to a `hash`
 leads to what conversations share. New tables and columns are carried without a change here.
+
+Rows as JSON objects and back, by the types of their columns: whatever the database, a row has one JSON text.
+
+Text stays text, also where it is JSON: its exact bytes matter. Hashes are hexadecimal digits, other bytes base64, times
+and days ISO 8601 in UTC. A column that is NULL is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from functools import cache
+from hashlib import sha256
 from itertools import compress
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Table
-
-from threadkeep.db import tables
-from threadkeep.db.base import PREFIX
-from threadkeep.db.dialects import is_mysql
-from threadkeep.db.queries.moving import (
-    AFTER,
-    conversation_beside,
-    hashes_of,
-    named_by_hash,
-    order_of,
-    page_of,
-    reader_of,
-    sizes_of,
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Date,
+    ForeignKeyConstraint,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Table,
 )
-from threadkeep.domain.jsontext import JsonObject, loads_stored
+
+from threadkeep.db import backends, models
+from threadkeep.db.base import LOCAL, PREFIX, written_columns
+from threadkeep.db.queries import removal as queries
+from threadkeep.db.types import IDENTIFIER_BYTES, EscapedText, Identifier, UtcDateTime, escaped
+from threadkeep.domain.jsontext import JsonObject, canonical, loads, loads_stored
+from threadkeep.domain.rendering import ImportInfo
+from threadkeep.errors import InvalidOption, shown
 from threadkeep.store.media.rows import content_of, read_objects
-from threadkeep.store.moving.records import Digest, Row, encode_row
-from threadkeep.store.refs import Scope
-from threadkeep.store.transactions import HostTransactions, Transactions
+from threadkeep.store.work.refs import LineagePart, Scope
+from threadkeep.store.work.transactions import Transactions
+
+Row = dict[str, Any]
+_MODULUS: Final = 1 << 256
+
+
+class _Codec(NamedTuple):
+    """How the values of a column are written, and read again: ValueError or TypeError for what is none."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+
+def encode_row(table: Table, row: Mapping[str, Any], without: Iterable[str] = ("tenant_id",)) -> JsonObject:
+    """A row as a JSON object, without some of its columns."""
+    return {
+        name: encode(value) for name, encode in _encoders(table, frozenset(without)) if (value := row[name]) is not None
+    }
+
+
+def decode_row(table: Table, record: Any, given: Mapping[str, Any]) -> Row:
+    """The row of a JSON object, with the columns `given`; ValueError says what is wrong with it."""
+    if not isinstance(record, dict):
+        raise ValueError(f"the row is not an object but {shown(record)}")  # noqa: TRY004 - as all that is wrong with it
+    codecs = _codecs(table)
+    if not record.keys() <= codecs.keys() or not given.keys().isdisjoint(record):
+        unknown = min(name for name in record if name not in codecs or name in given)
+        raise ValueError(f"there is no column {unknown!r}")
+    row: Row = {}
+    for name, is_nullable in _columns(table):
+        if name in given:
+            row[name] = given[name]
+        elif (value := record.get(name)) is not None:
+            try:
+                row[name] = codecs[name].decode(value)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ValueError(f"{name} cannot be {shown(value)}") from error
+        elif is_nullable:
+            row[name] = None
+        else:
+            raise ValueError(f"{name} is missing")
+    return row
+
+
+class Digest:
+    """A checksum of rows in any order: databases sort texts differently."""
+
+    def __init__(self) -> None:
+        self._sum, self.count = 0, 0
+
+    def add(self, table: str, record: JsonObject) -> None:
+        """Take another row into account."""
+        self._sum += int.from_bytes(sha256(canonical([table, record])).digest(), "big")
+        self.count += 1
+
+    def hex(self) -> str:
+        """The checksum."""
+        return f"{self._sum % _MODULUS:064x}"
+
+
+@cache
+def _columns(table: Table) -> list[tuple[str, bool]]:
+    """The names of columns, and whether they may be NULL."""
+    return [(column.name, bool(column.nullable)) for column in written_columns(table)]
+
+
+@cache
+def _encoders(table: Table, without: frozenset[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+    return [(name, codec.encode) for name, codec in _codecs(table).items() if name not in without]
+
+
+@cache
+def _codecs(table: Table) -> dict[str, _Codec]:
+    return {
+        str(column.name): _codec_of(column) for column in written_columns(table)
+    }  # orjson takes no other kind of key
+
+
+def _codec_of(column: Column[Any]) -> _Codec:
+    kind = column.type
+    if isinstance(kind, UtcDateTime):
+        return _Codec(_moment_text, _moment)
+    if isinstance(kind, Date):
+        return _Codec(date.isoformat, date.fromisoformat)
+    if isinstance(kind, LargeBinary):
+        length = kind.length
+        if length is None:
+            return _Codec(lambda value: b64encode(value).decode("ascii"), _bytes)
+        return _Codec(lambda value: bytes(value).hex(), lambda value: _hash(value, length))
+    if isinstance(kind, Integer):
+        bits = 63 if isinstance(kind, BigInteger) else 15 if isinstance(kind, SmallInteger) else 31
+        return _Codec(int, lambda value: _number(value, 1 << bits))
+    if isinstance(kind, Identifier):
+        return _Codec(str, _name)
+    return _Codec(str, _text if isinstance(kind, EscapedText) else _storable_text)
+
+
+def _moment_text(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _moment(value: str) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None:
+        raise ValueError(value)
+    return moment.astimezone(UTC)
+
+
+def _bytes(value: str) -> bytes:
+    try:
+        return b64decode(_text(value), validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _hash(value: str, length: int) -> bytes:
+    digest = bytes.fromhex(value)
+    if len(digest) != length:
+        raise ValueError(value)
+    return digest
+
+
+def _number(value: object, limit: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _name(value: object) -> str:
+    text = _text(value)
+    if len(escaped(text).encode()) > IDENTIFIER_BYTES:
+        raise ValueError(text)
+    return text
+
+
+def _storable_text(value: object) -> str:
+    """A text that is stored as it is, so that it may not contain what a database cannot hold."""
+    text = _text(value)
+    if "\x00" in text:
+        raise ValueError(text)
+    text.encode()  # no lone surrogates
+    return text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the JSON columns of an export must hold that others read too: lists of conversations, and who removes them
+
+
+def problem_in(table: Table, row: Row) -> str | None:
+    """Return what is wrong with the JSON of a row; None if nothing is."""
+    for name, is_right in _COLUMNS.get(table, {}).items():
+        text = row[name]
+        if text is None:
+            continue
+        try:
+            value = loads(text)
+        except ValueError:
+            return f"{name} is not JSON"
+        if not is_right(value):
+            return f"{name} is not what this column has"
+    return None
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _is_config(value: Any) -> bool:
+    """Whether options can be read, and where the conversation came from."""
+    if not isinstance(value, dict):
+        return False
+    imported = value.get("imported")
+    try:
+        return imported is None or ImportInfo.from_dict(imported) is not None
+    except InvalidOption:
+        return False
+
+
+def _is_lineage(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_part_name, value))
+
+
+def _is_part_name(value: Any) -> bool:
+    is_list = isinstance(value, list) and 2 <= len(value) <= len(LineagePart._fields)  # noqa: PLR2004 - the last one has a default
+    return is_list and all(type(number) is int for number in value)
+
+
+_COLUMNS: Final[Mapping[Table, Mapping[str, Callable[[Any], bool]]]] = {
+    models.configs: {"config": _is_config},
+    models.tool_definitions: {"definition": _is_object},
+    models.conversations: {"labels": _is_texts, "properties": _is_texts, "lineage": _is_lineage},
+    models.branches: {"lineage": _is_lineage},
+    models.appends: {"outcome": _is_object},
+}
+
 
 BATCH: Final = 200  # rows read at once
 BODY_BYTES: Final = 4 * 1024 * 1024  # of bodies
@@ -40,17 +256,10 @@ BODY_BYTES: Final = 4 * 1024 * 1024  # of bodies
 LEFT_BEHIND: Final = {
     "api_keys": "a key opens the database that it was made for, and no other",
     "search_documents": "the index is made again, by the first search",
-    "context_caches": "a cache at a provider belongs to whoever deletes it there",
+    "context_caches": "a cache at a provider belongs to the database that created it",
     "changes": "the feed tells what happened in one database",
     "uploads": "an upload is for a message that is about to be written",
     "usage_records": "the ledger is carried by itself: it outlives conversations",
-}
-# Columns that are not carried: derived, a secret of a process, or about one database and who reads it
-_OMITTED: Final = {
-    "conversations": {"search_from", "revision"},
-    "responses": {"lease_token"},
-    "blobs": {"location"},
-    "tool_definitions": {"unused_at"},
 }
 
 
@@ -76,22 +285,22 @@ def _is_part(table: Table) -> bool:
 
 
 # Tables whose rows belong to one conversation; parents first
-PARTS: Final = tuple(filter(_is_part, tables.METADATA.sorted_tables))
+PARTS: Final = tuple(filter(_is_part, models.METADATA.sorted_tables))
 # Tables whose rows conversations share, by the hash of what they hold -> the column that it is the hash of
 SHARED: Final = {
-    tables.configs: "config",
-    tables.tool_definitions: "definition",
-    tables.tool_sets: "definitions",
-    tables.blobs: "content",
+    models.configs: "config",
+    models.tool_definitions: "definition",
+    models.tool_sets: "definitions",
+    models.blobs: "content",
 }
 # The columns that name what is shared, and in which table that is
 _NAMING: Final = tuple(
-    (table, name, shared) for table in (tables.conversations, *PARTS) for name, shared in hash_references(table)
+    (table, name, shared) for table in (models.conversations, *PARTS) for name, shared in hash_references(table)
 )
 _REFERENCES: Final = tuple((table, name) for table, name, _ in _NAMING)
 _REFERRED: Final = tuple(shared for _, _, shared in _NAMING)
 _OF_USERS: Final = frozenset(table for table in PARTS if "user_id" in table.c)
-BY_NAME: Final = {short_name(table): table for table in (*SHARED, tables.conversations, *PARTS)}
+BY_NAME: Final = {short_name(table): table for table in (*SHARED, models.conversations, *PARTS)}
 
 
 def is_shown(scope: Scope, table: Table, row: Row) -> bool:
@@ -102,24 +311,17 @@ def is_shown(scope: Scope, table: Table, row: Row) -> bool:
 @cache
 def omitted(table: Table) -> frozenset[str]:
     """The columns that the record of a row of a conversation does not have."""
-    own = set() if table is tables.conversations else {"conversation_id"}
-    return frozenset({"tenant_id", *own, *_OMITTED.get(short_name(table), ())})
+    own = set() if table is models.conversations else {"conversation_id"}
+    return frozenset({"tenant_id", *own, *(column.name for column in table.columns if LOCAL in column.info)})
 
 
 def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
     """Let all that is read until the end of this transaction be of one moment; in the caller's it is as it is."""
-    if isinstance(transactions, HostTransactions):
+    if not transactions.commits_itself:
         return
     if not connection.in_transaction():
         connection.begin()
-    dialect = connection.dialect
-    if dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN")
-    elif is_mysql(dialect):
-        connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-    else:
-        connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    backends.backend_of(connection).begin_snapshot(connection)
 
 
 def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
@@ -128,11 +330,11 @@ def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Ta
     Media that a blob store has are read from it.
     """
     which = {"tenant": scope.tenant, "key": key}
-    reader = reader_of(tables.conversations)
-    for found in conversation_beside(PARTS).fetch_all(connection, which):
+    reader = queries.reader_of(models.conversations)
+    for found in queries.conversation_beside(PARTS).fetch_all(connection, which):
         own, is_there = found[: -len(PARTS)], found[-len(PARTS) :]
         yield from _shared_rows(connection, scope, key)
-        yield tables.conversations, reader.mappings(connection.dialect, [own])[0]
+        yield models.conversations, reader.mappings(connection, [own])[0]
         for table in compress(PARTS, is_there):
             for part in pages(connection, table, scope.tenant, key):
                 yield table, part
@@ -144,21 +346,21 @@ def pages(connection: Connection, table: Table, tenant: int, key: int | None = N
     They are read a batch at a time; of bodies, as many as fit in a few megabytes.
     """
     which: dict[str, Any] = {"tenant": tenant, "key": key}
-    order, reader, goes_on = order_of(table), reader_of(table), False
+    order, reader, goes_on = queries.order_of(table), queries.reader_of(table), False
     while True:
         limit = _fitting(connection, table, which, goes_on=goes_on) if "body" in table.c else BATCH
-        statement = page_of(table, whole=key is None, goes_on=goes_on)
-        rows = reader.mappings(connection.dialect, statement.fetch_all(connection, which | {"limit": limit}))
+        statement = queries.page_of(table, whole=key is None, goes_on=goes_on)
+        rows = reader.mappings(connection, statement.fetch_all(connection, which | {"limit": limit}))
         yield from rows
         if len(rows) < limit or not order:
             return
         goes_on = True
-        which |= {AFTER + column.name: rows[-1][column.name] for column in order}
+        which |= {queries.AFTER + column.name: rows[-1][column.name] for column in order}
 
 
 def _fitting(connection: Connection, table: Table, which: Row, *, goes_on: bool) -> int:
     """How many bodies can be read at once: up to a batch of them, and at least one."""
-    sizes = sizes_of(table, goes_on=goes_on).fetch_all(connection, which | {"limit": BATCH})
+    sizes = queries.sizes_of(table, goes_on=goes_on).fetch_all(connection, which | {"limit": BATCH})
     total = 0
     for number, (size,) in enumerate(sizes):
         total += size
@@ -179,17 +381,17 @@ def among(column: ColumnElement[int], keys: Sequence[int]) -> list[ColumnElement
 def _shared_rows(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
     tenant = scope.tenant
     hashes: dict[Table, set[bytes]] = {table: set() for table in SHARED}
-    for number, hash_ in hashes_of(_REFERENCES).fetch_all(connection, {"tenant": tenant, "key": key}):
+    for number, hash_ in queries.hashes_of(_REFERENCES).fetch_all(connection, {"tenant": tenant, "key": key}):
         if hash_ is not None:
             hashes[_REFERRED[number]].add(bytes(hash_))
-    sets = list(_by_hash(connection, tables.tool_sets, tenant, hashes.pop(tables.tool_sets)))
+    sets = list(_by_hash(connection, models.tool_sets, tenant, hashes.pop(models.tool_sets)))
     for row in sets:
-        hashes[tables.tool_definitions].update(definitions_in(row))
+        hashes[models.tool_definitions].update(definitions_in(row))
     for table, some in hashes.items():
         for row in _by_hash(connection, table, tenant, some):
-            yield table, _with_content(scope, row) if table is tables.blobs else row
+            yield table, _with_content(scope, row) if table is models.blobs else row
     for row in sets:
-        yield tables.tool_sets, row
+        yield models.tool_sets, row
 
 
 def definitions_in(tool_set: Row) -> list[bytes]:
@@ -199,10 +401,10 @@ def definitions_in(tool_set: Row) -> list[bytes]:
 
 
 def _by_hash(connection: Connection, table: Table, tenant: int, hashes: set[bytes]) -> Iterator[Row]:
-    wanted, size = sorted(hashes), 1 if table is tables.blobs else BATCH  # media are large
+    wanted, size = sorted(hashes), 1 if table is models.blobs else BATCH  # media are large
     for start in range(0, len(wanted), size):
         which = {"tenant": tenant, "hashes": wanted[start : start + size]}
-        yield from (dict(row) for row in connection.execute(named_by_hash(table), which).mappings())
+        yield from (dict(row) for row in connection.execute(queries.named_by_hash(table), which).mappings())
 
 
 def _with_content(scope: Scope, row: Row) -> Row:

@@ -9,26 +9,22 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db import tables
+from threadkeep.db import engines, models
 from threadkeep.db.queries.conversations import DELETED
+from threadkeep.domain import jsontext, usage
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.objects import mismatch
-from threadkeep.domain.usage import FIGURES
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
-from threadkeep.store import tenants
-from threadkeep.store.batches import Progress
-from threadkeep.store.engines import is_same_database
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.moving.contents import among, begin_snapshot, fingerprint
-from threadkeep.store.moving.exporting import KEYS, LEDGER, Source
-from threadkeep.store.moving.reading import Lines
-from threadkeep.store.moving.records import Digest, Row, encode_row
-from threadkeep.store.moving.restoring import Target
-from threadkeep.store.refs import Scope
-from threadkeep.store.transactions import EngineTransactions, Transactions
+from threadkeep.store.moving.contents import Digest, Row, among, begin_snapshot, encode_row, fingerprint
+from threadkeep.store.moving.exporting import KEYS, LEDGER, ExportSource
+from threadkeep.store.moving.restoring import ImportTarget, Lines
+from threadkeep.store.removing.batches import Progress
+from threadkeep.store.work import tenants
+from threadkeep.store.work.refs import Scope
+from threadkeep.store.work.transactions import EngineTransactions, Transactions
 
 MAX_DIFFERENCES: Final = 1000  # that are listed; all are counted
-_SUMMED: Final = (*FIGURES, "cost_nano")  # columns of the ledger
+_SUMMED: Final = (*usage.FIGURES, "cost_nano")  # columns of the ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +93,10 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def copy(source: Source, target: Target, progress: Progress | None) -> CopyReport:
+def copy(source: ExportSource, target: ImportTarget, progress: Progress | None) -> CopyReport:
     """Copy what the target does not have, and compare; see `Store.copy_to`."""
     if not (progress is None or callable(progress)):
-        raise mismatch(InvalidOption, "a function", progress, "progress")
+        raise jsontext.mismatch(InvalidOption, "a function", progress, "progress")
     source.transactions.check_open()
     target.transactions.check_open()
     if target.scope.user not in {None, source.scope.user}:
@@ -119,7 +115,7 @@ def copy(source: Source, target: Target, progress: Progress | None) -> CopyRepor
 
 def _is_same_database(one: Transactions, other: Transactions) -> bool:
     if isinstance(one, EngineTransactions) and isinstance(other, EngineTransactions):
-        return is_same_database(one.engine, other.engine)
+        return engines.is_same_database(one.engine, other.engine)
     return False
 
 
@@ -131,17 +127,17 @@ def copy_tenants(ours: Database, theirs: Database, progress: Progress | None) ->
     """Copy all tenants; those that are missing in the target are created."""
     report, names = CopyReport(), tenants.list_tenants(ours[0])
     for name in names:
-        source = Source(ours[0], Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
-        target = Target(theirs[0], Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
+        source = ExportSource(ours[0], Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
+        target = ImportTarget(theirs[0], Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
         report.add(copy(source, target, progress))
     for name in sorted({*tenants.list_tenants(theirs[0])} - {*names}):
-        for page in Source(theirs[0], Scope(tenants.get_tenant(theirs[0], name))).conversations():
+        for page in ExportSource(theirs[0], Scope(tenants.get_tenant(theirs[0], name))).conversations():
             report.add_extras([public_id for _, public_id in page])
     return report
 
 
 class _Copy:
-    def __init__(self, source: Source, target: Target, progress: Progress) -> None:
+    def __init__(self, source: ExportSource, target: ImportTarget, progress: Progress) -> None:
         self._source, self._target, self._progress = source, target, progress
         self._reasons: dict[str, str] = {}  # why conversations could not be copied
         self.report = CopyReport()
@@ -203,12 +199,12 @@ class _Copy:
     def find_extras(self) -> None:
         """Find the conversations that only the target has."""
         source, found = self._source, self._target
-        there = Source(found.transactions, Scope(found.scope.tenant, source.scope.user, None))
+        there = ExportSource(found.transactions, Scope(found.scope.tenant, source.scope.user, None))
         for page in there.conversations():
             ours = _existing(source, page)
             self.report.add_extras([public_id for _, public_id in page if public_id_bytes(public_id) not in ours])
 
-    def _fingerprint(self, side: Source | Target, key: int) -> dict[str, tuple[int, str]]:
+    def _fingerprint(self, side: ExportSource | ImportTarget, key: int) -> dict[str, tuple[int, str]]:
         def read(connection: Connection) -> dict[str, tuple[int, str]]:
             begin_snapshot(connection, side.transactions)
             return fingerprint(connection, side.scope, key)
@@ -216,8 +212,8 @@ class _Copy:
         return side.transactions.read(read)
 
     def _attempts(self, connection: Connection, keys: list[int]) -> list[Row]:
-        row = tables.usage_records.c
-        statement = select(tables.usage_records).where(row.tenant_id == self._target.scope.tenant, *among(row.id, keys))
+        row = models.usage_records.c
+        statement = select(models.usage_records).where(row.tenant_id == self._target.scope.tenant, *among(row.id, keys))
         return [dict(found) for found in connection.execute(statement.order_by(row.id)).mappings()]
 
     def _note(self, public_id: str | None, names: list[str], reason: str | None = None) -> None:
@@ -227,9 +223,9 @@ class _Copy:
                 self.report.differences.append(Difference(public_id, tuple(names), reason))
 
 
-def _existing(side: Source | Target, page: Iterable[tuple[int, str]]) -> set[bytes]:
+def _existing(side: ExportSource | ImportTarget, page: Iterable[tuple[int, str]]) -> set[bytes]:
     """Which of these conversations are there, and not being deleted."""
-    row = tables.conversations.c
+    row = models.conversations.c
     keys = [key for key, _ in page]
     conditions = (row.tenant_id == side.scope.tenant, *among(row.id, keys), row.status != DELETED)
     statement = select(row.public_id).where(*conditions).order_by(row.id)
@@ -244,5 +240,5 @@ def _added(sums: dict[str, int], rows: Iterable[Row]) -> dict[str, int]:
 def _checksum(rows: Iterable[Row]) -> str:
     digest = Digest()
     for row in rows:
-        digest.add("usage_records", encode_row(tables.usage_records, row))
+        digest.add("usage_records", encode_row(models.usage_records, row))
     return digest.hex()

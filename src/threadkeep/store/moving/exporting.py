@@ -2,7 +2,7 @@
 
 The first line says what it is. Then come blocks: a line that begins one, a line for each row, and a line that ends it
 with the number and a checksum of its rows. Each conversation is a block that needs no other; it is read in one snapshot
-and kept in a temporary file until its lines have been taken, so that no connection is held meanwhile.
+and kept in a temporary file until its lines have been taken, so that no connection is held until then.
 """
 
 from __future__ import annotations
@@ -11,25 +11,36 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
-from threadkeep.db import tables
+from threadkeep.db import backends, models, schema
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.db.schema import HEAD
+from threadkeep.domain import stored, transcripts
 from threadkeep.domain.ids import public_id_bytes, public_id_text
-from threadkeep.domain.jsontext import JsonObject, dumps
-from threadkeep.domain.objects import mismatch
+from threadkeep.domain.jsontext import JsonObject, dumps, mismatch
 from threadkeep.errors import InvalidOption
-from threadkeep.store.lineage import find_row
 from threadkeep.store.moving import contents
-from threadkeep.store.moving.contents import add_to, begin_snapshot, record_of, rows_of, short_name
-from threadkeep.store.moving.records import Digest, Row, encode_row
-from threadkeep.store.refs import TENANT_WIDE, Scope, conversation_not_found
-from threadkeep.store.transactions import Transactions
+from threadkeep.store.moving.contents import (
+    Digest,
+    Row,
+    add_to,
+    begin_snapshot,
+    encode_row,
+    record_of,
+    rows_of,
+    short_name,
+)
+from threadkeep.store.reading.items import list_all_items
+from threadkeep.store.removing.batches import Progress
+from threadkeep.store.work.handle import Handle
+from threadkeep.store.work.refs import TENANT_WIDE, Scope, conversation_not_found, find_row
+from threadkeep.store.work.transactions import Transactions
 
 VERSION: Final = 1
 PAGE: Final = 500  # conversations, or rows of the ledger, read at once
@@ -38,8 +49,8 @@ CONVERSATION, LEDGER, KEYS = "conversation", "ledger", "keys"  # kinds of blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """The lines of a conversation, or of some rows beside the conversations, in a temporary file."""
+class ExportBlock:
+    """The lines of a conversation, or of some rows outside of conversations, in a temporary file."""
 
     file: IO[bytes]
     count: int  # of its rows
@@ -72,19 +83,19 @@ class BlockWriter:
         if not self._is_ended:
             self._file.close()
 
-    def end(self) -> Block | None:
+    def end(self) -> ExportBlock | None:
         """Write the last line; None where there are no rows."""
         if not self._digest.count:
             return None
         self._is_ended = True
         self._write({"end": self._kind, "rows": self._digest.count, "checksum": self._digest.hex()})
-        return Block(self._file, self._digest.count)
+        return ExportBlock(self._file, self._digest.count)
 
     def _write(self, line: JsonObject) -> None:
         self._file.write(dumps(line) + b"\n")
 
 
-class Source:
+class ExportSource:
     """Reads what a scope has, a page or a conversation at a time."""
 
     def __init__(self, transactions: Transactions, scope: Scope) -> None:
@@ -92,7 +103,7 @@ class Source:
 
     def conversations(self) -> Iterator[list[tuple[int, str]]]:
         """The keys and ids of all conversations that are not deleted, in pages."""
-        row = tables.conversations.c
+        row = models.conversations.c
         conditions = [row.tenant_id == self.scope.tenant, row.status != DELETED]
         if self.scope.user is not None:
             conditions.append(row.user_id == self.scope.user)
@@ -106,10 +117,10 @@ class Source:
         unique = {public_id_bytes(text): text for text in ids}
         return [(self.transactions.read(partial(self._find_key, id=raw)), text) for raw, text in unique.items()]
 
-    def block(self, key: int, id: str, *, is_shown: bool = False) -> Block | None:
+    def block(self, key: int, id: str, *, is_shown: bool = False) -> ExportBlock | None:
         """All rows of a conversation as they are now, or those that are shown to its user; None if it is deleted."""
 
-        def read(connection: Connection) -> Block | None:
+        def read(connection: Connection) -> ExportBlock | None:
             begin_snapshot(connection, self.transactions)
             with BlockWriter(CONVERSATION, id=id) as writer:
                 for table, row in rows_of(connection, self.scope, key):
@@ -120,18 +131,18 @@ class Source:
         return self.transactions.read(read)
 
     def attempts(self, keys: Iterable[int] | None = None) -> Iterator[list[Row]]:
-        """The rows of the ledger, or those of some conversations, in pages."""
-        row = tables.usage_records.c
+        """The rows of the ledger, or of some conversations, in pages."""
+        row = models.usage_records.c
         conditions: list[ColumnElement[bool]] = [row.tenant_id == self.scope.tenant]
         if self.scope.user is not None:
             conditions.append(row.user_id == self.scope.user)
         for one in [()] if keys is None else [(row.conversation_id == key,) for key in keys]:
-            yield from self._pages(select(tables.usage_records).where(*conditions, *one), row.id)
+            yield from self._pages(select(models.usage_records).where(*conditions, *one), row.id)
 
     def tenant_keys(self) -> Iterator[list[Row]]:
-        """The idempotency keys of the tenant, in pages; those of conversations are parts of these."""
-        row = tables.appends.c
-        statement = select(tables.appends).where(row.tenant_id == self.scope.tenant, row.conversation_id == TENANT_WIDE)
+        """The idempotency keys of the tenant, in pages; a conversation's keys are part of its block."""
+        row = models.appends.c
+        statement = select(models.appends).where(row.tenant_id == self.scope.tenant, row.conversation_id == TENANT_WIDE)
         return iter(()) if self.scope.user is not None else self._pages(statement, row.key)
 
     def _find_key(self, connection: Connection, id: bytes) -> int:
@@ -154,15 +165,15 @@ def _read_page(connection: Connection, statement: Select[Any]) -> list[Row]:
     return [dict(row) for row in connection.execute(statement).mappings()]
 
 
-def export(source: Source, conversation_ids: Iterable[str] | None) -> Iterator[str]:
+def export(source: ExportSource, conversation_ids: Iterable[str] | None) -> Iterator[str]:
     """The lines of an export; see `Store.export`."""
     chosen = None if conversation_ids is None else source.named(conversation_ids)
     return _lines(source, chosen)
 
 
-def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str]:
+def _lines(source: ExportSource, chosen: list[tuple[int, str]] | None) -> Iterator[str]:
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    yield _text({"threadkeep_export": VERSION, "schema": HEAD, "exported_at": now})
+    yield _text({"threadkeep_export": VERSION, "schema": schema.HEAD, "exported_at": now})
     conversations = rows = 0
     for page in source.conversations() if chosen is None else [chosen]:
         for key, public_id in page:
@@ -172,8 +183,8 @@ def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str
             yield from _texts(block)
     keys = None if chosen is None else [key for key, _ in chosen]
     for kind, table, pages in (
-        (LEDGER, tables.usage_records, source.attempts(keys)),
-        (KEYS, tables.appends, source.tenant_keys() if chosen is None else ()),
+        (LEDGER, models.usage_records, source.attempts(keys)),
+        (KEYS, models.appends, source.tenant_keys() if chosen is None else ()),
     ):
         for some in pages:
             rows += len(some)
@@ -181,15 +192,15 @@ def _lines(source: Source, chosen: list[tuple[int, str]] | None) -> Iterator[str
     yield _text({"complete": True, "conversations": conversations, "rows": rows})
 
 
-def _block_of(kind: str, table: Table, rows: Iterable[Row]) -> Block | None:
-    """Rows beside the conversations as a block."""
+def _block_of(kind: str, table: Table, rows: Iterable[Row]) -> ExportBlock | None:
+    """Rows outside of conversations as a block."""
     with BlockWriter(kind) as writer:
         for row in rows:
             writer.add(table, encode_row(table, row))
         return writer.end()
 
 
-def _texts(block: Block | None) -> Iterator[str]:
+def _texts(block: ExportBlock | None) -> Iterator[str]:
     if block is None:
         return
     with block.file:
@@ -199,3 +210,52 @@ def _texts(block: Block | None) -> Iterator[str]:
 
 def _text(line: JsonObject) -> str:
     return dumps(line).decode() + "\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Conversations as Markdown
+
+
+def to_markdown(handle: Handle) -> str:
+    """See `Conversation.to_markdown`."""
+    return with_facts(handle, list_all_items(handle))
+
+
+def with_facts(handle: Handle, items: Iterable[stored.StoredItem]) -> str:
+    """Items of a conversation as Markdown, below what is known of it. Does not query the database."""
+    conversation = handle.conversation
+    row, settings = conversation.row, conversation.settings
+    facts = {
+        "conversation": handle.ref.public_id,
+        "user": row.user_id,
+        "model": settings.get("model"),
+        "created": row.created_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "branch": str(conversation.branch) if conversation.branch else None,
+        "instructions": settings.get("instructions"),
+    }
+    shown = [(name, str(value)) for name, value in facts.items() if value is not None]
+    return transcripts.markdown_of(row.title or "Conversation", shown, items)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Backups of SQLite files, while they are in use
+
+
+def backup(transactions: Transactions, scope: Scope | None, file: object, progress: Progress | None) -> int:
+    """Copy a SQLite database into a new file; returns its size in bytes. See `Store.backup`."""
+    if scope is not None:
+        scope.check_all_users("A backup has the data of all users", "backup()")
+    name = fspath(file) if isinstance(file, str | PathLike) else ""
+    if not isinstance(name, str) or not name:
+        raise mismatch(InvalidOption, "the name of a new file", file, "file")
+    if not (progress is None or callable(progress)):
+        raise mismatch(InvalidOption, "a function", progress, "progress")
+    if not transactions.commits_itself:
+        raise InvalidOption("A backup cannot be made within a transaction.", hint="Call backup() on the store itself.")
+    path = Path(name)
+    return transactions.read(lambda connection: _copy(connection, path, progress))
+
+
+def _copy(connection: Connection, path: Path, progress: Progress | None) -> int:
+    backends.backend_of(connection).backup(connection, path, lambda pages: progress and progress("pages", pages))
+    return path.stat().st_size

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Any, Final, NamedTuple
@@ -11,28 +10,25 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, Select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from threadkeep.db.dialects import is_mysql, is_transient, planned_for_values
-from threadkeep.db.queries import matches
-from threadkeep.db.queries.matches import SCORE_PARTS, Place, SearchQuery, Shape
-from threadkeep.db.queries.search import any_unindexed, unindexed_places
+from threadkeep.db import backends, refusals
+from threadkeep.db.queries import search as matches
+from threadkeep.db.queries.search import SCORE_PARTS, PageStart, SearchQuery, Shape, any_unindexed, unindexed_places
+from threadkeep.db.search import REBUILD_HINT, reason_of, search_of
 from threadkeep.domain import items, searching
 from threadkeep.domain.ids import MAX_KEY, public_id_bytes, public_id_text
-from threadkeep.domain.objects import shown
-from threadkeep.domain.ranking import score_of
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
-from threadkeep.errors import InvalidOption, SchemaError
-from threadkeep.store import validation
-from threadkeep.store.connections import sleep
-from threadkeep.store.refs import Scope
-from threadkeep.store.search.index import BATCH_SIZE, REBUILD_HINT, index_new, log_index_failure, reason_of
-from threadkeep.store.transactions import Transactions
+from threadkeep.errors import InvalidOption, SchemaError, shown
+from threadkeep.store.search.index import BATCH_SIZE, index_new, log_index_failure
+from threadkeep.store.work import connections, validation
+from threadkeep.store.work.refs import Scope
+from threadkeep.store.work.transactions import Transactions
 
 ROLES: Final = ("user", "assistant", "system", "developer")
 BATCHES_BEFORE_SEARCH: Final = 20_000 // BATCH_SIZE
 PAUSES: Final = (0.01, 0.02, 0.04, 0.08, 0.15)  # seconds; how long a search waits for what others have locked
 CANDIDATES: Final = 2_000  # documents that are ranked together, the newest that match
 STATEMENTS: Final = 5  # that fill a page, where most of what is found was on pages before
-NEAR: Final = 20_000  # documents that MySQL reads one by one sooner than it uses its index
+NEAR: Final = 20_000  # documents that are read one by one sooner than an index is used, see `SearchIndex.reads_near`
 AT_ONCE: Final = 100  # conversations whose matches are counted by a statement
 
 # A statement, for a shape of questions
@@ -51,7 +47,7 @@ def search_conversations(transactions: Transactions, scope: Scope, query: Search
     return Page([_match_of(found, query) for found in page], page.next)
 
 
-def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[Found]:
+def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[RankedRow]:
     """A page of what was found, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
@@ -84,22 +80,19 @@ def _index_news(transactions: Transactions, tenant: int, query: SearchQuery) -> 
     for pause in PAUSES:
         if not left:
             return
-        sleep(pause)
+        connections.sleep(pause)
         index_new(transactions, tenant, 1)
         left &= _unindexed_places(transactions, tenant, query)
 
 
 def _unindexed_places(transactions: Transactions, tenant: int, query: SearchQuery) -> set[tuple[int, int]]:
-    """Which of the conversations that are searched are not indexed, and up to where they are.
-
-    On SQLite, where one writes after the other, none is locked.
-    """
+    """Which of the conversations that are searched are not indexed, and up to where they are."""
     given = {"user": query.user, "conversation": query.conversation}
     values = {"tenant": tenant} | {name: value for name, value in given.items() if value is not None}
     statement = unindexed_places(of_user="user" in values, of_conversation="conversation" in values)
 
     def read(connection: Connection) -> set[tuple[int, int]]:
-        if connection.dialect.name == "sqlite":
+        if not backends.backend_of(connection).is_server:  # one writes after the other
             return set()
         return {(row.id, row.search_from) for row in connection.execute(statement, values)}
 
@@ -125,7 +118,7 @@ def search_query(
         role=validation.optional_identifier("role", role),
         since=_moment("since", since),
         until=_moment("until", until),
-        after=Place(*validation.search_cursor(after)),
+        after=PageStart(*validation.search_cursor(after)),
         limit=validation.page_size(limit),
     )
 
@@ -161,22 +154,22 @@ def _moment(argument: str, value: date | None) -> datetime | None:
 
 def matching_page(
     connection: Connection, scope: Scope, query: SearchQuery, statement: Statement = matches.matching_documents
-) -> Page[Found]:
+) -> Page[RankedRow]:
     """What matches, best first; SchemaError when the index is missing or broken."""
     try:
-        with planned_for_values(connection) if connection.dialect.name == "postgresql" else nullcontext():
+        with backends.backend_of(connection).planned_for_values(connection):
             return Search(connection, scope.tenant, query, statement).page()
     except SQLAlchemyError as error:
-        if isinstance(error, DBAPIError) and (error.connection_invalidated or is_transient(error)):
+        if isinstance(error, DBAPIError) and (error.connection_invalidated or refusals.is_transient(error)):
             raise  # it is repeated
         raise SchemaError(f"The search index cannot be read: {reason_of(error)}.", hint=REBUILD_HINT) from error
 
 
-class Found(NamedTuple):
+class RankedRow(NamedTuple):
     """A result, and the place behind it; of a conversation, the number of all its matches and the newest time."""
 
     row: Row[Any]
-    place: Place
+    place: PageStart
     hits: int = 0
     newest_at: datetime | None = None
 
@@ -186,16 +179,14 @@ class Search:
 
     def __init__(self, connection: Connection, tenant: int, query: SearchQuery, statement: Statement) -> None:
         self._connection, self._tenant, self._query, self._statement = connection, tenant, query, statement
-        self._is_near = False
-        if connection.dialect.name == "sqlite":
-            _add_score(connection)
-        elif is_mysql(connection.dialect):
-            self._is_near = self._has_few()
+        self._index, self._is_near = search_of(connection), False
+        self._index.prepare(connection)
+        self._is_near = self._index.reads_near and self._has_few()
 
-    def page(self) -> Page[Found]:
+    def page(self) -> Page[RankedRow]:
         """A page; behind the last result of a window comes the next window, of older documents."""
         limit, place = self._query.limit, self._query.after
-        found: list[Found] = []
+        found: list[RankedRow] = []
         for _ in range(STATEMENTS):
             wanted = limit + 1 - len(found)
             rows = self._rows(place, wanted)
@@ -212,25 +203,25 @@ class Search:
                 return Page(found)
         return Page(found, place.text())
 
-    def _rows(self, place: Place, limit: int) -> Sequence[Row[Any]]:
+    def _rows(self, place: PageStart, limit: int) -> Sequence[Row[Any]]:
         return self._execute(self._statement, replace(self._query, after=place, limit=limit), candidates=CANDIDATES)
 
-    def _found(self, rows: Sequence[Row[Any]], place: Place) -> list[Found]:
+    def _found(self, rows: Sequence[Row[Any]], place: PageStart) -> list[RankedRow]:
         """The results of rows, without conversations that were found in the windows before."""
         places = [place.behind(row.score, row.id) for row in rows]
         if self._statement is not matches.matching_conversations:
-            return [Found(row, behind) for row, behind in zip(rows, places, strict=True)]
+            return [RankedRow(row, behind) for row, behind in zip(rows, places, strict=True)]
         if not place.bottom and place.seen == MAX_KEY:  # all matches are in this window
-            return [Found(row, behind, row.hits, row.newest_at) for row, behind in zip(rows, places, strict=True)]
+            return [RankedRow(row, behind, row.hits, row.newest_at) for row, behind in zip(rows, places, strict=True)]
         counts = {count.conversation_id: count for count in self._counts([row.conversation_id for row in rows], place)}
         found = [(row, behind, counts[row.conversation_id]) for row, behind in zip(rows, places, strict=True)]
         return [
-            Found(row, behind, count.hits, count.newest_at)
+            RankedRow(row, behind, count.hits, count.newest_at)
             for row, behind, count in found
             if count.newest_key is None or count.newest_key <= place.top
         ]
 
-    def _counts(self, keys: Sequence[int], place: Place) -> Iterator[Row[Any]]:
+    def _counts(self, keys: Sequence[int], place: PageStart) -> Iterator[Row[Any]]:
         """The matches of conversations, of which only some are in the window."""
         for start in range(0, len(keys), AT_ONCE):
             some = keys[start : start + AT_ONCE]
@@ -238,7 +229,7 @@ class Search:
 
     def _has_few(self) -> bool:
         """Whether a question is limited to some conversations, and these have few documents."""
-        shape = Shape.of(self._connection.dialect.name, self._query)
+        shape = Shape.of(self._index, self._query)
         if not shape.is_limited():
             return False
         few = self._execute(matches.nearby_documents, self._query, most=NEAR + 1)
@@ -247,19 +238,10 @@ class Search:
     def _execute(
         self, statement: Statement, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
     ) -> Sequence[Row[Any]]:
-        dialect = self._connection.dialect
-        is_near = self._is_near or (bool(keys) and is_mysql(dialect))
-        shape = Shape.of(dialect.name, query, is_near=is_near)
-        values = matches.parameters_of(dialect.name, self._tenant, query, keys, is_near=is_near)
+        is_near = self._is_near or (bool(keys) and self._index.reads_near)
+        shape = Shape.of(self._index, query, is_near=is_near)
+        values = matches.parameters_of(self._index, self._tenant, query, keys, is_near=is_near)
         return self._connection.execute(statement(shape), {**values, **parameters}).all()
-
-
-def _add_score(connection: Connection) -> None:
-    """Give a connection to SQLite the function that ranks."""
-    if not connection.info.get(matches.SCORE):
-        driver: Any = connection.connection.dbapi_connection
-        driver.create_function(matches.SCORE, 2, score_of, deterministic=True)
-        connection.info[matches.SCORE] = True
 
 
 def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
@@ -280,7 +262,7 @@ def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
     )
 
 
-def _match_of(found: Found, query: SearchQuery) -> ConversationMatch:
+def _match_of(found: RankedRow, query: SearchQuery) -> ConversationMatch:
     best = _result_of(found.row, query)
     newest_at = found.newest_at or best.created_at
     return ConversationMatch(best.conversation_id, best.title, best.user_id, best, found.hits, newest_at)

@@ -9,58 +9,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, and_, or_
 from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
+from threadkeep.db.models import conversations, search_documents
 from threadkeep.db.queries import search as queries
-from threadkeep.store.batches import Batches
-from threadkeep.store.handle import StoreResources
-from threadkeep.store.pacing import Done, Pace
-from threadkeep.store.refs import Scope
-from threadkeep.store.search.index import index_new, make_index, remake_index, update_statistics
-from threadkeep.store.transactions import Transactions
+from threadkeep.db.queries.conversations import DELETED
+from threadkeep.db.search import search_of
+from threadkeep.store.removing.batches import Batches
+from threadkeep.store.removing.rules import Rows
+from threadkeep.store.search.index import index_new
+from threadkeep.store.work import handle, refs
+from threadkeep.store.work.pacing import Done, Pace
+from threadkeep.store.work.transactions import Transactions
 
-_FIRST: Final = -1  # is before all keys
 
-
-def reindex(transactions: Transactions, scope: Scope, resources: StoreResources, *, rebuild: bool) -> int:
+def reindex(transactions: Transactions, scope: refs.Scope, resources: handle.StoreResources, *, rebuild: bool) -> int:
     """Index everything that is new, or with `rebuild` everything; returns how many documents were made."""
-    scope.check_all_users("The search index is that of all users", "reindex()")
-    transactions.write(make_index, is_repeatable=True)
+    scope.check_all_users("The search index covers all users", "reindex()")
+    transactions.write(lambda connection: search_of(connection).make(connection), is_repeatable=True)
     if rebuild:
         _clear(transactions, Batches(transactions, scope.tenant, resources), scope.tenant)
     count = index_new(transactions, scope.tenant)
     if transactions.commits_itself:  # a host's transaction would keep others from it until it ends
-        transactions.write(update_statistics, is_repeatable=True)
+        transactions.write(lambda connection: search_of(connection).update_statistics(connection), is_repeatable=True)
     return count
 
 
 def _clear(transactions: Transactions, batches: Batches, tenant: int) -> None:
-    newest = transactions.read(lambda connection: _newest_document(connection, tenant))
-    batches.change_behind(_find_indexed, _forget, "conversations", after=_FIRST)
+    """Mark conversations as not indexed, and remove the documents that existed at the start; newer ones may stay."""
+    key, talks = search_documents.c.id, conversations.c
+    newest = transactions.read(
+        lambda connection: connection.execute(queries.newest_document(), {"tenant": tenant}).scalar()
+    )
+    is_indexed = or_(talks.search_from.is_(None), talks.search_from > 0)
+    indexed = Rows(conversations, and_(talks.status != DELETED, is_indexed), is_indexed=False)
+    batches.change_behind(indexed.find, _forget, "conversations")
     if newest is not None:
-        documents = partial(_find_documents, newest=newest)
+        documents = Rows(search_documents, key <= newest, is_indexed=False)
         try:
-            batches.change_behind(documents, _remove, "documents", after=_FIRST)
+            batches.change_behind(documents.find, _remove, "documents")
         except DatabaseError as error:
             if isinstance(error, OperationalError):  # a lock, and the like
                 raise
             # Newer releases of FTS5 find at the COMMIT that the index is broken.
-            batches.change_behind(documents, partial(_remove, from_index=False), "documents", after=_FIRST)
-    transactions.write(remake_index, is_repeatable=True)
-
-
-def _newest_document(connection: Connection, tenant: int) -> int | None:
-    newest: int | None = connection.execute(queries.newest_document(), {"tenant": tenant}).scalar()
-    return newest
-
-
-def _find_indexed(connection: Connection, tenant: int, limit: int, after: int) -> Sequence[int]:
-    """Find conversations of which something is indexed."""
-    parameters = {"tenant": tenant, "after": after, "limit": limit}
-    return connection.execute(queries.indexed_conversations(), parameters).scalars().all()
+            batches.change_behind(documents.find, partial(_remove, from_index=False), "documents")
+    transactions.write(lambda connection: search_of(connection).remake(connection), is_repeatable=True)
 
 
 def _forget(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]) -> Done:
@@ -72,25 +67,19 @@ def _forget(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int]
     return pace.change(keys, mark)
 
 
-def _find_documents(connection: Connection, tenant: int, limit: int, after: int, newest: int) -> Sequence[int]:
-    """Find documents that there were: those that others make meanwhile may stay."""
-    parameters = {"tenant": tenant, "after": after, "newest": newest, "limit": limit}
-    return connection.execute(queries.documents_up_to(), parameters).scalars().all()
-
-
 def _remove(connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], *, from_index: bool = True) -> Done:
-    """Remove documents; somebody may have taken their conversations for indexed meanwhile.
+    """Remove documents; another process may have taken their conversations for indexed.
 
-    Also from SQLite's index, where that can be read: nothing stays in it if the rebuild does not get to its end.
+    Also from an index of its own, where that can be read: nothing stays in it if the rebuild does not get to its end.
     """
 
     def remove(some: Sequence[int]) -> int:
         which = {"tenant": tenant, "ids": some}
         keys = sorted(connection.execute(queries.conversations_of_documents(), which).scalars())
         connection.execute(queries.index_progress(), {"tenant": tenant, "keys": keys, "next": 0})
-        if from_index and connection.dialect.name == "sqlite":
+        if from_index:
             with suppress(SQLAlchemyError):  # it is broken
-                connection.execute(queries.UNINDEX_DOCUMENTS, which)
+                search_of(connection).remove(connection, tenant, some)
         return connection.execute(queries.documents_removal(), which).rowcount
 
     return pace.change(keys, remove)

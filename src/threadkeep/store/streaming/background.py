@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from threadkeep.domain.objects import body_object
+from threadkeep.domain.jsontext import body_object
 from threadkeep.errors import CannotParse
-from threadkeep.store.aio import AsyncRecorder, uninterrupted
-from threadkeep.store.connections import AWAY, error_name
+from threadkeep.store.aio import AsyncRecorder, end_recording, uninterrupted
+from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.streaming.writer import LOG
+from threadkeep.store.work.connections import AWAY, error_name
 
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 256 * 1024  # an event of that length is read in a thread: others would wait for it
+GATHER_SECONDS: Final = 0.02  # for which the first batch waits, so that an answer that comes at once is stored at once
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
+
+
+def written_response(recorder: AsyncRecorder) -> ResponseDetails | None:
+    """Return a response as its recorder stored it; None before its end, and where only the database knows all of it."""
+    return recorder.writer.written
 
 
 class BackgroundFeed:
@@ -28,24 +36,23 @@ class BackgroundFeed:
     def __init__(self, recorder: AsyncRecorder, *, has_written: Callable[[], object] | None = None) -> None:
         """`has_written` is called after each batch that was written."""
         self._recorder = recorder
-        recorder._writer.has_written = has_written
+        recorder.writer.has_written = has_written
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._gathering: asyncio.TimerHandle | None = None
         self.is_large = False  # whether the event that was yielded last is a large one
 
     @property
     def waiting_bytes(self) -> int:
         """How many bytes of events are not written yet: as long as the database cannot be reached, ever more."""
-        return self._recorder._writer.waiting_bytes
+        return self._recorder.writer.waiting_bytes
 
     async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
         """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
 
-        Those that come as text are yielded as objects.
-
-        One that is to be cancelled ends also while nobody takes the event that was yielded. The iterator of events is
-        closed at the end. Errors as for `feed`.
+        Those that come as text are yielded as objects. After `cancel_response`, the response is stored even if its
+        consumer is stuck on an event. The iterator of events is closed at the end. Errors as for `feed`.
         """
         async with aclosing(events):
             self._check_later(events)
@@ -62,22 +69,21 @@ class BackgroundFeed:
                         return
                     finally:
                         self._waiting = None
-                    if (event := await self._fed(event)) is not None:
+                    self.is_large = isinstance(event, str | bytes) and len(event) > LARGE_BYTES
+                    take = partial(self._taken, event)
+                    event = await self.in_thread(take) if self.is_large else take()
+                    self._write_if_due()
+                    if event is not None:  # not what follows the end
                         yield event
             finally:
                 self._next_check.cancel()
+                if self._gathering is not None:
+                    self._gathering.cancel()
                 if self._ending is not None:
                     await self._ending
 
-    async def _fed(self, event: Any) -> Any:
-        """Feed an event, and return it as an object, in a thread for a large one; None for what follows the end."""
-        self.is_large = isinstance(event, str | bytes) and len(event) > LARGE_BYTES
-        event = await self.in_thread(lambda: self._taken(event)) if self.is_large else self._taken(event)
-        self._write_if_due()
-        return event
-
     def _taken(self, event: Any) -> Any:
-        writer = self._recorder._writer
+        writer = self._recorder.writer
         try:
             event = body_object(event)
         except CannotParse:
@@ -88,15 +94,15 @@ class BackgroundFeed:
         return event
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do something with the recorder in a thread; it does not end meanwhile."""
-        async with self._recorder._lock:
+        """Do something with the recorder in a thread; it does not end before that."""
+        async with self._recorder.lock:
             return await uninterrupted(asyncio.to_thread(work))
 
     def _check_later(self, events: AsyncGenerator[Any]) -> None:
         self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check, events)
 
     def _check(self, events: AsyncGenerator[Any]) -> None:
-        """End the response, if it is to be cancelled: nobody waits any more for an event, or for one to be taken."""
+        """End the response, if it is to be cancelled: stop waiting for an event, or for its consumer."""
         if not self._recorder.cancel_requested:
             self._check_later(events)
         elif self._waiting is not None:
@@ -106,11 +112,11 @@ class BackgroundFeed:
 
     async def _end(self, events: AsyncGenerator[Any]) -> None:
         async with aclosing(events):
-            await uninterrupted(self._recorder._end())
+            await end_recording(self._recorder)
 
     def feed(self, event: Any) -> None:
-        """Take the next event. Errors as for `Recorder.feed`; those of the database come with a later event."""
-        self._recorder._writer.take(event)
+        """Take the next event. Errors as for `Recorder.feed`; database errors are raised by a later event."""
+        self._recorder.writer.take(event)
         self._write_if_due()
 
     def _write_if_due(self) -> None:
@@ -118,18 +124,25 @@ class BackgroundFeed:
         if self._writing is not None and self._writing.done():
             writing, self._writing = self._writing, None
             writing.result()
-        if self._writing is None and self._recorder._writer.is_due:
+        if self._writing is None and self._recorder.writer.is_due:
+            if self._gathering is None:
+                self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._begin_writing)
+            elif asyncio.get_running_loop().time() >= self._gathering.when():
+                self._begin_writing()
+
+    def _begin_writing(self) -> None:
+        if self._writing is None and not self._recorder.writer.is_left:
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(_noticed)
 
     async def _write(self) -> None:
         recorder = self._recorder
-        async with recorder._lock:
+        async with recorder.lock:
             if recorder.response is None:
                 try:
-                    await recorder._run(recorder._writer.flush)
-                    while recorder._writer.is_due:  # more has come in the meantime, and maybe nothing comes after it
-                        await recorder._run(recorder._writer.flush)
+                    await recorder.run(recorder.writer.flush)
+                    while recorder.writer.is_due:  # more has come in the meantime, and maybe nothing comes after it
+                        await recorder.run(recorder.writer.flush)
                 except AWAY as error:
                     LOG.warning("A part of a streamed response is not stored yet: %s", error_name(error))
 

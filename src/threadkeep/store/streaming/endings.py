@@ -12,23 +12,24 @@ from weakref import WeakValueDictionary
 
 from sqlalchemy import Connection
 
-from threadkeep.db.dialects import check_sizes
+from threadkeep.db.backends import check_sizes
+from threadkeep.domain.ids import short_hash
 from threadkeep.domain.items import Item, Message, given_of
-from threadkeep.domain.jsontext import bytes_as_text, dumps, dumps_any, shallow
+from threadkeep.domain.jsontext import body_object, bytes_as_text, dumps, dumps_any, shallow
 from threadkeep.domain.makers import Maker
-from threadkeep.domain.objects import body_object, shown
 from threadkeep.domain.response import Response
-from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge
-from threadkeep.formats.shared.endings import with_cut_items
-from threadkeep.formats.shared.streams import BROKEN_OFF, NOT_KEPT, StreamAssembler
-from threadkeep.store.idempotency import IdempotencyKey
-from threadkeep.store.item_rows import ItemRecord, encode_item, short_hash
-from threadkeep.store.ledger import CallInfo, attempt_of, json_text
+from threadkeep.domain.stored import BROKEN_OFF
+from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge, shown
+from threadkeep.formats.shared.parsing import with_cut_items
+from threadkeep.formats.shared.streams import NOT_KEPT, StreamAssembler
 from threadkeep.store.media.cutting import MediaPiece
-from threadkeep.store.positions import CANCELLED, INCOMPLETE
-from threadkeep.store.prices import PriceBook
-from threadkeep.store.responses import NewResponse, response_columns
-from threadkeep.store.state_writes import NewState
+from threadkeep.store.usage.ledger import CallInfo, attempt_of, json_text
+from threadkeep.store.usage.prices import PriceBook
+from threadkeep.store.work.idempotency import IdempotencyKey
+from threadkeep.store.work.item_rows import ItemRecord, encode_item
+from threadkeep.store.work.positions import CANCELLED, INCOMPLETE
+from threadkeep.store.work.states import NewState
+from threadkeep.store.writing.responses import NewResponse, response_columns
 
 LEAVING: Final = (asyncio.CancelledError, GeneratorExit)  # how a task or generator is told to stop: not a failure
 REASON: Final = "not_kept"  # why a response is incomplete of which a part is kept as text, and the key of texts

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db.dialects import check_sizes, insert_missing
-from threadkeep.db.queries import streams
-from threadkeep.db.queries.conversations import owner_of
-from threadkeep.db.tables import response_bodies, responses, stream_parts, usage_records
+from threadkeep.db.backends import backend_of, check_sizes
+from threadkeep.db.models import response_bodies, responses, stream_parts, usage_records
+from threadkeep.db.queries import conversations
+from threadkeep.db.queries import responses as response_queries
+from threadkeep.db.queries.responses import cancel_request, lost_streams_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
-from threadkeep.errors import Conflict, FormatError, LeaseLost, StateConflict, TooLarge
-from threadkeep.store import positions
-from threadkeep.store import responses as answers
-from threadkeep.store.appending import AppendedRows, change_row, item_rows, write_rows
-from threadkeep.store.idempotency import IdempotencyKey, is_used, keep_outcome
-from threadkeep.store.ledger import attempt_columns, insert_attempt, json_text, note_day
-from threadkeep.store.positions import HeadCheck
-from threadkeep.store.refs import BranchRef, ConfigHashes, ConversationRef, Scope
-from threadkeep.store.refusals import ResponseResult
-from threadkeep.store.responses import RequestInfo
-from threadkeep.store.retries import Replay, StreamBlocksWrite
-from threadkeep.store.state_writes import NewState, check_states, write_states
+from threadkeep.errors import Conflict, FormatError, LeaseLost, NotFound, StateConflict, TooLarge
+from threadkeep.store.reading.responses import body_columns, decompress_body
 from threadkeep.store.streaming.endings import Ending
+from threadkeep.store.usage.ledger import attempt_columns, insert_attempt, json_text, note_day
+from threadkeep.store.work import positions, validation
+from threadkeep.store.work.connections import Replay, StreamBlocksWrite
+from threadkeep.store.work.handle import Handle
+from threadkeep.store.work.idempotency import IdempotencyKey, is_used, keep_outcome
+from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef, Scope, get_row
+from threadkeep.store.work.states import NewState, check_states, write_states
+from threadkeep.store.writing import responses as answers
+from threadkeep.store.writing.appending import AppendedRows, change_row, item_rows, write_rows
+from threadkeep.store.writing.attempts import ResponseResult
+from threadkeep.store.writing.responses import RequestInfo
 
 IN_PROGRESS: Final = "in_progress"
 LOG: Final = logging.getLogger("threadkeep.streams")
@@ -50,7 +55,7 @@ class StreamStart:
     request: RequestInfo
     notes: JsonObject  # what has to be known of the call when the recorder is gone
     key: IdempotencyKey | None
-    check: HeadCheck
+    check: positions.HeadCheck
     states: Sequence[NewState] = ()  # that are written at its end, if nothing speaks against it now
     first_token_ms: int | None = None  # if the application has measured it
 
@@ -69,7 +74,7 @@ def start_stream(
 ) -> StreamHandle:
     """Insert the row of a response in progress.
 
-    `is_repeated`: an earlier transaction did not succeed, or nobody knows whether it did. Its row has the token.
+    `is_repeated`: an earlier transaction failed, or its outcome is unknown. Its row has the token.
     """
     now = datetime.now(UTC)
     if is_repeated and (own := find_own_stream(connection, ref, start.token, now)) is not None:
@@ -83,8 +88,8 @@ def start_stream(
         config_hash=hashes.config, tool_set_hash=hashes.tools, format=start.format, status=IN_PROGRESS,
         lease_token=start.token, open_branch=reservation.branch, created_at=now,
     )  # fmt: skip
-    parameters = {streams.NEW + name: value for name, value in row.items()}
-    streams.stream_insert().execute(connection, {**parameters, "lease": start.lease})
+    parameters = {response_queries.NEW + name: value for name, value in row.items()}
+    response_queries.stream_insert().execute(connection, {**parameters, "lease": start.lease})
     notes = StreamPart(0, dumps(start.notes).decode(), start.first_token_ms)
     _insert_part(connection, ref, reservation.response, notes, now)
     return StreamHandle(reservation.response, reservation.branch, now)
@@ -93,23 +98,23 @@ def start_stream(
 def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: datetime) -> positions.Reservation:
     """Reserve a number for the response; a key has at most one response in progress, on whichever branch."""
     counts = positions.Counts(responses=1, streams=1)
-    replay = partial(_stored_handle, connection, ref, start.format)
+    replay = partial(stored_stream, connection, ref, start.format)
     try:
         reservation = positions.reserve_once(connection, ref, start.check, now, counts, start.key, replay)
     except (Conflict, StreamBlocksWrite):
-        _refuse_second(connection, ref, start.key)
+        refuse_second(connection, ref, start.key)
         raise
-    _refuse_second(connection, ref, start.key)
+    refuse_second(connection, ref, start.key)
     if start.states:
         check_states(connection, ref, start.states)
     return reservation
 
 
-def _refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
+def refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
     """Refuse to start while another recorder is active; StreamBlocksWrite if that recorder is gone."""
     if key is None:
         return
-    for row in connection.execute(streams.open_streams_of(), ref.parameters()):
+    for row in connection.execute(response_queries.open_streams_of(), ref.parameters()):
         if loads(row.content).get("key") == key.key:
             refusal = positions.in_progress(BranchRef(ref.scope, ref.key, ref.public_id, row.branch), row)
             refusal.is_repeated = True
@@ -123,11 +128,11 @@ def find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: d
     """
     if not positions.lock(connection, ref, now):
         return None
-    row = connection.execute(streams.stream_by_token(), ref.parameters(token=token)).one_or_none()
+    row = connection.execute(response_queries.stream_by_token(), ref.parameters(token=token)).one_or_none()
     return None if row is None else StreamHandle(row.number, row.branch, row.created_at)
 
 
-def _stored_handle(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
+def stored_stream(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
     """What an earlier call with the same key stored, parsed again from its raw body, which may have been removed."""
     number, response = outcome["number"], Response(format=format)
     tables = responses, response_bodies
@@ -135,7 +140,7 @@ def _stored_handle(connection: Connection, ref: ConversationRef, format: str, ou
     row, body = (connection.execute(statement).mappings().one_or_none() for statement in statements)
     if body is not None:
         with suppress(FormatError):
-            response = get_format(format).parse_response(answers.decompress_body(body["codec"], bytes(body["body"])))
+            response = get_format(format).parse_response(decompress_body(body["codec"], bytes(body["body"])))
     kept = dict(row or {})
     fields = {"id": kept.get("provider_response_id"), "model": kept.get("model"), "status": kept.get("status")}
     fields |= {name: loads(kept[name]) for name in ("incomplete_details", "error") if kept.get(name) is not None}
@@ -170,8 +175,8 @@ def write_batch(
     """
     now = datetime.now(UTC)
     parameters = ref.parameters(response=number, token=start.token, lease=start.lease)
-    is_cancelled = is_cancelled or not streams.lease_renewal(cancelled=False).execute(connection, parameters)
-    if is_cancelled and not streams.lease_renewal(cancelled=True).execute(connection, parameters):
+    is_cancelled = is_cancelled or not response_queries.lease_renewal(cancelled=False).execute(connection, parameters)
+    if is_cancelled and not response_queries.lease_renewal(cancelled=True).execute(connection, parameters):
         raise LeaseLost(number) if positions.lock(connection, _unscoped(ref), now) else ref.not_found()
     for part in parts:
         _insert_part(connection, ref, number, part, now)
@@ -179,14 +184,16 @@ def write_batch(
 
 
 def _unscoped(ref: BranchRef) -> BranchRef:
-    """The same branch, whoever has the conversation by now."""
+    """The same branch, whichever user has the conversation now."""
     return BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
 
 
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
     values = {"part": part.number, "content": part.content, "first_token_ms": part.first_token_ms}
     row = ref.columns(number=number, **values, created_at=now)
-    statement = insert_missing(connection, stream_parts)  # it exists if only the reply of the database was lost
+    statement = backend_of(connection).insert_missing(
+        stream_parts
+    )  # it exists if only the reply of the database was lost
     connection.execute(statement, row)
 
 
@@ -198,9 +205,9 @@ def finish_stream(
 ) -> ResponseResult | None:
     """Write the items of a response as one range, with its body and ledger row, and remove the batches of events.
 
-    The token stands for the right to write: the user of a scoped store may have lost the conversation meanwhile.
+    The token stands for the right to write: the user of a scoped store may have lost the conversation since.
     `keeps_token`: so that its recorder, and no other writer, finds out that it had ended it before. Returns where it
-    was stored; None when its conversation was deleted meanwhile, and only the ledger row written.
+    was stored; None when its conversation was deleted since, and only the ledger row written.
 
     Raises:
         LeaseLost: another writer has ended the response; nothing was written.
@@ -221,7 +228,9 @@ def finish_stream(
     values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
     if not keeps_token:
         values["lease_token"] = None
-    if not connection.execute(streams.ended().values(**values), {**key, "response": number, "token": token}).rowcount:
+    if not connection.execute(
+        response_queries.ended().values(**values), {**key, "response": number, "token": token}
+    ).rowcount:
         raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
     if reservation is None:
         owner = find_owner(connection, ref)
@@ -230,9 +239,10 @@ def finish_stream(
         )
         return None
     note_day(connection, ref, now)
+    body = body_rows(connection, stream.body, now)
     rows = [
         *item_rows(stream.records, seen=row.input_to),
-        *_body_rows(connection, stream.body, now),
+        *body,
         (usage_records, attempt_columns(stream.attempt, now)),
         change_row(ref, len(stream.records) - 1),
     ]
@@ -242,9 +252,12 @@ def finish_stream(
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
-    connection.execute(streams.parts_removal(), {**key, "number": number})
+    connection.execute(response_queries.parts_removal(), {**key, "number": number})
     refused = _write_states(connection, ref, ending.states, now) if ending.states else None
-    return ResponseResult(number, first, ref.branch, reservation.revision, row.input_to, refused=refused)
+    return ResponseResult(
+        number, first, ref.branch, reservation.revision, row.input_to, refused=refused, stored_at=now,
+        has_body=bool(body),
+    )  # fmt: skip
 
 
 def _write_states(
@@ -258,11 +271,11 @@ def _write_states(
     return None
 
 
-def _body_rows(connection: Connection, body: bytes | None, now: datetime) -> AppendedRows:
+def body_rows(connection: Connection, body: bytes | None, now: datetime) -> AppendedRows:
     """The row of a raw body, if there is one that fits."""
     if body is None:
         return []
-    row = answers.body_columns(body) | {"created_at": now}
+    row = body_columns(body) | {"created_at": now}
     try:
         check_sizes(connection, [row], "the raw body of a response", ("body",))
     except TooLarge as error:
@@ -273,11 +286,114 @@ def _body_rows(connection: Connection, body: bytes | None, now: datetime) -> App
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
     """Return the row of a streamed response; None if the token is not, or no longer, its token."""
-    row = connection.execute(streams.stream_of(), ref.parameters(number=number)).one_or_none()
+    row = connection.execute(response_queries.stream_of(), ref.parameters(number=number)).one_or_none()
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 
 def find_owner(connection: Connection, ref: ConversationRef) -> str | None:
     """Return whose conversation it was: if that user is erased, the ledger rows are found by it."""
-    user_id: str | None = connection.execute(owner_of(), ref.parameters()).scalar()
+    user_id: str | None = connection.execute(conversations.owner_of(), ref.parameters()).scalar()
     return user_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking the recorder of a response in progress to stop, from any process
+
+
+def cancel_response(handle: Handle, number: int | None) -> bool:
+    """Ask for the end of a response in progress; see `Conversation.cancel_response`.
+
+    One whose recorder is gone is ended instead.
+    """
+    ref = handle.ref
+    wanted = None if number is None else validation.whole_number("number", number)
+    parameters = ref.parameters(branch=ref.branch) if wanted is None else ref.parameters(number=wanted)
+
+    def write(connection: Connection) -> bool:
+        row = get_row(connection, ref)
+        if wanted is not None and not 0 <= wanted < row.next_response:
+            raise NotFound(f"{ref.public_id} has no response {wanted}.", hint="responses() lists the responses it has.")
+        if cancel_request(numbered=wanted is not None).execute(connection, parameters):
+            return True
+        for lost in connection.execute(lost_streams_of(), ref.parameters()):
+            if lost.number == wanted or (wanted is None and lost.branch == ref.branch):
+                raise StreamBlocksWrite(ref.on(lost.branch), lost.number, positions.INCOMPLETE)
+        return False
+
+    return handle.transactions.write(write, is_repeatable=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Heartbeats, which renew the lease of a response while its recorder lives, even if nothing is fed
+
+NAME: Final = "threadkeep-lease"
+
+# Renews the lease where that is due; returns after how many seconds it is due again, None: never
+Beat = Callable[[Any], float | None]
+AsyncBeat = Callable[[Any], Awaitable[float | None]]
+
+
+class Heartbeat:
+    """The heartbeat of a recorder: a daemon thread, which does not keep the process alive."""
+
+    def __init__(self, recorder: Any, beat: Beat, wait: float) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=_run, args=(ref(recorder), beat, wait, self._ended), name=NAME, daemon=True
+        )
+        with suppress(RuntimeError):  # the interpreter is about to end
+            self._thread.start()
+
+    def end(self) -> None:
+        """Stop the heartbeat; call this without holding the lock that a beat takes."""
+        self._ended.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+def _run(owner: ref[Any], beat: Beat, wait: float | None, ended: threading.Event) -> None:
+    while wait is not None and not ended.wait(wait):
+        wait = _beaten(owner, beat)
+
+
+def _beaten(owner: ref[Any], beat: Beat) -> float | None:
+    """What a beat returns; in a function of its own, so that nothing holds the recorder between two of them."""
+    recorder = owner()
+    return None if recorder is None else beat(recorder)
+
+
+class AsyncHeartbeat:
+    """The heartbeat of a recorder under asyncio: a task, from the first beat on, which most responses do not reach."""
+
+    def __init__(self, recorder: Any, beat: AsyncBeat, wait: float) -> None:
+        self._ended = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(wait, self._begin, ref(recorder), beat)
+
+    def _begin(self, owner: ref[Any], beat: AsyncBeat) -> None:
+        self._task = asyncio.create_task(_run_async(owner, beat, self._ended), name=NAME)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no more beats."""
+        return self._timer.cancelled() if self._task is None else self._task.done()
+
+    async def end(self) -> None:
+        """Stop the heartbeat; await this without holding the lock that a beat takes."""
+        self._ended.set()
+        self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+
+async def _run_async(owner: ref[Any], beat: AsyncBeat, ended: asyncio.Event) -> None:
+    while (wait := await _beaten_async(owner, beat)) is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await ended.wait()
+            return
+
+
+async def _beaten_async(owner: ref[Any], beat: AsyncBeat) -> float | None:
+    recorder = owner()
+    return None if recorder is None else await beat(recorder)

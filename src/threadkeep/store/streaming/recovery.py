@@ -9,29 +9,25 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.streams import ended, parts_of, stream_of, unfinished_of
-from threadkeep.domain.formats import get_format
+from threadkeep.db.queries.responses import ended, parts_of, stream_of, unfinished_of
+from threadkeep.domain import formats, makers
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.makers import maker_from
 from threadkeep.errors import ThreadkeepError
-from threadkeep.store.connections import error_name
-from threadkeep.store.item_rows import fitting
-from threadkeep.store.ledger import Attempt, CallInfo, insert_attempt
-from threadkeep.store.positions import CANCELLED, INCOMPLETE, lock
-from threadkeep.store.prices import PriceBook
-from threadkeep.store.refs import ConversationRef, Scope
-from threadkeep.store.retries import StreamBlocksWrite
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import LOG, UNSTORED, Ending, StreamCall
+from threadkeep.store.usage.ledger import Attempt, CallInfo, insert_attempt
+from threadkeep.store.usage.prices import PriceBook
+from threadkeep.store.work import connections, item_rows, refs
+from threadkeep.store.work.positions import CANCELLED, INCOMPLETE, lock
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRecovery:
-    """Ends responses whose recorder is gone, or that another writer ends; `prices` are those of its store."""
+    """Ends responses whose recorder is gone, or that another writer ends; `prices` are its store's."""
 
     prices: PriceBook
 
-    def end(self, blocked: StreamBlocksWrite, connection: Connection) -> None:
+    def end(self, blocked: connections.StreamBlocksWrite, connection: Connection) -> None:
         """End a response in progress whose lease has expired, or that a writer wants to end, unless it has ended.
 
         Its row is locked before its events are read: what its recorder stores afterwards would be lost.
@@ -62,15 +58,15 @@ class StreamRecovery:
         lines = "".join(part.content for part in rows[1:]).split("\n")[:-1]
         notes = _notes(rows[0].content) if rows else {}
         first_token_ms = next((row.first_token_ms for row in rows if row.first_token_ms is not None), None)
-        assembler = get_format(format).assembler()
+        assembler = formats.get_format(format).assembler()
         with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
                 assembler.feed(loads(line))
         info: CallInfo = {
-            "provider": fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
+            "provider": item_rows.fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
             "base_url": notes.get("base_url"), "service_tier": notes.get("service_tier"),
         }  # fmt: skip
-        call = StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
+        call = StreamCall(info, notes.get("model"), self.prices, makers.maker_from(notes.get("maker") or ""))
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 
@@ -85,7 +81,7 @@ def _notes(text: str) -> JsonObject:
 
 def account_unfinished(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> None:
     """Write ledger rows for the responses in progress of a deleted conversation whose rows are about to be removed."""
-    now, ref = datetime.now(UTC), ConversationRef(Scope(tenant), key, "")
+    now, ref = datetime.now(UTC), refs.ConversationRef(refs.Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
         attempt = _attempt(connection, {"tenant": tenant, "key": key, "number": row.number}, row.format, recovery)
         insert_attempt(
@@ -98,11 +94,13 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
 
 
 def _attempt(connection: Connection, key: Mapping[str, int], format: str, recovery: StreamRecovery) -> Attempt:
-    """The ledger row of a response in progress; one that cannot be read keeps nobody from removing it."""
+    """The ledger row of a response in progress; one that cannot be read can still be removed."""
     try:
         ending = recovery.read(connection, key, format)
         ending.fit(connection)
     except (ThreadkeepError, ValueError, TypeError) as error:
-        LOG.warning("The usage of a response in progress that was deleted is not known: %s", error_name(error))
+        LOG.warning(
+            "The usage of a response in progress that was deleted is not known: %s", connections.error_name(error)
+        )
         return Attempt(format, INCOMPLETE)
     return ending.new.attempt

@@ -6,35 +6,47 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.makers import asked_of
-from threadkeep.domain.objects import event_text, is_done, mismatch
-from threadkeep.domain.rendering import Rendered
+from sqlalchemy import Connection
+
+from threadkeep.domain import formats, makers, rendering
+from threadkeep.domain.items import Item
+from threadkeep.domain.jsontext import event_text, is_done, mismatch
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import CannotParse, InvalidOption, LeaseLost, NotFound
-from threadkeep.store.appending import write_items
-from threadkeep.store.connections import AWAY, error_name
-from threadkeep.store.handle import Handle
-from threadkeep.store.ledger import CallInfo, check_call, milliseconds
-from threadkeep.store.positions import CANCELLED, AppendOptions, head_check, idempotency_key
-from threadkeep.store.refusals import ResponseResult
-from threadkeep.store.responses import request_info
+from threadkeep.errors import (
+    CannotParse,
+    Conflict,
+    InvalidOption,
+    LeaseLost,
+    NotFound,
+    UnitOfWorkEnded,
+    UnitOfWorkRolledBack,
+)
+from threadkeep.store.reading.history import reopen_conversation
+from threadkeep.store.reading.items import new_items
+from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import LEAVING, UNSTORED, Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
+from threadkeep.store.usage.ledger import CallInfo, check_call, json_text, milliseconds
+from threadkeep.store.work.caches import Config
+from threadkeep.store.work.connections import AWAY, error_name
+from threadkeep.store.work.handle import Handle
+from threadkeep.store.work.positions import CANCELLED, AppendOptions, head_check, idempotency_key
+from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work.units import OwnTransactions, UnitTransactions
+from threadkeep.store.writing.appending import write_items
+from threadkeep.store.writing.attempts import ResponseResult
+from threadkeep.store.writing.responses import request_info
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from threadkeep.formats.shared.streams import StreamAssembler
-    from threadkeep.store.transactions import Transactions
 
 RENEWAL_SECONDS: Final = 2.0  # after which a lease is renewed, even if nothing is fed …
 RENEWAL_SHARE: Final = 0.4  # … or after this share of a short lease
@@ -43,18 +55,41 @@ BATCH_BYTES: Final = 4 * 1024  # a batch is written when this much has arrived �
 BATCH_SECONDS: Final = 0.5  # … or when the previous batch is this old
 PART_LENGTH: Final = 128 * 1024  # characters; every server accepts a row of that length
 LOG: Final = logging.getLogger("threadkeep.streams")
+W = TypeVar("W", bound="StreamWriter")
 
 
 def stream_response(
-    handle: Handle, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo, lease: object
+    handle: Handle,
+    format: str,
+    rendered: rendering.Rendered | None,
+    options: AppendOptions,
+    call: CallInfo,
+    lease: object,
 ) -> StreamWriter:
     """Prepare to record a streamed response; see `Conversation.stream_response`. Nothing is written yet."""
-    assembler = get_format(format).assembler(call.get("headers"))
+    writer = prepared(StreamWriter, handle, format, rendered, options, call, lease)
+    if isinstance(handle.transactions, OwnTransactions):
+        handle.transactions.before_commit(writer.begin)
+    return writer
+
+
+def prepared(
+    kind: type[W],
+    handle: Handle,
+    format: str,
+    rendered: rendering.Rendered | None,
+    options: AppendOptions,
+    call: CallInfo,
+    lease: object,
+) -> W:
+    """Return a writer of some kind, for arguments that are checked here."""
+    handle.transactions.check_open()
+    assembler = formats.get_format(format).assembler(call.get("headers"))
     check_call(format, call)
     check = head_check(options)
     settings, request = handle.cache.conversation.settings, request_info(handle, format, rendered)
     model, provider = settings.get("model"), call.get("provider")
-    asked = asked_of(settings, request.view, provider)
+    asked = makers.asked_of(settings, request.view, provider)
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),
@@ -73,7 +108,7 @@ def stream_response(
         states=check.states,
         first_token_ms=milliseconds(call, "first_token_ms"),
     )
-    return StreamWriter(handle, assembler, start, StreamCall(call, model, handle.resources.prices, asked))
+    return kind(handle, assembler, start, StreamCall(call, model, handle.resources.prices, asked))
 
 
 def lease_seconds(lease: object) -> float:
@@ -88,27 +123,35 @@ class StreamWriter:
     """A response that is being streamed, from its first event to its end.
 
     It holds no lock: callers must not call its methods concurrently, except for `take` during a `flush`. `take` does
-    not access the database; `start`, `flush` and `finish` run one transaction each.
+    not access the database; `start`, `flush` and `finish` run at most one transaction of their own.
     """
+
+    is_cut = False  # whether only a part of a whole stream is stored
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
         self.handle, self._start, self._call = handle, start, call
         self.assembler = assembler
-        self.number: int | None = None  # of the response; None before `start`
+        self.number: int | None = None  # of the response; None before `begin`
         self.branch: int | None = None  # on which it is stored
         self.created_at: datetime | None = None  # when it began
         self.response: Response | None = None  # as it was stored; None before its end
         self.cancel_requested = False
-        self.is_left = False  # whether the `with` statement has ended
+        self.is_entered = self.is_left = False  # whether the `with` statement has begun, and ended
         self.states = start.states  # that are written at its end
         self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
         self.unstored: Ending | None = None  # its end, while the database does not take it
         self._undo_at_end: Callable[[Connection], None] | None = None
+        self._stored: tuple[Ending, ResponseResult] | None = None  # its end, and where that was stored
+        conversation = handle.cache.conversation
+        self._options = Config(
+            conversation.settings, conversation.tools, conversation.format_cache
+        )  # that it was asked with …
+        self._are_known = start.request.hashes == conversation.hashes  # … unless it was asked with others
         self.has_written: Callable[[], object] | None = None  # is called after each batch
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
-        self._unsent: list[StreamPart] = []
+        self._unwritten: list[StreamPart] = []
         self._size = self._parts = 0
         self._taken = self._written = 0  # bytes of events; each is counted by one thread alone
         self._process = 0
@@ -116,9 +159,17 @@ class StreamWriter:
         self._first_token_ms: int | None = None  # after which the first part of the output came
 
     def start(self) -> None:
+        """Begin the response, if that was not done at the end of the unit of work that this was made in."""
+        if self.is_entered:
+            raise _used_before("The recorder was entered before.")
+        self._leave_unit()
+        self.begin()
+        self.is_entered, self._started_at = True, monotonic()
+
+    def begin(self) -> None:
         """Insert the row of the response; if its key was used before, take the response that was stored then."""
         if self.number is not None:
-            raise _used_before("The recorder was entered before.")
+            return
         ref, start, attempts = self.handle.ref, self._start, count()
         stream = self.handle.transactions.write(
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
@@ -126,9 +177,11 @@ class StreamWriter:
         )
         self.number, self.branch, self.created_at = stream.number, stream.branch, stream.created_at
         self._process = os.getpid()
-        self._started_at, self._written_at = monotonic(), float("-inf")
+        self._written_at = float("-inf")
         if stream.stored is not None:
             self._end(stream.stored)
+        if isinstance(self.handle.transactions, OwnTransactions):
+            self.handle.transactions.traces.append(self.has_started)
 
     def has_started(self, connection: Connection) -> bool:
         """Whether a transaction that is not known to be committed was, and began the response."""
@@ -139,11 +192,31 @@ class StreamWriter:
 
     def go_on(self, transactions: Transactions) -> None:
         """Record in other transactions from now on: the one in which it was started is committed."""
-        self.handle.go_on(transactions)
+        self.handle = self.handle.moved(transactions)
+
+    def _leave_unit(self) -> None:
+        """Go on in transactions of the store, if the unit of work that this was made in is committed.
+
+        Raises:
+            UnitOfWorkEnded: it was rolled back.
+        """
+        unit = self.handle.transactions
+        if isinstance(unit, UnitTransactions) and unit.is_over:
+            successor = unit.successor()
+            is_unsure = not isinstance(unit, OwnTransactions) and self.number is not None and self.response is None
+            if is_unsure and not successor.write(self.has_started, is_repeatable=True):
+                raise UnitOfWorkEnded
+            self.go_on(successor)
 
     def take(self, event: Any) -> bool:
         """Take an event without accessing the database; return True if `flush` should write a batch."""
         self._get_number()
+        if not self.is_entered:
+            raise _not_entered()
+        unit = self.handle.transactions
+        if isinstance(unit, OwnTransactions) and not unit.is_over:
+            problem = "The unit of work that this recorder was made in is still open."
+            raise InvalidOption(problem, hint="Leave its `with` statement before the provider is asked.")
         if self.is_left:
             raise _used_before("The `with` statement of the recorder has ended.")
         if self.response is not None:
@@ -181,19 +254,20 @@ class StreamWriter:
             LeaseLost: another writer has taken over.
             NotFound: the conversation was deleted.
         """
+        self._leave_unit()
         ref, start, number = self.handle.ref, self._start, self._get_number()
         self._size, self._written_at = 0, monotonic()
         text = b"".join(self._events.popleft() for _ in range(len(self._events))).decode()
         for first in range(0, len(text), PART_LENGTH):
             self._parts += 1
             piece = text[first : first + PART_LENGTH]
-            self._unsent.append(StreamPart(self._parts, piece, self._first_token_ms))
-        parts, is_cancelled = tuple(self._unsent), self.cancel_requested
+            self._unwritten.append(StreamPart(self._parts, piece, self._first_token_ms))
+        parts, is_cancelled = tuple(self._unwritten), self.cancel_requested
         self.cancel_requested = self.handle.transactions.write(
             lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
             is_repeatable=True,
         )
-        del self._unsent[: len(parts)]
+        del self._unwritten[: len(parts)]
         self._written += sum(len(part.content.encode()) for part in parts)
         if self.has_written is not None:
             self.has_written()
@@ -209,14 +283,36 @@ class StreamWriter:
         return self._taken
 
     @property
+    def began_at(self) -> datetime:
+        """When the response began, as it is stored; of a replayed one, when that did."""
+        return self.created_at or datetime.now(UTC)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the events that have come make a whole response."""
+        return self.assembler.is_ended or self.assembler.error is not None
+
+    def items_from(self, first: int) -> list[Item]:
+        """Return the items that have come, from an index on, which costs less than all of them."""
+        return self.assembler.items_from(first) if self.response is None else list(self.response.output[first:])
+
+    def keep_beginning(self) -> None:
+        """Keep what was stored with the beginning of the response, however that ends: its client has seen it."""
+        self.undo = None
+
+    def note_error(self, error: Mapping[str, Any]) -> None:
+        """Let the response end as `failed`, with an error that came without an event."""
+        self.assembler.error = dict(error)
+
+    @property
     def is_renewable(self) -> bool:
-        """Whether the lease needs to be renewed; inside the caller's transaction, nobody else can see it."""
+        """Whether the lease needs to be renewed; inside the caller's transaction, others cannot see it."""
         return self.response is None and not self.is_inherited and self.handle.transactions.commits_itself
 
     def renew(self) -> float | None:
         """Renew the lease if it is due; return the seconds until it is due again, or None for never.
 
-        Errors are raised to whoever feeds or ends the recorder next.
+        Errors are raised by the next call that feeds or ends the recorder.
         """
         if not self.is_renewable:
             return None
@@ -235,11 +331,12 @@ class StreamWriter:
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True) -> None:
         """Store the response as it has arrived, unless that is done; `error` is why the recorder was left.
 
-        `is_asked`: whether anybody can have been asked for it; else it is told that it broke off. Errors are those of
+        `is_asked`: whether a request may have been sent; otherwise it is recorded as broken off. Errors as for
         `finish_stream`.
         """
         if self.response is not None:
             return
+        self._leave_unit()
         if self.unstored is None:
             self.unstored = self._ending(error, is_cancelled=is_cancelled, is_asked=is_asked)
             self._undo_at_end = None if error is None else self.undo
@@ -271,6 +368,25 @@ class StreamWriter:
         handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
         if result.refused is not None:
             raise result.refused
+        self._stored = ending, result
+
+    @property
+    def written(self) -> ResponseDetails | None:
+        """The response as it was stored here, and would be read; None where only the database knows all of it."""
+        if self._stored is None or not self._are_known or self.created_at is None:
+            return None
+        ending, result = self._stored
+        if result.stored_at is None:  # the answer to its COMMIT was lost
+            return None
+        new, ref = ending.new, self.handle.ref.on(result.branch)
+        items = new_items(ref, new.records, result.first, result.input_to, result.stored_at)
+        row = {
+            **new.columns, "number": result.number, "branch": result.branch, "input_to": result.input_to,
+            "from_position": result.first, "to_position": result.first + len(items) - 1,
+            "view": json_text(self._start.request.view), "created_at": self.created_at, "is_lost": False,
+        }  # fmt: skip
+        details = ResponseDetails.of(row, ref, items, new.body if result.has_body else None, self._options)
+        return details._replace(parsed=ending.response)
 
     def give_up(self) -> None:
         """Forget the end that the database did not take."""
@@ -325,9 +441,56 @@ class StreamWriter:
     def _get_number(self) -> int:
         self.check_owner()
         if self.number is None:
-            raise InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
+            raise _not_entered()
         return self.number
+
+
+def _not_entered() -> InvalidOption:
+    return InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
 
 
 def _used_before(problem: str) -> InvalidOption:
     return InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Beginning a streamed response together with what comes before it: all of it is stored, or nothing
+
+
+def started_at_once(
+    transactions: Transactions, make: Callable[[Connection, UnitTransactions], StreamWriter]
+) -> StreamWriter:
+    """Return a writer that was made in a unit of work, with whose commit its response has begun.
+
+    `make` is called again when the transaction has to be repeated. If the answer to a COMMIT was lost, the response may
+    be there already: then it is gone on with.
+    """
+    writer = transactions.run_unit(lambda unit: make(unit.connection, unit))
+    writer.start()
+    return writer
+
+
+def locked(handle: Handle, connection: Connection, transactions: UnitTransactions) -> Handle:
+    """Return a handle for a conversation as it is now, inside a transaction whose end its other writers wait for.
+
+    Raises:
+        NotFound: the conversation, or the branch, does not exist any more.
+    """
+    ref = handle.ref
+    conversation = reopen_conversation(connection, ref, handle.resources.configs, ref.branch, is_locked=True)
+    return Handle(handle.resources, transactions, conversation)
+
+
+def undone(writer: StreamWriter, undo: Callable[[Handle], None]) -> Callable[[Connection], None]:
+    """Return what takes back, inside a transaction, what was stored before a response; others may have been faster."""
+
+    def work(connection: Connection) -> None:
+        handle = writer.handle
+        try:
+            undo(locked(handle, connection, handle.transactions.within(connection)))
+        except UnitOfWorkRolledBack:  # with the end of the response: both are written again
+            raise
+        except (NotFound, Conflict):
+            pass
+
+    return work

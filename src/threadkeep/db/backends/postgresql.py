@@ -1,0 +1,134 @@
+"""PostgreSQL: single statements that commit themselves, several tables in one of them, and plans to be careful with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, URL, Column, Connection, Engine, cast, func, select, text
+from sqlalchemy import tuple_ as values_of
+from sqlalchemy.dialects.postgresql import insert
+
+from threadkeep.db import hosts, models, refusals, sessions
+from threadkeep.db.backends import Backend, Change, Places
+from threadkeep.db.driver import Statement
+from threadkeep.errors import InvalidOption
+
+BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
+# Tables that have twice as many pages as when their rows were counted last, and more than so many. Those of a table
+# with partitions are the pages of these: no other process counts the rows of it all.
+_PAGES: Final = 16
+_GROWN: Final = text(
+    "SELECT named.table::text FROM unnest(CAST(:names AS text[])) AS name "
+    "CROSS JOIN LATERAL (SELECT to_regclass(name) AS table) named LEFT JOIN pg_inherits ON inhparent = named.table "
+    "JOIN pg_class ON oid = coalesce(inhrelid, named.table) GROUP BY named.table "
+    "HAVING sum(pg_relation_size(oid)) > 2 * current_setting('block_size')::bigint * greatest(sum(relpages), :pages)"
+)
+
+
+class _PostgreSQL(Backend):
+    """PostgreSQL, through psycopg.
+
+    Reads need no transaction: in autocommit mode, BEGIN and ROLLBACK are saved.
+    """
+
+    name = "postgresql"
+    drivers = "psycopg", "psycopg"
+    extra = "postgres"
+    new_insert = staticmethod(insert)
+    packing = "rows"
+    host_isolation = "AUTOCOMMIT", None
+    writes_together = notifies = True
+    locks_what_exists = False
+
+    def checked_url(self, url: URL) -> URL:
+        return sessions.with_encoding(url)
+
+    def engine_options(self, url: URL) -> dict[str, Any]:
+        """What reads want; writes say BEGIN.
+
+        What begins a transaction ends it: a connection that comes back needs no rollback, which under asyncio is a hop
+        for nothing.
+        """
+        return super().engine_options(url) | {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
+
+    def make_engine(self, url: URL, create: Callable[..., Engine]) -> Engine:
+        url, threshold = sessions.threshold_of(url)
+        options = {"connect_args": threshold} if threshold else {}
+        engine = create(hosts.with_attributes(url, hosts.WRITABLE), **self.engine_options(url), **options)
+        sessions.watch(engine)
+        if not threshold:
+            sessions.watch_pooler(engine, is_owned=True)
+        if hosts.hosts_of(url):
+            hosts.leave_unusable(engine)
+        return engine
+
+    def adopt_engine(self, engine: Engine) -> None:
+        sessions.watch_pooler(engine, is_owned=False)
+
+    def keeps_connections(self, engine: Engine) -> bool:
+        """Asyncio has a loop for each."""
+        return not engine.dialect.is_async
+
+    def notification_connection(self, engine: Engine, seconds: int) -> Any:
+        import psycopg  # noqa: PLC0415 - an optional driver
+
+        _, options = engine.dialect.create_connect_args(engine.url)
+        return psycopg.connect(**{"connect_timeout": seconds, **options}, autocommit=True)
+
+    def begin(self, connection: Connection, *, is_checked: bool) -> None:
+        if self.is_autocommitting(connection):
+            BEGIN.execute(connection, {})
+        else:
+            super().begin(connection, is_checked=is_checked)
+
+    def begin_snapshot(self, connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+
+    def refuse_writes(self, connection: Connection) -> None:
+        connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def begin_savepoint(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        if self.is_autocommitting(connection) and not driver.info.transaction_status:  # 0: idle
+            raise InvalidOption("`within` needs a transaction; this connection is in AUTOCOMMIT mode, which has none.")
+
+    def is_autocommitting(self, connection: Connection) -> bool:
+        driver: Any = connection.connection.dbapi_connection
+        return connection.dialect.driver in refusals.PSYCOPG and bool(driver.autocommit)
+
+    @contextmanager
+    def planned_for_values(self, connection: Connection) -> Iterator[None]:
+        """Prepare nothing: of a prepared statement, PostgreSQL makes one plan for any values.
+
+        In a search, that is a plan for words that are in every text.
+        """
+        driver: Any = connection.connection.driver_connection
+        before, driver.prepare_threshold = driver.prepare_threshold, None
+        try:
+            yield
+        finally:
+            driver.prepare_threshold = before
+
+    def change_places(
+        self, connection: Connection, statement: Change, column: Column[Any], tenant: int, places: Places
+    ) -> int:
+        table, arrays = column.table.c, zip(*places, strict=True)
+        columns = (table.conversation_id, column)
+        pairs = (func.unnest(cast(list(some), ARRAY(of.type))) for some, of in zip(arrays, columns, strict=True))
+        these = statement.where(table.tenant_id == tenant, values_of(*columns).in_(select(*pairs)))
+        return connection.execute(these).rowcount
+
+    def analyze_grown(self, connection: Connection) -> list[str]:
+        """Never waits for a lock: a table that is being analyzed, or changed, is left out.
+
+        So are tables that the user does not own.
+        """
+        grown = connection.execute(_GROWN, {"names": list(models.METADATA.tables), "pages": _PAGES}).scalars().all()
+        if grown:
+            connection.exec_driver_sql(f"ANALYZE (SKIP_LOCKED) {', '.join(grown)}")
+        return list(grown)
+
+
+BACKEND: Final = _PostgreSQL()

@@ -1,0 +1,241 @@
+"""Connections of a server: what each may send before its request is known, for how long, and how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import OrderedDict
+from contextlib import suppress
+from http import HTTPStatus
+from time import monotonic
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
+
+if sys.platform != "win32":
+    import resource
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of a request
+READ_SECONDS: Final = 60.0  # in which something of an answer must be read
+MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
+MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
+_LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
+
+
+def max_connections() -> int:
+    """Return how many connections a server may have: half of the files that its process may open.
+
+    The other half is for the database, and for providers: a call that is passed on needs a connection of its own. The
+    process takes as many files as the system allows it.
+    """
+    files = MAX_OPEN_FILES
+    if sys.platform != "win32":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            with suppress(OSError, ValueError):  # the system allows less than it says
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                soft = wanted
+            files = soft
+        else:
+            files = wanted
+    return files // 2
+
+
+class Waiting:
+    """Connections that have only so much time for something, and are closed then: longest first.
+
+    One that reads an answer is not closed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: OrderedDict[Connection, float] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __contains__(self, connection: Connection) -> bool:
+        return connection in self._since
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def add(self, connection: Connection) -> None:
+        """Note that a connection waits from now on."""
+        connection.unsent = connection.transport.get_write_buffer_size()
+        self._since[connection] = connection.loop.time()
+        self._since.move_to_end(connection)
+        if self._timer is None:
+            self._timer = connection.loop.call_later(self._seconds, self._sweep, connection.loop)
+
+    def remove(self, connection: Connection) -> None:
+        """Note that a connection waits no more."""
+        self._since.pop(connection, None)
+
+    def close_longest(self) -> None:
+        """Close the connection that has waited longest."""
+        if self._since:
+            connection, _ = self._since.popitem(last=False)
+            connection.transport.abort()
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer, now = None, loop.time()
+        while self._since:
+            connection, since = self._since.popitem(last=False)
+            if since + self._seconds > now:
+                self._since[connection] = since
+                self._since.move_to_end(connection, last=False)
+                self._timer = loop.call_at(since + self._seconds, self._sweep, loop)
+                return
+            if connection.is_read:
+                self.add(connection)
+            else:
+                connection.transport.abort()
+
+
+class Patience:
+    """How long a server waits for those who have connections, and how many of these it has."""
+
+    def __init__(self, most: int, *, head_seconds: float = HEAD_SECONDS, read_seconds: float = READ_SECONDS) -> None:
+        """`most` connections are open at once; if there are more, those that wait longest are closed."""
+        self.most, self._logged = most, float("-inf")
+        self.for_requests, self.for_readers = Waiting(head_seconds), Waiting(read_seconds)
+
+    def make_room(self) -> None:
+        """Close a connection, as there is one more than allowed."""
+        if (now := monotonic()) - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            logger.warning("There are more than %d connections: those that wait longest are closed.", self.most)
+        is_alone = len(self.for_requests) <= 1  # the new one
+        (self.for_readers if is_alone and len(self.for_readers) else self.for_requests).close_longest()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is closed if it does not send a request or read an answer in time, or sends too much.
+
+    What counts is what is neither the head of a request, once that is whole, nor a part of its body: also what follows
+    a body, and what stands between its chunks.
+    """
+
+    patience: Patience
+    unsent = 0  # bytes of answers, when it began to wait
+    _has_head = False  # whether the head of the request is whole
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return getattr(self.cycle, "response_complete", True)  # there is none before the first request
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its client has read something of what is still to be sent since it began to wait."""
+        return self.transport.get_write_buffer_size() not in (0, self.unsent)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._unread = self._discarded = 0
+        self.patience.for_requests.add(self)
+        if len(self.connections) > self.patience.most:
+            self.patience.make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self.patience.for_requests.remove(self)
+        self.patience.for_readers.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come."""
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MAX_HEAD_BYTES and not self.transport.is_closing():
+            if self.is_idle:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        self._has_head = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; those of a trailer, behind the body, say nothing of the request."""
+        if not self._has_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._has_head = True
+        self._unread = self._discarded = 0
+        self.patience.for_requests.remove(self)
+        self.app = answered = _Answered(self.config.loaded_app, self.transport)
+        super().on_headers_complete()
+        answered.cycle = self.cycle
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body; of one that was answered already, only so much."""
+        self._unread = 0
+        super().on_body(body)
+        if self.is_idle:
+            self._discarded += len(body)
+            if self._discarded > MAX_DISCARDED:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        """Note that the request is whole."""
+        self._unread = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the client to read the rest of the answer."""
+        super().on_response_complete()
+        self._wait_for_request()
+
+    def pause_writing(self) -> None:
+        """Wait until what was written is read."""
+        super().pause_writing()
+        self.patience.for_readers.add(self)
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self.patience.for_readers.remove(self)
+        super().resume_writing()
+        self._wait_for_request()
+
+    def _wait_for_request(self) -> None:
+        """Wait for a request if none is being answered, and the answer before it is not still being read."""
+        if self.is_idle and self in self.connections and self not in self.patience.for_readers:
+            self.patience.for_requests.add(self)
+
+
+class _Answered:
+    """An application for one request: an answer that it does not end is cut off, without an error in the log."""
+
+    cycle: Any = None  # uvicorn's, of this request
+
+    def __init__(self, app: ASGIApp, transport: asyncio.Transport) -> None:
+        self._app, self._transport = app, transport
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        await self._app(scope, receive, send)
+        if self.cycle.response_started and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self._transport.close()
+
+
+def protocol(patience: Patience) -> type[Connection]:
+    """Return the connections of one server, for uvicorn's `http`."""
+    return type("Connection", (Connection,), {"patience": patience})
+
+
+_TOO_LARGE: Final = (
+    f"HTTP/1.1 431 {HTTPStatus(431).phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    f"content-length: {len(HEAD_TOO_LARGE)}\r\nconnection: close\r\n\r\n{HEAD_TOO_LARGE}"
+).encode()

@@ -1,0 +1,186 @@
+"""Limits of a server: headers, bodies, requests at a time, time, and how often each key may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from threadkeep.errors import InvalidOption
+from threadkeep.server.answers import refusal
+from threadkeep.server.owners import Authenticate, Owner, authenticated
+from threadkeep.server.quotas import Quota, Rates
+from threadkeep.server.request_state import MAX_BODIES_BYTES, running
+
+logger = logging.getLogger(__name__)
+
+MAX_HEADERS: Final = 200  # of a request
+MAX_HEAD_BYTES: Final = 64 * 1024  # of a request: its path, query and headers
+HEAD_TOO_LARGE: Final = f"Path and headers exceed {MAX_HEAD_BYTES:,} bytes."
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server does at most, in each of its processes.
+
+    Attributes:
+        max_body_bytes: the largest body of a request, in bytes; larger ones are answered with 413. Faces may have
+            lower limits.
+        max_requests: how many requests are in flight at once; others are answered with 503. Each owner has three
+            quarters of them at most, and is answered with 429 beyond.
+        max_seconds: how long a request may take, with its whole answer; then it is ended, with 504 if nothing was sent.
+            Clients do not repeat it by themselves once a model was asked.
+        max_bodies_bytes: how many bytes of bodies are under way at once, sent or received; more are answered with 503.
+            Each owner has three quarters of them at most, and is answered with 429 beyond.
+    """
+
+    max_body_bytes: int = 64 * 1024 * 1024
+    max_requests: int = 1_000
+    max_seconds: float = 1_800.0
+    max_bodies_bytes: int = MAX_BODIES_BYTES
+
+    def __post_init__(self) -> None:
+        for name in ("max_body_bytes", "max_requests", "max_seconds", "max_bodies_bytes"):
+            if not getattr(self, name) > 0:
+                raise InvalidOption("must be positive.", argument=name)
+
+    @property
+    def max_of_owner(self) -> int:
+        """How many requests of one owner are in flight at once: others always find room."""
+        return max(1, self.max_requests * 3 // 4)
+
+
+def exceeds(length: str, most: int) -> bool:
+    """Return whether a Content-Length is a number above a limit; one of any number of digits."""
+    digits = length.strip().lstrip("0") or "0"
+    return digits.isdecimal() and (len(digits) > len(str(most)) or int(digits) > most)
+
+
+class BoundedHeads:
+    """Middleware that refuses requests with many headers, or with long ones, or with a long path, and WebSockets.
+
+    Codex goes on over HTTP at once when a WebSocket is answered with 426; it asks seven times after other statuses.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        application = self._app
+        if scope["type"] == "http":
+            if len(scope["headers"]) > MAX_HEADERS:
+                application = refusal(431, f"The request has more than {MAX_HEADERS} headers.", "headers_too_large")
+            elif _head_bytes(scope) > MAX_HEAD_BYTES:
+                application = refusal(431, HEAD_TOO_LARGE, "headers_too_large")
+            elif HTTPConnection(scope).headers.get("upgrade", "").lower() == "websocket":
+                application = _over_http()
+        elif scope["type"] == "websocket" and "websocket.http.response" in scope.get("extensions", {}):
+            await WebSocket(scope, receive, send).send_denial_response(_over_http())
+            return
+        await application(scope, receive, send)
+
+
+def _over_http() -> Response:
+    """Return the answer to a request for a WebSocket."""
+    answer = refusal(426, "There are no WebSockets here: ask over HTTP.", "upgrade_required")
+    answer.headers["upgrade"] = "HTTP/1.1"  # RFC 9110, 15.5.22
+    return answer
+
+
+def _head_bytes(scope: Scope) -> int:
+    path = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
+    return path + sum(map(len, chain.from_iterable(scope["headers"])))
+
+
+class Limited:
+    """Middleware that refuses what exceeds the limits."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, exempt: Collection[str] = ()) -> None:
+        """`exempt` are paths that are always answered."""
+        self._app, self._limits, self._exempt, self._in_flight = app, limits, frozenset(exempt), 0
+        text = f"Too many requests{{key}} are in flight: {limits.max_of_owner:,}"
+        self._shares = Quota(limits.max_of_owner, text=text, retry_after=1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or scope["path"] in self._exempt:
+            await self._app(scope, receive, send)
+            return
+        if exceeds(HTTPConnection(scope).headers.get("content-length", ""), self._limits.max_body_bytes):
+            await self._too_large()(scope, receive, send)
+        elif self._in_flight >= self._limits.max_requests:
+            busy = refusal(503, "The server has too many requests in flight.", "overloaded", retry_after=1)
+            await busy(scope, receive, send)
+        else:
+            self._in_flight += 1
+            try:
+                await self._timed(scope, _Bounded(receive, self._limits.max_body_bytes), send)
+            finally:
+                self._in_flight -= 1
+
+    async def _timed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        deadline = asyncio.timeout(self._limits.max_seconds)
+        with running(self._shares) as state:
+            try:
+                async with deadline:
+                    state.deadline = deadline
+                    await self._app(scope, receive, noting)
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                if has_begun:  # the end of a stream that was cut off must not look like one
+                    logger.info("An answer took more than %g seconds: it was cut off.", self._limits.max_seconds)
+                    return
+                text = f"The request took more than {self._limits.max_seconds:g} seconds."
+                answer = refusal(504, text, "timeout")
+                if state.is_costly and "idempotency-key" not in HTTPConnection(scope).headers:
+                    answer.headers["x-should-retry"] = "false"
+                await answer(scope, receive, send)
+
+    def _too_large(self) -> Any:
+        text = f"The body exceeds {self._limits.max_body_bytes:,} bytes."
+        return refusal(413, text, "request_too_large")
+
+
+class _Bounded:
+    """Receives a body up to a limit."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._received = receive, most, 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._received += len(message.get("body", b""))
+            if self._received > self._most:
+                raise HTTPException(413, f"The body exceeds {self._most:,} bytes")
+        return message
+
+
+def rated(authenticate: Authenticate, rates: Rates) -> Authenticate:
+    """Return an authentication that refuses owners who ask too often: by their key, or else by tenant and user."""
+
+    async def limited(connection: HTTPConnection) -> Owner | None:
+        owner = await authenticated(connection, authenticate)
+        if owner is not None:
+            rates.check(owner.name)
+        return owner
+
+    return limited

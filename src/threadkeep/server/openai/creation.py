@@ -1,0 +1,195 @@
+"""POST /responses: a model of any upstream answers, with the stored history, and what it answers is stored.
+
+Source: OpenAI's API reference, "Responses", create a model response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from starlette.responses import Response
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.options import OPTIONS, settings_with
+from threadkeep.domain.stored import StoredItem
+from threadkeep.domain.tools import tools_from
+from threadkeep.errors import HeadConflict
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.body_limits import MAX_INPUT, check_tools
+from threadkeep.server.event_streams import EventStream
+from threadkeep.server.objects import INCLUDED
+from threadkeep.server.openai.items import given_items, named
+from threadkeep.server.openai.responses import find_previous, read_object, replay
+from threadkeep.server.owners import own_key
+from threadkeep.server.problems import Problem
+from threadkeep.server.requests import body_object, idempotency_key
+from threadkeep.server.service import Call, Service
+from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, drained, loss_headers, unused_branch
+from threadkeep.server.upstreams import upstream_for
+from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.history_sync.client_history import configure
+from threadkeep.store.work.positions import AppendOptions
+
+# keys of requests that are about the server, and never reach an upstream
+_OWN: Final = frozenset(
+    {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "input"}
+)
+# and those that are about how it is answered: a repeated request with the same key may have others
+_WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "store"})
+
+
+async def create(call: Call) -> Response:
+    """POST /responses: plain, as a stream, or in the background."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    check_tools(body)
+    _check_options(body)
+    asked = filter(INCLUDED.__contains__, map(str, body.get("include") or ()))
+    call = call._replace(included=call.included.union(asked))
+    options = TurnOptions.of(body)
+    upstream = upstream_for(options.model, call.service.upstreams)
+    if upstream is None:
+        problem = f"The model '{options.model}' does not exist."
+        raise Problem(404, problem, param="model", code="model_not_found")
+    if options.is_background and options.is_stream:  # before it begins, which it would do unseen
+        call.service.streams.check(call.permission.owner.name)
+    with ExitStack() as counted:
+        given = await ResponseInput.of(call, body, options)
+        turn = Turn(call, upstream, options, given.place or call.store, given)
+        first, events = await begun(turn, counted)
+        if options.is_background:
+            call.service.in_background(drained(events), counted.pop_all())
+    return await _answer(turn, first, events)
+
+
+async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObject]) -> Response:
+    """What a request is answered whose answer has begun; in the background, it goes on by itself."""
+    call, options, headers = turn.call, turn.options, loss_headers(turn.rendered)
+    if options.is_background:
+        if not options.is_stream:
+            return JsonAnswer(first["response"], headers=headers)
+        stored = await call.read(read_object, call, first["response"]["id"])
+        return EventStream(replay(call, stored, -1), call.permission, headers=headers, streams=call.service.streams)
+    if options.is_stream:
+        return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
+    async with call.service.attended(call.request):
+        with call.service.waiting():
+            return JsonAnswer((await drained(events))["response"], headers=headers)
+
+
+# What is asked
+
+
+@dataclass(slots=True)
+class ResponseInput(TurnInput):
+    """The input of a response, and what was stored of it.
+
+    Attributes:
+        given: a text, or items.
+        key: under which a repeated request finds what was stored, and stores nothing again.
+        place: the conversation, on the branch that goes on; None for a new one.
+        end: the position after which it goes on; None for wherever it ends.
+        stored: the conversation in which it was said.
+        added: the positions of the input there.
+    """
+
+    given: Any
+    key: str | None
+    place: AsyncConversation | None
+    end: int | None
+    user_id: str | None
+    stored: Conversation | None = field(init=False, default=None)
+    added: list[int] = field(init=False, default_factory=list)
+
+    @classmethod
+    async def of(cls, call: Call, body: Mapping[str, Any], options: TurnOptions) -> ResponseInput:
+        """Read a request's body, and open the conversation that it goes on with."""
+        session = get_format("open_responses").parse_request({**_settings(body), "input": []})
+        given, key, place = body.get("input"), idempotency_key(call.request), None
+        end: int | None = None
+        if options.conversation_id is not None:
+            place = call.store.face_of(await call.read(call.find, options.conversation_id))
+        elif options.previous_response_id is not None:
+            found = await call.read(find_previous, options.previous_response_id)
+            place = call.store.face_of(found.conversation)
+            end = max(found.stored.to_position, found.stored.input_to)
+        if not isinstance(given, str):
+            into = None if place is None else place.id
+            given = await given_items(call, given or [], "input", MAX_INPUT, into=into)
+        content = {name: value for name, value in body.items() if name not in _WAYS}
+        return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
+
+    def say(self, face: Any) -> Conversation:
+        """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
+        self.stored, self.added, self.before = None, [], None
+        if self.place is None:
+            key = own_key(self.key, self.user_id)
+            settings: Any = self.settings.settings
+            self.stored = face.create_conversation(
+                input=self.given or None, tools=self.settings.tools, idempotency_key=key, **settings
+            )
+            return self.stored
+        conversation: Conversation = face
+        self.stored = conversation
+        try:
+            said = self._append(conversation, self.end)
+        except HeadConflict:  # it has gone on since: on a branch of its own
+            key = None if self.key is None else f"{self.key}:fork"
+            unused = None if key is not None else unused_branch(conversation, cast("int", self.end))
+            conversation = unused or conversation.fork(at=self.end, idempotency_key=key)
+            self.stored, said = conversation, self._append(conversation, None)
+        self.added += [item.position for item in said]
+        if said and said[0].branch != conversation.branch:  # where an earlier request with this key said it
+            conversation = self.stored = conversation.on_branch(said[0].branch)
+        self.before = configure(
+            conversation, self.settings, is_locked=True
+        )  # last: a conversation in use keeps its settings
+        return conversation
+
+    def _append(self, conversation: Conversation, end: int | None) -> list[StoredItem]:
+        options: AppendOptions = {"idempotency_key": self.key, "expected_head": end}
+        if isinstance(self.given, str):
+            return [conversation.user(self.given, **options)]
+        if self.given:
+            with named("input"):
+                return conversation.add_items(self.given, unique_ids=True, **options)
+        if end is not None and end != conversation.head:
+            raise HeadConflict(end, conversation.head)
+        return []
+
+    def remove(self, conversation: Conversation) -> None:
+        """Remove the input (blocking); with a key it stays, and a repeated request finds it."""
+        if self.key is None:
+            for position in reversed(self.added):
+                conversation.remove_item(position, purge=True)
+
+    async def clean_up(self, call: Call) -> None:
+        """Delete a conversation that was begun for this; with a key, a repeated request finds it."""
+        if self.place is None and self.key is None and self.stored is not None:
+            await call.store.delete_conversation(self.stored.id)
+
+
+def _check_options(body: Mapping[str, Any]) -> None:
+    """Raise InvalidOption for a malformed option, which would otherwise be dropped silently."""
+    known = {name: value for name, value in body.items() if name in OPTIONS and value is not None}
+    settings_with({}, known)
+    if (tools := body.get("tools")) is not None:
+        tools_from(tools)
+
+
+def _settings(body: Mapping[str, Any]) -> JsonObject:
+    return {key: value for key, value in body.items() if key not in _OWN and value is not None}
+
+
+async def _chained(
+    first: JsonObject, events: AsyncGenerator[JsonObject], service: Service
+) -> AsyncGenerator[JsonObject]:
+    with service.waiting():
+        async with aclosing(events) as rest:
+            yield first
+            async for event in rest:
+                yield event

@@ -1,0 +1,85 @@
+"""The models that upstreams answer for, and what to do about the parts of OpenAI's API that are not served.
+
+Source: OpenAI's API reference, "Models"; the paths of the `openai` package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.pages import list_object
+from threadkeep.server.problems import Problem, answer_problem
+from threadkeep.server.service import Call, unserved
+from threadkeep.server.upstreams import Upstream, upstream_for
+
+_NOT_FOUND: Final = 404
+_NOT_ALLOWED: Final = 405
+_NOT_SERVED: Final = frozenset({"/responses/compact", "/responses/input_tokens"})  # no ids of responses
+_PATTERN: Final = re.compile(r"[*?\[]")
+
+# how a path begins behind the prefix -> what to do instead
+_INSTEAD: Final[Mapping[str, str]] = {
+    "/chat/completions": "POST /responses answers over Chat Completions upstreams, too",
+    "/completions": "Use POST /responses",
+    "/messages": "Use POST /responses, which answers over Messages upstreams, too",
+    "/responses/compact": "Send the whole history, or begin a conversation with a summary",
+    "/responses/input_tokens": "Ask the provider itself",
+    "/responses": "Responses are created by POST, and retrieved by their id; there is no list of them",
+    "/conversations": "See the table of endpoints in the documentation of the server",
+    "/files": "Send files inside of items, or upload media over the REST API: POST /media",
+    "/uploads": "Upload media over the REST API: POST /media",
+    **dict.fromkeys(
+        ("/embeddings", "/images", "/audio", "/moderations", "/batches", "/fine_tuning", "/vector_stores", "/realtime"),
+        "Ask the provider itself",
+    ),
+}
+
+
+async def list_all(call: Call) -> Response:
+    """GET /models: the models with an upstream of their own; patterns such as ``claude-*`` stand for others."""
+    named = {name: upstream for name, upstream in call.service.upstreams.items() if not _PATTERN.search(name)}
+    return JsonAnswer(list_object([_model(name, upstream) for name, upstream in named.items()], has_more=False))
+
+
+async def retrieve(call: Call) -> Response:
+    """GET /models/{model}: one for which an upstream answers, also by a pattern."""
+    name = call.request.path_params["model"]
+    upstream = upstream_for(name, call.service.upstreams)
+    if upstream is None:
+        raise Problem(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
+    return JsonAnswer(_model(name, upstream))
+
+
+def _model(name: str, upstream: Upstream) -> JsonObject:
+    """A model as OpenAI's clients read it; when it was made is not known."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
+
+
+async def answer_unserved(request: Request, error: Any) -> Response:
+    """Answer a path or method that is not served with what to do instead."""
+    error = await unserved(request, error)
+    if isinstance(error, HTTPException) and error.status_code in (_NOT_FOUND, _NOT_ALLOWED):
+        prefix: str = request.app.state.prefix
+        path = request.scope.get("path", "").removeprefix(request.scope.get("root_path", "")).removeprefix(prefix)
+        instead = next(
+            (text for start, text in _INSTEAD.items() if path == start or path.startswith(start + "/")), None
+        )
+        if path in _NOT_SERVED:
+            error = HTTPException(_NOT_FOUND, "This server does not have this path")
+        detail = error.detail if error.status_code == _NOT_FOUND else _wrong_method(request, error)
+        detail = detail if instead is None else f"{detail}. {instead}"
+        error = HTTPException(error.status_code, detail, error.headers)
+    return await answer_problem(request, error)
+
+
+def _wrong_method(request: Request, error: HTTPException) -> str:
+    allowed = (error.headers or {}).get("Allow", "")
+    return f"This path does not take the method {request.method}" + (f", but {allowed}" if allowed else "")

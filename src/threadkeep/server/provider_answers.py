@@ -1,0 +1,248 @@
+"""What a provider answers, as far as a server reads it: bounded, in slices, and no further than the answer goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import httpx2
+
+from threadkeep.domain.jsontext import is_done, loads
+from threadkeep.errors import MissingExtra
+from threadkeep.server.body_limits import check_values
+from threadkeep.server.problems import Problem
+from threadkeep.store.streaming.writer import StreamWriter
+
+T = TypeVar("T")
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # of an answer, decompressed; one event or line of it may be as long
+ANSWER_SECONDS: Final = 3_600.0  # for which an answer is read
+MAX_ERROR_BYTES: Final = 256 * 1024  # of the body of an error; what follows is not read
+MAX_EVENT_VALUES: Final = 2_000_000  # JSON values of one event: each takes much more memory than it is long
+SLICE_STEPS: Final = 8  # pieces of a body, or events, after which other tasks go on
+SLICE_BYTES: Final = 16 * 1024  # … or so many bytes
+TRAILING_SECONDS: Final = 10.0  # for what may follow the end of an answer: usage, or the word that nothing follows
+CLOSING_SECONDS: Final = 0.05  # … and for the end of its body, after which its connection serves the next request
+EVENTS: Final = "text/event-stream"
+_BAD_GATEWAY: Final = 502
+_GATEWAY_TIMEOUT: Final = 504
+_PRELUDE: Final = 12  # bytes with which a message of Amazon's event streams begins; the first four are its length
+
+
+class UpstreamError(Exception):
+    """An upstream refused a request, or did not answer: with a status, the body it gave, and when to ask again."""
+
+    def __init__(self, status: int, body: Any, message: str, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.body, self.message, self.retry_after = status, body, message, retry_after
+
+
+class AnswerTooLong(UpstreamError):
+    """An answer, or an event of it, exceeds what a server reads."""
+
+    def __init__(self, most: int, what: str = "answer has more than {:,} bytes") -> None:
+        super().__init__(_BAD_GATEWAY, None, f"The provider's {what.format(most)}: no more of it is read.")
+
+
+class Slices:
+    """Lets other tasks of the event loop go on while one takes what is in memory already."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    async def step(self, size: int = 0) -> None:
+        """Note a step of work, on so many bytes; after some of them, other tasks go on."""
+        self._steps += 1 + size * SLICE_STEPS // SLICE_BYTES
+        if self._steps >= SLICE_STEPS:
+            self._steps = 0
+            await asyncio.sleep(0)
+
+
+def encodings(headers: httpx2.Headers) -> list[str]:
+    """Return the content encodings of a body."""
+    given = headers.get_list("content-encoding", split_commas=True)
+    return [name for one in given if (name := one.strip().lower()) not in ("", "identity")]
+
+
+async def bounded_bytes(response: httpx2.Response, most: int) -> AsyncGenerator[bytes]:
+    """Yield the body of a response, decompressed, in small pieces.
+
+    Raises:
+        AnswerTooLong: it has more bytes than that.
+        DecodingError: it is not as its headers say, or compressed twice, so that what is unpacked may say nothing.
+    """
+    slices, size = Slices(), 0
+    if len(encodings(response.headers)) > 1:
+        raise httpx2.DecodingError("it has more than one content encoding")
+    async for chunk in response.aiter_bytes():
+        for start in range(0, len(chunk), SLICE_BYTES):
+            piece = chunk[start : start + SLICE_BYTES]
+            size += len(piece)
+            if size > most:
+                raise AnswerTooLong(most)
+            yield piece
+            await slices.step(len(piece))
+
+
+async def bounded_body(response: httpx2.Response, most: int) -> bytes:
+    """Return the body of a response; AnswerTooLong if it has more bytes than that."""
+    return b"".join([piece async for piece in bounded_bytes(response, most)])
+
+
+async def error_body(response: httpx2.Response) -> bytes:
+    """Return the body of an error as far as it is read."""
+    body = bytearray()
+    with suppress(AnswerTooLong):
+        async for piece in bounded_bytes(response, MAX_ERROR_BYTES):
+            body += piece
+    return bytes(body)
+
+
+def is_event_stream(headers: httpx2.Headers) -> bool:
+    """Return whether an answer consists of server-sent events."""
+    return media_type(headers) == EVENTS
+
+
+def media_type(headers: httpx2.Headers) -> str:
+    """Return the type of an answer, without parameters."""
+    given: str = headers.get("content-type", "")
+    return given.partition(";")[0].strip().lower()
+
+
+class _Pieces(httpx2.AsyncByteStream):
+    """The body of a response that is read already."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+
+async def text_events(response: httpx2.Response, most: int) -> AsyncGenerator[str]:
+    """Yield the data of the server-sent events of a response, up to ``[DONE]``.
+
+    Raises:
+        AnswerTooLong: the response has more bytes than that, or an event more values than are read.
+    """
+    slices = Slices()
+    async with aclosing(bounded_bytes(response, most)) as body:
+        headers = {"content-type": f"{EVENTS}; charset=utf-8"}
+        source = httpx2.Response(200, headers=headers, stream=_Pieces(body), request=response.request)
+        async for event in httpx2.EventSource(source, max_event_size=None):
+            if event.data == "[DONE]":
+                await _read_to_the_end(body)
+                return
+            if event.data:
+                if len(event.data) > MAX_EVENT_VALUES:
+                    await asyncio.to_thread(_check_values, event.data)
+                yield event.data
+            await slices.step()
+
+
+async def _read_to_the_end(body: AsyncIterator[bytes]) -> None:
+    """Read what follows an answer, if it comes at once, so that its connection can be kept."""
+    with suppress(TimeoutError, AnswerTooLong, httpx2.HTTPError):
+        async with asyncio.timeout(CLOSING_SECONDS):
+            async for _ in body:
+                pass
+
+
+def _check_values(text: str) -> None:
+    try:
+        check_values(text.encode(errors="replace"), MAX_EVENT_VALUES)
+    except Problem as error:
+        raise AnswerTooLong(MAX_EVENT_VALUES, "answer has an event of more than {:,} values") from error
+
+
+async def binary_events(response: httpx2.Response, most: int) -> AsyncGenerator[Any]:
+    """Yield the messages of Amazon's event streams, as objects with one key: the type of the event.
+
+    Raises:
+        AnswerTooLong: the response has more bytes than that.
+        UpstreamError: it is no such stream, or says that it failed.
+    """
+    slices, pieces, wanted = Slices(), bytearray(), _PRELUDE
+    async with aclosing(bounded_bytes(response, most)) as body:
+        async for piece in body:
+            pieces += piece
+            while len(pieces) >= wanted:
+                wanted = int.from_bytes(pieces[:4], "big")
+                if wanted < _PRELUDE:
+                    raise UpstreamError(_BAD_GATEWAY, None, "The stream is not one of Amazon's event streams.")
+                if len(pieces) >= wanted:
+                    yield _message(bytes(pieces[:wanted]))
+                    del pieces[:wanted]
+                    wanted = _PRELUDE
+                    await slices.step()
+
+
+def _message(data: bytes) -> Any:
+    buffer = event_buffer()()
+    try:
+        buffer.add_data(data)
+        message = next(buffer)
+        kind, payload = message.headers.get(":event-type"), loads(message.payload)
+    except Exception as error:  # botocore has a class of its own for each kind of damage
+        raise UpstreamError(_BAD_GATEWAY, None, "A message of the stream is damaged.") from error
+    if message.headers.get(":message-type") != "event" or not isinstance(kind, str):
+        failure = message.headers.get(":exception-type")
+        raise UpstreamError(_BAD_GATEWAY, None, f"The stream failed: {failure}.")
+    return {kind: payload}
+
+
+@cache
+def event_buffer() -> Any:
+    """Return what reads the messages of Amazon's event streams; MissingExtra where it is not installed."""
+    try:
+        from botocore.eventstream import EventStreamBuffer  # noqa: PLC0415 - of an extra
+    except ImportError as error:
+        raise MissingExtra("bedrock", "The streams of Converse") from error
+    return EventStreamBuffer
+
+
+async def sliced(events: AsyncGenerator[T]) -> AsyncGenerator[T]:
+    """Yield the events of an upstream up to ``[DONE]``, in slices."""
+    slices = Slices()
+    async with aclosing(events):
+        async for event in events:
+            if is_done(event):
+                return
+            yield event
+            await slices.step()
+
+
+async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: float | None = None) -> AsyncGenerator[T]:
+    """Yield the events of an answer that a writer takes, whatever its connection does when it has ended.
+
+    What may follow a whole answer, such as usage, has a limit of time, and so has the end of its body.
+
+    Raises:
+        UpstreamError: it takes more than so many seconds, however it comes.
+    """
+    now = asyncio.get_running_loop().time
+    end = None if seconds is None else now() + seconds
+    async with aclosing(events):
+        while True:
+            is_over = writer.assembler.is_over
+            trailing = CLOSING_SECONDS if is_over else TRAILING_SECONDS
+            has_ended = is_over or writer.has_ended
+            limit = asyncio.timeout_at(now() + trailing if has_ended else end)
+            try:
+                async with limit:
+                    event = await anext(events)
+            except StopAsyncIteration:
+                return
+            except Exception as error:
+                if has_ended:
+                    return
+                if limit.expired():
+                    text = f"The provider's answer took more than {seconds:g} seconds: no more of it is read."
+                    raise UpstreamError(_GATEWAY_TIMEOUT, None, text) from error
+                raise
+            if is_over:
+                return
+            yield event

@@ -1,0 +1,126 @@
+"""Quotas: how much of something each owner has at once, how much there is in all, and how often a key may ask."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from math import ceil, inf
+from threading import Lock
+from time import monotonic
+from typing import Final
+
+from starlette.exceptions import HTTPException
+
+from threadkeep.errors import InvalidOption
+
+MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
+RETRY_SECONDS: Final = 5  # after which a client that was refused may try again
+_PER_MINUTE: Final = 60.0
+
+
+class Tally(Counter[Hashable]):
+    """Per-owner counters, shared by all limits; an owner with nothing is not in it."""
+
+    def add(self, name: Hashable, amount: int) -> None:
+        """Add an amount, or with a negative one take it away."""
+        self[name] += amount
+        if not self[name]:
+            del self[name]
+
+
+class QuotaExceeded(HTTPException):
+    """A request that is refused by a quota; `code` is the error's in its answer, if it has one of its own."""
+
+    def __init__(self, status: int, detail: str, code: str | None, wait: int) -> None:
+        super().__init__(status, detail, headers={"retry-after": str(wait)})
+        self.code, self.wait = code, wait
+
+
+class Quota:
+    """How much of something each owner has at once, and all owners together, in a process.
+
+    Owners are counted by name: by their key, or by tenant and user.
+    """
+
+    def __init__(
+        self, most: int, in_all: float = inf, *, text: str, code: str | None = None, retry_after: int = RETRY_SECONDS
+    ) -> None:
+        """Set the limits, and what a refusal says: `{key}` in its text stands for "with this key".
+
+        Where one owner has too much, the answer has status 429 and this code; where there is too much in all, 503.
+        """
+        self._most, self._in_all, self._text, self._code, self._wait = most, in_all, text, code, retry_after
+        self._taken, self._lock = Tally(), Lock()
+
+    def is_full(self, name: Hashable) -> bool:
+        """Return whether an owner has as much as it may."""
+        return self._taken[name] >= self._most
+
+    def check(self, name: Hashable, amount: int = 1) -> None:
+        """Raise QuotaExceeded where an owner may not have so much more."""
+        if self._taken[name] + amount > self._most:
+            raise QuotaExceeded(429, self._text.format(key=" with this key"), self._code, self._wait)
+        if self._taken.total() + amount > self._in_all:
+            raise QuotaExceeded(503, self._text.format(key=""), "overloaded", self._wait)
+
+    def take(self, name: Hashable, amount: int = 1) -> None:
+        """Count so much more for an owner; QuotaExceeded where it may not have it."""
+        with self._lock:
+            self.check(name, amount)
+            self._taken.add(name, amount)
+
+    def give_back(self, name: Hashable, amount: int = 1) -> None:
+        """Count so much less."""
+        with self._lock:
+            self._taken.add(name, -amount)
+
+    @contextmanager
+    def counting(self, name: Hashable) -> Iterator[None]:
+        """Count one for an owner while it lasts, however many it has."""
+        with self._lock:
+            self._taken.add(name, 1)
+        try:
+            yield
+        finally:
+            self.give_back(name)
+
+    @contextmanager
+    def taking(self, name: Hashable) -> Iterator[None]:
+        """Take one for an owner, and give it back at the end; QuotaExceeded."""
+        self.take(name)
+        try:
+            yield
+        finally:
+            self.give_back(name)
+
+
+class Rates:
+    """How often each key may ask: a bucket of tokens, which fills again with time.
+
+    Each process counts by itself: with several, a key may ask as many times as often.
+    """
+
+    def __init__(self, per_minute: float) -> None:
+        """A bucket has the requests of a minute, so that a client that was idle may send them at once."""
+        if not per_minute >= 1:
+            raise InvalidOption("must be at least 1.", argument="per_minute")
+        self._capacity, self._per_second = per_minute, per_minute / _PER_MINUTE
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and when there were so many
+
+    def take(self, name: Hashable) -> float:
+        """Take a token of a bucket; return 0, or in how many seconds there will be one."""
+        now = monotonic()
+        tokens, then = self._buckets.get(name, (self._capacity, now))
+        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+        self._buckets[name] = (tokens if wait else tokens - 1, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+    def check(self, name: Hashable) -> None:
+        """Take a token; QuotaExceeded where there is none."""
+        if wait := self.take(name):
+            raise QuotaExceeded(429, "There were too many requests with this key", None, ceil(wait))

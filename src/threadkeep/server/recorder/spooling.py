@@ -1,0 +1,187 @@
+"""Writes calls to a spool as they pass, and reads them again to be stored.
+
+No keys are written: neither headers of requests with them, nor cookies, nor queries; where an answer or the tools of a
+request repeat one, ``***`` is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+import httpx2
+
+from threadkeep.domain.jsontext import dumps, loads
+from threadkeep.server.owners import Owner
+from threadkeep.server.provider_answers import AnswerTooLong, bounded_bytes
+from threadkeep.server.recorder.exchanges import REQUEST_END, AnswerHead, CallFacts, Ended, Exchange, Unreadable
+from threadkeep.server.recorder.secrets import CallSecrets
+from threadkeep.server.recorder.sessions import kept_headers
+from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall
+from threadkeep.server.recorder.storing import kept_answer_headers, without_secrets
+from threadkeep.server.recorder.targets import RecordedRoute
+
+_FRAME_BYTES: Final = 64 * 1024
+_REQUEST, _REQUEST_END, _ANSWER, _CHUNK, _END = range(5)  # kinds of notes
+_BEARERS: Final = (b"authorization", b"headers", b"api_key", b"access_token")  # what a request has that has such keys
+
+
+async def spool_exchange(spool: Spool, call: SpooledCall, exchange: Exchange, most: int) -> None:
+    """Write a call to the spool as it passes; of an answer, `most` bytes.
+
+    Raises:
+        Unreadable: the request is not what its route should have; nothing was written.
+        Overflow, SpoolFull: there is no room.
+    """
+    writer = _Writer(spool, call, exchange)
+    exchange.on_settling = writer.settle
+    body = _request_without_secrets(await exchange.request_body())
+    for start in range(0, len(body), _FRAME_BYTES):
+        writer.note(_REQUEST, body[start : start + _FRAME_BYTES])
+    writer.note(_REQUEST_END)
+    exchange.release_request()
+    problem: str | None = None
+    try:
+        answer = await exchange.answer()
+        if answer is not None:
+            writer.note(_ANSWER, dumps([answer.status_code, kept_answer_headers(answer.headers)]))
+            async for piece in bounded_bytes(answer, most):
+                writer.note_chunk(piece)
+                exchange.keep(0)
+    except AnswerTooLong as error:
+        problem = error.message
+    except httpx2.DecodingError:
+        problem = "The answer cannot be decompressed."
+    how, why = exchange.ending if problem is None else ("broken", problem)
+    writer.end(how, why)
+
+
+def _request_without_secrets(body: bytes) -> bytes:
+    if not any(word in body for word in _BEARERS):
+        return body
+    try:
+        value = loads(body)
+    except ValueError as error:
+        raise Unreadable("the request is not JSON") from error
+    return dumps(without_secrets(value)) if isinstance(value, dict) else body
+
+
+class _Writer:
+    """Collects what is noted of a call to frames."""
+
+    def __init__(self, spool: Spool, call: SpooledCall, exchange: Exchange) -> None:
+        self._spool, self._call, self._exchange = spool, call, exchange
+        self._secrets = exchange.facts.secrets
+        self._notes: list[tuple[int, int, int]] = []  # kind, milliseconds, and size
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._held = b""  # the end of what was answered, in which a secret may begin
+
+    def note(self, kind: int, part: bytes = b"") -> None:
+        self._notes.append((kind, round(self._exchange.milliseconds), len(part)))
+        self._parts.append(part)
+        self._size += len(part) + 1
+        if self._size >= _FRAME_BYTES:
+            self._write()
+
+    def note_chunk(self, piece: bytes) -> None:
+        """Note a part of an answer, without secrets; one that is in two parts is recognized."""
+        text = self._secrets.hidden_bytes(self._held + piece)
+        end = max(0, len(text) - self._secrets.longest + 1) if self._secrets.longest else len(text)
+        self._held = text[end:]
+        if end:
+            self.note(_CHUNK, text[:end])
+
+    def settle(self) -> None:
+        """Write what was noted."""
+        if self._held:
+            held, self._held = self._held, b""
+            self.note(_CHUNK, held)
+        if self._notes:
+            self._write()
+
+    def end(self, how: str, problem: str | None) -> None:
+        """Note how the call ended, and write what is left."""
+        if self._held:
+            self.note(_CHUNK, self._held)
+        said = None if problem is None else self._secrets.hidden(problem)
+        self.note(_END, dumps([how, said]))
+        self._write(is_last=True)
+
+    def _write(self, *, is_last: bool = False) -> None:
+        head: dict[str, Any] = {"notes": self._notes}
+        if not self._call.frames:
+            head["facts"] = _facts(self._exchange.facts)
+        self._spool.append(self._call, b"\n".join((dumps(head), b"".join(self._parts))), is_last=is_last)
+        self._notes, self._parts, self._size = [], [], 0
+
+
+def _facts(facts: CallFacts) -> dict[str, Any]:
+    owner = facts.owner
+    return {
+        "route": list(facts.route), "provider": facts.provider, "base_url": facts.base_url, "id": facts.id,
+        "owner": [owner.user_id, owner.tenant, owner.key, owner.names_user], "at": facts.at.isoformat(),
+        "headers": kept_headers(facts.headers),
+    }  # fmt: skip
+
+
+def _facts_of(value: Any) -> CallFacts:
+    user_id, tenant, key, names_user = value["owner"]
+    owner = Owner(user_id, tenant, key=key, names_user=names_user)
+    return CallFacts(
+        RecordedRoute(*value["route"]), value["provider"], value["base_url"], owner, value["headers"], CallSecrets({}),
+        id=value["id"], at=datetime.fromisoformat(value["at"]), started=0.0,
+    )  # fmt: skip
+
+
+class SpooledExchange(Exchange):
+    """A call that is read from the spool."""
+
+    def __init__(self, call: SpooledCall, max_bytes: int) -> None:
+        """Read the first frame.
+
+        Raises:
+            Unreadable: it is damaged.
+        """
+        self._frames = call.read()
+        self._left: Iterator[tuple[Any, float]] = iter(())
+        head, self._left = self._frame()
+        super().__init__(_facts_of(head["facts"]), asyncio.get_running_loop(), lambda _: True, max_bytes)
+        self.is_repeatable = True
+
+    def _frame(self) -> tuple[Any, Iterator[tuple[Any, float]]]:
+        try:
+            head, _, text = next(self._frames).partition(b"\n")
+            value = loads(head)
+            return value, iter(list(_notes(value["notes"], text)))
+        except (Damaged, OSError, ValueError, KeyError) as error:
+            raise Unreadable(str(error)) from error
+
+    async def take_note(self) -> tuple[Any, float]:
+        """Return the next note; a call that was not written whole ends as if the server had stopped."""
+        while (found := next(self._left, None)) is None:
+            try:
+                _, self._left = self._frame()
+            except StopIteration:
+                return Ended("stopped", None), self._last_at
+        return found
+
+
+def _notes(notes: Any, text: bytes) -> Iterator[tuple[Any, float]]:
+    ends = [0]
+    for _, _, size in notes:
+        ends.append(ends[-1] + size)
+    for (kind, milliseconds, _), (start, end) in zip(notes, pairwise(ends), strict=True):
+        part = text[start:end]
+        note: Any = part
+        if kind == _REQUEST_END:
+            note = REQUEST_END
+        elif kind == _ANSWER:
+            status, headers = loads(part)
+            note = AnswerHead(status, [(name.encode(), value.encode()) for name, value in headers.items()])
+        elif kind == _END:
+            note = Ended(*loads(part))
+        yield note, milliseconds / 1000

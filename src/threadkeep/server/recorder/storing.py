@@ -1,0 +1,389 @@
+"""Stores a call that passed: what is new of its history, its settings, and the answer, while that passes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import httpx2
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.printing import HIDDEN
+from threadkeep.domain.session import Session
+from threadkeep.errors import CannotParse, InvalidOption, NotFound, ProviderError, ResponseInProgress
+from threadkeep.formats import FormatName
+from threadkeep.server.provider_answers import (
+    MAX_ANSWER_BYTES,
+    AnswerTooLong,
+    bounded_body,
+    error_body,
+    is_event_stream,
+    text_events,
+    until_end,
+)
+from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.server.recorder.sessions import CONVERSATION, Origin, find, forked, labelled, place_of
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
+from threadkeep.store.history_sync.client_history import configure
+from threadkeep.store.history_sync.sync import BEGINNING, beginning_of
+from threadkeep.store.streaming.background import BackgroundFeed
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 3  # to find a branch on which no call is being answered
+_ERROR: Final = 400  # the first status that says that there is no answer
+# keys of tools and servers in requests whose values are secrets, also where they look like none
+_SECRET_KEYS: Final = frozenset({"authorization", "authorization_token", "headers", "api_key", "access_token"})
+_WITH_SECRETS: Final = ("tools", "mcp_servers", "mcpServers")  # keys of requests that may have them
+# headers of answers that say something about them, and no secrets
+_KEPT_HEADERS: Final = frozenset(
+    {"request-id", "x-request-id", "openai-processing-ms", "openai-version", "retry-after"}
+)
+
+
+class PartlyStored(Exception):
+    """Another process has stored a part of an answer, and what came of it later cannot be added."""
+
+
+async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, most: int = MAX_ANSWER_BYTES) -> None:
+    """Store a call as it passes; `locks` are shared by all calls that are recorded here.
+
+    Of an answer, `most` bytes are stored: of a stream, what has come until then.
+
+    Raises:
+        Unreadable: a body is not what its route should have; what is readable was stored.
+        Overflow: more came than may wait.
+        PartlyStored: another process had stored a part of the answer, and was killed.
+        ThreadkeepError, SQLAlchemyError: it cannot be stored.
+    """
+    facts = exchange.facts
+    store, user_id = await facts.owner.store(store), facts.owner.user_id
+    payload = without_secrets(_json_object(await exchange.request_body(), "request"))
+    once = f"asked:{facts.id}" if exchange.is_repeatable else None
+    conversation = await _asked(store, facts, payload, user_id, locks, once)
+    del payload  # an answer may take long
+    exchange.release_request()
+    answer = await exchange.answer()
+    if answer is None:
+        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+    elif answer.status_code >= _ERROR:
+        await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
+    elif is_event_stream(answer.headers):
+        await _store_stream(conversation, exchange, answer, most)
+    else:
+        await _store_answer(store, conversation, exchange, answer, most)
+
+
+def _json_object(text: bytes, what: str) -> JsonObject:
+    try:
+        value = loads(text)
+    except ValueError as error:
+        raise Unreadable(f"the {what} is not JSON") from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"the {what} is not a JSON object")
+    return value
+
+
+def without_secrets(payload: JsonObject) -> JsonObject:
+    """A request without the keys to other services that its tools may have; the request itself is not changed."""
+    held: JsonObject = {key: _hidden(payload[key]) for key in _WITH_SECRETS if key in payload}
+    return {**payload, **held}
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden(inner) for inner in value]
+    if not isinstance(value, dict) or "parameters" in value or "input_schema" in value:  # a function, with its schema
+        return value
+    return {key: _masked(inner) if key in _SECRET_KEYS else _hidden(inner) for key, inner in value.items()}
+
+
+def _masked(value: Any) -> Any:
+    return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
+
+
+# What is asked
+
+
+class Locks:
+    """A lock for each place where conversations are found or begun, for as long as it is needed."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, place: Hashable) -> asyncio.Lock:
+        """Return the lock of a place."""
+        return self._locks.setdefault(place, asyncio.Lock())
+
+
+async def _asked(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, user_id: str | None, locks: Locks, once: str | None
+) -> AsyncConversation:
+    """The conversation, on the branch that has the history of the request, with its settings.
+
+    A call that names a conversation that is not there for its owner is stored as if it named none. `once` is the
+    idempotency key of a call that may have been stored in part.
+    """
+    route = facts.route
+    session = get_format(route.format).parse_request(payload, model=route.model, stream=route.is_stream)
+    origin = Origin.of(facts, payload, user_id)
+    try:
+        return await _placed(store, facts, payload, session, origin, locks, once)
+    except NotFound:
+        if origin.conversation_id is None:
+            raise
+        headers = {name: value for name, value in facts.headers.items() if name != CONVERSATION}
+        origin = Origin.of(replace(facts, headers=headers), payload, user_id)
+        return await _placed(store, facts, payload, session, origin, locks, once)
+
+
+async def _placed(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, locks: Locks,
+    once: str | None,
+) -> AsyncConversation:  # fmt: skip
+    """The conversation to which a call belongs; NotFound if it is not there (any more)."""
+    async with locks.of(place_of(facts, origin, session)):
+        conversation = await find(store, origin, payload, session)
+        if conversation is None:
+            conversation, is_new = await _begun(store, facts, payload, session, origin, once)
+            if is_new:
+                return conversation
+        conversation = await _continued(conversation, payload, facts.route.format, session, once)
+        await conversation.run_sync(configure, session)
+        labels = labelled(conversation.labels, origin)
+        if labels != conversation.labels:
+            await conversation.update(labels=labels)
+        return conversation
+
+
+async def _continued(
+    conversation: AsyncConversation, payload: JsonObject, format: FormatName, session: Session, once: str | None
+) -> AsyncConversation:
+    """The conversation with what is new of the history, on the branch that has it."""
+    before = conversation.branch
+    for _ in range(TRIES):
+        try:
+            result = await conversation.sync_request(payload, format, idempotency_key=once)
+            break
+        except ResponseInProgress:  # another call is being answered there
+            conversation = await forked(conversation, session)
+    else:
+        result = await conversation.sync_request(payload, format, on_conflict="branch", idempotency_key=once)
+    if result.branch != conversation.branch:
+        conversation = await conversation.on_branch(result.branch)
+    if conversation.branch != before:
+        await conversation.set_active_branch(conversation.branch)
+    return conversation
+
+
+async def _begun(
+    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, once: str | None
+) -> tuple[AsyncConversation, bool]:
+    """A new conversation, or the one of a faster process, and whether it is new.
+
+    A key of one user learns of no external id of others, so it uses the ids of its user alone.
+    """
+    names = (
+        origin.external_ids[-1:]
+        if facts.owner.user_id is not None and not facts.owner.names_user
+        else origin.external_ids
+    )
+    refusal: InvalidOption | None = None
+    for external_id in names or (None,):
+        try:
+            return await _new_conversation(store, facts, payload, session, origin, external_id, once), True
+        except InvalidOption as error:  # it is there, or belongs to another user
+            refusal = error
+            if (conversation := await find(store, origin, payload, session)) is not None:
+                return conversation, False
+    assert refusal is not None  # noqa: S101 - there is a name, or None
+    raise refusal
+
+
+async def _new_conversation(
+    store: AsyncStore,
+    facts: CallFacts,
+    payload: JsonObject,
+    session: Session,
+    origin: Origin,
+    external_id: str | None,
+    once: str | None,
+) -> AsyncConversation:
+    labels, beginning = dict(origin.labels), beginning_of(session)
+    if external_id is None and beginning is not None:
+        labels[BEGINNING] = beginning
+    conversation = await store.import_request(
+        payload, facts.route.format, model=facts.route.model, stream=facts.route.is_stream, labels=labels,
+        external_id=external_id, idempotency_key=once,
+    )  # fmt: skip
+    if origin.is_aside:
+        await conversation.archive()
+    return conversation
+
+
+# What is answered
+
+
+async def _store_answer(
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
+) -> None:
+    """Store an answer that is no stream; of one whose conversation was deleted since, only the bill stays."""
+    try:
+        body = exchange.facts.secrets.hidden_bytes(await bounded_body(answer, most))
+    except httpx2.DecodingError as error:
+        await _note_failure(conversation, exchange, "The answer cannot be decompressed.", answer.status_code)
+        raise Unreadable("the answer cannot be decompressed") from error
+    except AnswerTooLong as error:
+        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        return
+    except Overflow:
+        await _note_failure(conversation, exchange, "The answer is too large to wait.", answer.status_code)
+        raise
+    if not exchange.is_whole:
+        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+        return
+    value = _json(body)
+    if isinstance(value, list):  # Gemini's stream, if it is not asked for server-sent events
+        keep = partial(_store_events, exchange=exchange, answer=answer, events=value)
+    else:
+        keep = partial(_store_body, exchange=exchange, answer=answer, body=body)
+    try:
+        try:
+            await keep(conversation)
+        except NotFound:
+            conversation = await store.create_conversation()
+            await keep(conversation)
+            await store.delete_conversation(conversation.id)
+    except ProviderError:
+        pass  # its ledger row was written
+    except CannotParse as error:
+        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        raise Unreadable("the answer is not what its format has") from error
+
+
+async def _store_body(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, body: bytes
+) -> None:
+    facts = exchange.facts
+    await conversation.add_response(
+        body, facts.route.format, provider=facts.provider, base_url=facts.base_url,
+        latency_ms=exchange.milliseconds, headers=_kept(answer.headers), expected_head=conversation.head,
+        on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
+    )  # fmt: skip
+
+
+async def _store_events(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, events: list[Any]
+) -> None:
+    async with _recorder(conversation, exchange, answer, is_whole=True) as recorder:
+        for event in events:
+            await recorder.feed(event)
+        recorder.set_times(latency_ms=exchange.milliseconds)
+    _check_whole(recorder)
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return loads(body)
+    except ValueError:
+        return None
+
+
+async def _store_stream(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
+) -> None:
+    """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete.
+
+    Of a spool, they are all read before any is stored: after a kill, there is all of the response or nothing.
+    """
+    problem: Exception | None = None
+    hidden = exchange.facts.secrets.hidden
+    first_token_ms: float | None = None
+    async with _recorder(conversation, exchange, answer, is_whole=exchange.is_repeatable) as recorder:
+        stored = BackgroundFeed(recorder, has_written=lambda: exchange.keep(stored.waiting_bytes))
+        try:
+            received = text_events(answer, most)
+            async with aclosing(until_end(received, recorder.writer)) as events:
+                async for event in events:
+                    stored.feed(hidden(event))
+                    exchange.keep(stored.waiting_bytes)
+                    if first_token_ms is None and recorder.has_output:
+                        first_token_ms = exchange.milliseconds
+        except (httpx2.DecodingError, CannotParse) as error:
+            problem = Unreadable("the answer is not a stream of events")
+            problem.__cause__ = error
+        except Overflow as error:
+            problem = error
+        except AnswerTooLong as error:
+            logger.warning("An answer is stored as far as it came: %s", error.message)
+        recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
+    if problem is not None:
+        raise problem
+    _check_whole(recorder)
+
+
+def _check_whole(recorder: AsyncRecorder) -> None:
+    """Raise PartlyStored for an answer of which another process has stored a part under the same key."""
+    if recorder.writer.is_cut:
+        raise PartlyStored("a part of its answer had been stored before, and stays")
+
+
+def _recorder(
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, *, is_whole: bool
+) -> AsyncRecorder:
+    facts = exchange.facts
+    options: Any = {
+        "provider": facts.provider, "base_url": facts.base_url, "headers": _kept(answer.headers),
+        "expected_head": conversation.head, "idempotency_key": f"recorded:{facts.id}",
+    }  # fmt: skip
+    if is_whole:
+        return whole_recorder(conversation, facts.route.format, **options)
+    return conversation.stream_response(facts.route.format, on_conflict="branch", **options)
+
+
+def kept_answer_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of an answer that a spool keeps."""
+    return {**_kept(headers), "content-type": headers.get("content-type", "")}
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name in _KEPT_HEADERS}
+
+
+# What went wrong
+
+
+async def _error_of(answer: httpx2.Response) -> Any:
+    try:
+        body = await error_body(answer)
+    except httpx2.DecodingError:
+        body = b""
+    value = _json(body)
+    if isinstance(value, dict):
+        return value
+    return body.decode("utf-8", "replace")[:2000] or f"The status is {answer.status_code}."
+
+
+async def _note_failure(
+    conversation: AsyncConversation, exchange: Exchange, error: Any, status: int | None = None
+) -> None:
+    facts = exchange.facts
+    format_: FormatName = facts.route.format
+    said = facts.secrets.hidden_in(error if isinstance(error, dict) else {"message": error})
+    await conversation.record_attempt(
+        format_,
+        error=said if status is None else {**said, "http_status": status},
+        status="cancelled" if exchange.ending[0] == "left" else None,
+        provider=facts.provider,
+        base_url=facts.base_url,
+        latency_ms=exchange.milliseconds,
+        occurred_at=facts.at,
+        idempotency_key=f"recorded:{facts.id}",
+    )

@@ -1,0 +1,220 @@
+"""Per-request state: its id, which its answer carries and logs can name, its owner and its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from threadkeep.server.answers import HEADER, quota_refusal
+from threadkeep.server.quotas import Quota, QuotaExceeded
+
+MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are under way at once, in either direction
+PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count
+
+
+class RequestIds:
+    """Middleware that gives each request an id, and the answer a header with it, unless it has a provider's."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        if "request_id" in state:  # of the site that this application is in
+            await self._app(scope, receive, send)
+            return
+        state["request_id"] = request_id = f"req_{token_hex(12)}"
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault(HEADER, request_id)
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+@dataclass(slots=True)
+class RequestState:
+    """Per-request state: its owner, its deadline, and whether it may be retried.
+
+    Attributes:
+        shares: the requests in flight, by owner.
+        owner: the name of its owner; None before that is known.
+        is_costly: whether it has done what must not be done twice.
+        deadline: when its time is over.
+        stream: when the time of its streamed answer is over, a little earlier.
+    """
+
+    shares: Quota
+    owner: Hashable | None = None
+    is_costly: bool = False
+    deadline: asyncio.Timeout | None = None
+    stream: asyncio.Timeout | None = None
+
+
+@dataclass(slots=True)
+class CountedBody:
+    """Receives the body of a request; its bytes count for its owner until all of it has come.
+
+    A body that comes at once, as small ones do, does not count.
+    """
+
+    receive: Receive
+    quota: Quota
+    owner: Hashable | None = None
+    count: int = 0
+
+    async def __call__(self) -> Message:
+        """Receive more of it; QuotaExceeded where too much is being read."""
+        message = await self.receive()
+        if message.get("more_body", False):
+            size = len(message["body"])
+            self.quota.take(self.owner, size)
+            self.count += size
+        else:
+            self.end()
+        return message
+
+    def end(self) -> None:
+        """Note that no more of it is read."""
+        self.quota.give_back(self.owner, self.count)
+        self.count = 0
+
+
+@dataclass(slots=True)
+class CountedAnswer:
+    """Sends an answer; the bytes of a long one count for the owner of its request until its client has taken them."""
+
+    send: Send
+    body: CountedBody
+    start: Message | None = None  # of a long answer, until there is room for it
+    is_refused: bool = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send more of it; a refusal in its place where too much is under way."""
+        if self.is_refused:
+            return
+        if message["type"] == "http.response.start":
+            length = MutableHeaders(scope=message).get("content-length", "")
+            if length.isdecimal() and int(length) > PIECE_BYTES:
+                self.start = message
+                return
+        text = message.get("body", b"")
+        if len(text) <= PIECE_BYTES:
+            await self._begin()
+            await self.send(message)
+        else:
+            await self._send_counted(text, message)
+
+    async def _begin(self) -> None:
+        start, self.start = self.start, None
+        if start is not None:
+            await self.send(start)
+
+    async def _send_counted(self, text: bytes, message: Message) -> None:
+        owner, quota = self.body.owner, self.body.quota
+        try:
+            quota.take(owner, len(text))
+        except QuotaExceeded as error:
+            if self.start is None:
+                raise
+            self.is_refused = True
+            await quota_refusal(error)({"type": "http"}, self.body.receive, self.send)
+            return
+        try:
+            await self._begin()
+            for first in range(0, len(text), PIECE_BYTES):
+                piece, is_last = text[first : first + PIECE_BYTES], first + PIECE_BYTES >= len(text)
+                await self.send({**message, "body": piece, "more_body": not is_last or message.get("more_body", False)})
+        finally:
+            quota.give_back(owner, len(text))
+
+
+# Of the request that is being answered
+_state: ContextVar[RequestState | None] = ContextVar("request_state", default=None)
+_body: ContextVar[CountedBody | None] = ContextVar("request_body", default=None)
+
+
+@contextmanager
+def running(shares: Quota) -> Iterator[RequestState]:
+    """Note what happens in a request while it is answered."""
+    state = RequestState(shares)
+    token = _state.set(state)
+    try:
+        yield state
+    finally:
+        _state.reset(token)
+        if state.owner is not None:
+            shares.give_back(state.owner)
+
+
+class BoundedBodies:
+    """Middleware that limits the bytes of bodies that are being read or sent at once, of each owner and of all."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        """Set the limit of all owners; each has three quarters of it at most."""
+        self._app, text = app, "Too many bytes of bodies are under way{key}"
+        self._bytes = Quota(max(1, most * 3 // 4), most, text=text, code="too_many_bodies")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, unless the site that this application is in counts already."""
+        if scope["type"] != "http" or _body.get() is not None:
+            await self._app(scope, receive, send)
+            return
+        body = CountedBody(receive, self._bytes)
+        token = _body.set(body)
+        try:
+            await self._app(scope, body, CountedAnswer(send, body))
+        finally:
+            _body.reset(token)
+            body.end()
+
+
+def note_cost() -> None:
+    """Note that the current request does what must not be done twice, so that clients do not repeat it after a 504."""
+    state = _state.get()
+    if state is not None:
+        state.is_costly = True
+
+
+def note_owner(name: Hashable) -> None:
+    """Note whose the current request is; the first word counts.
+
+    Raises:
+        HTTPException: this owner has too many requests in flight.
+    """
+    state, body = _state.get(), _body.get()
+    if body is not None and not body.count:
+        body.owner = name
+    if state is not None and state.owner is None:
+        state.shares.take(name)
+        state.owner = name
+
+
+def stream_time(last_seconds: float) -> asyncio.Timeout:
+    """Return the time of a stream with which the current request is answered; so long after it, its end can be sent."""
+    state = _state.get()
+    when = None if state is None or state.deadline is None else state.deadline.when()
+    limit = asyncio.timeout_at(when)
+    if state is not None and state.deadline is not None and when is not None:
+        state.stream = limit
+        state.deadline.reschedule(when + last_seconds)
+    return limit
+
+
+def is_late() -> bool:
+    """Return whether the time of the stream is over with which the current request is answered."""
+    state = _state.get()
+    return state is not None and state.stream is not None and state.stream.expired()

@@ -1,0 +1,203 @@
+"""Answers of models: plain, in the background, and as streams that can be gone on with after a lost connection.
+
+A model is asked in the background in any case, so that an answer does not end with a connection. Events are numbered by
+the characters of text so far. A client that returns names its last number (`Last-Event-ID`), and gets what follows,
+from any process: it is read from what the recorder stores while it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, aclosing
+from typing import Any, Final, TypeAlias
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from threadkeep.domain.jsontext import JsonObject, dumps_finite
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import StoredItem
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.event_streams import EventStream
+from threadkeep.server.permissions import Permission
+from threadkeep.server.problems import Problem
+from threadkeep.server.rest.models import Asking
+from threadkeep.server.rest.objects import message_view
+from threadkeep.server.service import Call
+from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers, stopping
+from threadkeep.server.upstreams import Upstream, upstream_for
+from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.conversation import Conversation
+
+END: Final = "end"  # the number of the last event
+Said: TypeAlias = StoredItem | list[StoredItem] | None
+
+
+class MessageInput(TurnInput):
+    """What a request says in a conversation, and the model that goes on with it."""
+
+    def __init__(
+        self, content: JsonObject, model: str, act: Callable[[Conversation], tuple[Conversation, Said]],
+        undo: Callable[[Conversation], None],
+    ) -> None:  # fmt: skip
+        """Take how it is said and undone (both blocking).
+
+        Args:
+            content: all that the request asks for.
+            model: the model that answers, from now on.
+            act: says it; returns the conversation, on the branch where it was said, and the message, the outputs of
+                calls, or None.
+            undo: takes that back, in the conversation on that branch.
+        """
+        super().__init__(content, Session(model=model))
+        self.model, self._act, self._undo = model, act, undo
+        self.said: Said = None  # with its media by reference
+
+    def say(self, face: Any) -> Conversation:
+        """Say it, and make its model the conversation's (blocking)."""
+        conversation, self.said = self._act(face)
+        self.before = None
+        if self.model != conversation.model:
+            self.before = Session(model=conversation.clone_config().model)
+            conversation.update(model=self.model)
+        return conversation
+
+    def remove(self, conversation: Conversation) -> None:
+        """Take that back (blocking)."""
+        self._undo(conversation)
+
+
+def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[Upstream, str]:
+    """Return who answers, and the model.
+
+    Raises:
+        Problem: no model is named, no upstream has it, or too many answers are in progress.
+    """
+    model = body.model or conversation.model
+    if model is None:
+        raise Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
+    found = upstream_for(model, call.service.upstreams)
+    if found is None:
+        raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+    call.service.background.check(call.permission.owner.name)
+    return found, model
+
+
+def stored_turn(
+    conversation: AsyncConversation | Conversation, said: Said, response: JsonObject | None = None
+) -> JsonObject:
+    """Return what was stored by a request."""
+    outputs: JsonObject = {"tool_outputs": [message_view(one) for one in said]} if isinstance(said, list) else {}
+    return {
+        "object": "turn", "conversation_id": conversation.id, "branch": conversation.branch,
+        "message": message_view(said) if isinstance(said, StoredItem) else None, **outputs, "response": response,
+    }  # fmt: skip
+
+
+async def answer(
+    call: Call, conversation: AsyncConversation, upstream: Upstream, body: Asking, given: MessageInput
+) -> Response:
+    """Say something and have the model answer; return its response, a stream, or a response that is in progress."""
+    with ExitStack() as counted:
+        options = TurnOptions(given.model, conversation.id, None, body.stream, body.background, {})
+        turn = Turn(call, upstream, options, conversation, given)
+        first, events = await begun(turn, counted)
+        going_on = _GoingOn(call, first, events, counted.pop_all(), body)
+    stored, headers = stored_turn(turn.conversation, given.said, first["response"]), loss_headers(turn.rendered)
+    if body.background and not body.stream:
+        return JsonAnswer(stored, 202, headers)
+    if body.stream:
+        return _LiveEvents(_live_events(stored, going_on), call.permission, going_on.left, headers)
+    try:
+        async with call.service.attended(call.request):
+            response = await going_on.response()
+    finally:
+        going_on.left()
+    return JsonAnswer({**stored, "response": response}, 201, headers)
+
+
+class _GoingOn:
+    """An answer that goes on when its client leaves, and counts from then on, if it is not counted yet.
+
+    Of its events, the texts are kept until they are sent, and none for a client that has left or wants no stream.
+    """
+
+    def __init__(
+        self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack, body: Asking
+    ) -> None:
+        self._call, self._counted, self._is_counted, self._is_followed = call, counted, body.background, body.stream
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self._task = call.service.in_background(self._last(first, events), counted)
+
+    async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
+        """The last event."""
+        try:
+            async with aclosing(events) as rest:
+                async for event in rest:
+                    last = event
+                    if self._is_followed and event["type"] == "response.output_text.delta":
+                        self._texts.put_nowait(event["delta"])
+        finally:
+            self._texts.put_nowait(None)
+        return last
+
+    async def texts(self) -> AsyncGenerator[str]:
+        """The text, piece by piece, as it comes."""
+        while (text := await self._texts.get()) is not None:
+            yield text
+
+    async def response(self) -> JsonObject:
+        """The response as it was stored, once it has ended; raises what went wrong."""
+        await asyncio.wait([self._task])  # which goes on if it is not waited for any more
+        if self._task.cancelled():
+            raise stopping()
+        response: JsonObject = self._task.result()["response"]
+        return response
+
+    def left(self) -> None:
+        """Note that no client waits for it any more."""
+        self._is_followed = False
+        if not (self._is_counted or self._task.done()):
+            self._counted.enter_context(self._call.service.background.counting(self._call.permission.owner.name))
+
+
+# Streams
+
+
+class NumberedEvents(EventStream):
+    """Server-sent events with ids."""
+
+    def encoded(self, event: JsonObject) -> bytes:
+        """Return an event as it is sent; its key `id` is the event's."""
+        data = {key: value for key, value in event.items() if key != "id"}
+        number, kind = str(event["id"]).encode(), event["type"].encode()
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (number, kind, dumps_finite(data))
+
+
+class _LiveEvents(NumberedEvents):
+    """The events of an answer that is being given in this process; at their end, `left` is called."""
+
+    def __init__(
+        self, events: AsyncGenerator[JsonObject], permission: Permission, left: Callable[[], None],
+        headers: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        super().__init__(events, permission, headers=headers)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events as they come, as long as the client is there."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
+async def _live_events(turn: JsonObject, going_on: _GoingOn) -> AsyncGenerator[JsonObject]:
+    """The events of an answer that is being given in this process."""
+    yield {"id": 0, "type": "created", **turn}
+    sent = 0
+    async for text in going_on.texts():
+        sent += len(text)
+        yield {"id": sent, "type": "delta", "delta": text}
+    yield {"id": END, "type": "done", "response": await going_on.response()}

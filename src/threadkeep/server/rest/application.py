@@ -1,0 +1,101 @@
+"""The ASGI application of the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from threading import Lock
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
+from starlette.applications import Starlette
+
+from threadkeep.domain.jsontext import dumps
+from threadkeep.server.answers import JsonAnswer, allow_origins
+from threadkeep.server.limits import BoundedHeads
+from threadkeep.server.openai.application import closing_at_end
+from threadkeep.server.owners import Authenticate
+from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
+from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
+from threadkeep.server.rest import calls, conversations, media, messages, reports, responses
+from threadkeep.server.rest.routing import ERROR_HANDLERS, BoundedRoute, openapi_document
+from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
+from threadkeep.server.upstreams import Upstream
+from threadkeep.store.aio import AsyncStore
+
+_ROOMS: Final = (conversations, messages, calls, responses, reports, media)
+ROUTES: Final = [route for room in _ROOMS for route in room.router.routes if isinstance(route, BoundedRoute)]
+_MAKING: Final = Lock()  # the OpenAPI document
+
+
+def rest_app(
+    store: AsyncStore,
+    *,
+    auth: Authenticate | None = None,
+    prefix: str = "/api",
+    max_body_bytes: int = MAX_BODY_BYTES,
+    max_bodies_bytes: int = MAX_BODIES_BYTES,
+    upstreams: Mapping[str, Upstream] | None = None,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
+    max_answer_seconds: float = ANSWER_SECONDS,
+    cors: Collection[str] = (),
+) -> Starlette:
+    """Return an ASGI application with the REST API, for web and mobile applications.
+
+    ``openapi.json`` under the prefix describes it. Other arguments, and how it is mounted, as for `app`.
+
+    Args:
+        store: the database; one with tenants if owners have tenants.
+        auth: returns the `Owner` of a request, or None; may be a coroutine function. Without it, only
+            programs on this machine are answered.
+        prefix: the beginning of the paths.
+        max_body_bytes: the largest body of a request, in bytes.
+        max_bodies_bytes: how many bytes of bodies are under way at once, sent or received; an owner has three quarters
+            of them at most. A `site` has one limit for all its applications instead.
+        upstreams: who answers: from the name of a model, or a pattern such as ``claude-*``, to its upstream.
+        max_answer_bytes: the longest answer of an upstream that is read, in bytes of its events; of a longer one, what
+            came until then is stored as incomplete.
+        max_answer_seconds: for how long it is read, whether its client waits or not; then, what came is stored as
+            incomplete.
+        cors: the origins, such as "https://chat.example", whose pages may call it from a browser; "*" for all.
+
+    Raises:
+        InvalidOption: an argument cannot be used.
+    """
+    check_settings(store, prefix)
+    check_limit("max_answer_bytes", max_answer_bytes)
+    check_limit("max_bodies_bytes", max_bodies_bytes)
+    check_limit("max_answer_seconds", max_answer_seconds, "seconds")
+    service = Service(
+        store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
+        max_answer_seconds=max_answer_seconds,
+    )  # fmt: skip
+
+    def describe(request: Request) -> Response:
+        """Answer with the OpenAPI document, which is no secret; in a thread, since it takes a while to be made."""
+        base = request.scope.get("root_path", "") + prefix
+        with _MAKING:  # the first clients may ask at the same time
+            text = openapi_text()
+        return JsonAnswer(b'{"servers":%b,%b' % (dumps([{"url": base or "/"}]), text[1:]))
+
+    made = FastAPI(
+        openapi_url=None,
+        redirect_slashes=False,
+        routes=[route.at(prefix) for route in ROUTES],
+        exception_handlers=dict(ERROR_HANDLERS),
+        lifespan=lambda _: closing_at_end(service),
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # which would have queries, and texts of errors
+    )
+    made.add_route(f"{prefix}/openapi.json", describe)
+    made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
+    made.add_middleware(BoundedBodies, most=max_bodies_bytes)
+    made.add_middleware(BoundedHeads)
+    made.add_middleware(RequestIds)
+    allow_origins(made, cors)
+    return made
+
+
+@cache
+def openapi_text() -> bytes:
+    """Return the OpenAPI document without its servers, as a JSON text."""
+    return dumps(openapi_document(ROUTES))

@@ -1,0 +1,173 @@
+"""Calls that wait for their outputs: decisions about them, and outputs, with which the model goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fastapi import Response
+
+from threadkeep.domain.call_kinds import BY_OUTPUT, reference_of
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import StoredItem
+from threadkeep.errors import shown
+from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.pages import MAX_BYTES, list_object
+from threadkeep.server.problems import NO_RETRY, Problem
+from threadkeep.server.requests import MAX_LIMIT
+from threadkeep.server.rest import deps, models, routing
+from threadkeep.server.rest.answering import MessageInput, answer, stored_turn, upstream_of
+from threadkeep.server.rest.media import ReferredMedia
+from threadkeep.server.rest.messages import content_of, key_of_input
+from threadkeep.server.rest.objects import call_view, message_view
+from threadkeep.server.service import Call
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.reading.calls import asynchronous_calls, waiting_ids
+from threadkeep.store.reading.reader import Reader
+from threadkeep.store.store import Store
+from threadkeep.store.work.idempotency import check_request
+from threadkeep.store.work.refs import DENIED
+
+router = routing.api_router("/conversations/{conversation_id}")
+
+
+@router.get("/tool_calls", response_model=models.ToolCalls)
+async def list_tool_calls(
+    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = MAX_LIMIT,
+    branch: deps.Branch = None,
+) -> Response:  # fmt: skip
+    """List the calls that wait for their outputs, and tell whose turn it is."""
+
+    def read(reader: Reader) -> JsonObject:
+        conversation = deps.find_on_branch(reader, call, conversation_id, branch)
+        page = reader.pending_calls(conversation, after, limit, MAX_BYTES)
+        listed = list_object([call_view(one) for one in page], has_more=page.next is not None)
+        return {**listed, "last_id": page.next or listed["last_id"], "next_step": reader.next_step(conversation)}
+
+    return JsonAnswer(await call.read(read))
+
+
+@router.post("/tool_calls/{call_id}/approve", response_model=models.ToolCall)
+async def approve(
+    call: deps.Writing, conversation: deps.Writable, call_id: str, key: deps.IdempotencyKey = None
+) -> Response:
+    """Approve a call, which is named by its `call_id` or the id of its item; the answer leaves its arguments out."""
+    found = await conversation.approve(call_id, decided_by=call.user_id, idempotency_key=key)
+    return JsonAnswer({**call_view(found, is_whole=call.may_read), "arguments": None})
+
+
+@router.post("/tool_calls/{call_id}/deny", response_model=models.MessageObject)
+async def deny(
+    call: deps.Writing, conversation: deps.Writable, call_id: str, body: models.Denial,
+    key: deps.IdempotencyKey = None,
+) -> Response:  # fmt: skip
+    """Deny a call: the reason is its output, which is answered."""
+    item = await conversation.deny(call_id, reason=body.reason or DENIED, decided_by=call.user_id, idempotency_key=key)
+    return JsonAnswer(message_view(await conversation.get_item(item.position) if item.replayed else item))
+
+
+@router.post("/tool_outputs", **routing.answered_with(models.AnsweredOutputs))
+async def create_outputs(
+    call: deps.Writing, conversation: deps.Writable, body: models.ToolOutputs, key: deps.IdempotencyKey = None,
+    head: deps.IfMatch = None,
+) -> Response:  # fmt: skip
+    """Append outputs of calls and, unless `answer` is false, have the model go on with them."""
+    upstream = upstream_of(call, conversation, body) if body.answer else None
+    given, content = await _items(call, body.tool_outputs), content_of(call, body)
+    outputs = _Outputs(given, content, key, key_of_input(key), head)
+    if upstream is not None:
+        asked, model = upstream
+        return await answer(
+            call, conversation, asked, body, MessageInput(content, model, outputs.go_on, outputs.take_back)
+        )
+
+    def store(inner: Store) -> tuple[Conversation, list[StoredItem]]:
+        return outputs.say(inner.get_conversation(conversation.id, branch=conversation.branch))
+
+    return JsonAnswer(stored_turn(*await call.store.run_in_transaction(store)), 201)
+
+
+async def _items(call: Call, given: Sequence[models.ToolOutput | models.McpApproval]) -> list[JsonObject]:
+    """Outputs as items, with media in the place of their references."""
+    media, items = ReferredMedia(call, call.service.max_body_bytes), []
+    for number, one in enumerate(given):
+        item = one.model_dump(exclude_none=True)
+        if isinstance(one, models.ToolOutput) and isinstance(one.output, list):
+            item["output"] = await media.put_back(one.output, f"tool_outputs.{number}.output")
+        items.append(item)
+    return items
+
+
+@dataclass(slots=True)
+class _Outputs:
+    """Outputs of calls, none or all of them.
+
+    Attributes:
+        given: the items.
+        content: all that the request asks for.
+        key: of the request, which may be repeated.
+        key_of_input: under which a repeated request finds them.
+        head: the position where the branch must end before them; None for any.
+        said: their positions.
+    """
+
+    given: list[JsonObject]
+    content: JsonObject
+    key: str | None
+    key_of_input: str | None
+    head: int | None
+    said: list[int] = field(default_factory=list)
+    is_repeated: bool = False
+
+    def say(self, face: Conversation) -> tuple[Conversation, list[StoredItem]]:
+        """Append them (blocking, inside a transaction); Problem for one that no call waits for."""
+        self.is_repeated = self.key is not None and check_request(face.handle, f"{self.key}:request", self.content)
+        if not self.is_repeated:
+            _check_calls(self.given, face)
+        if not self.given:
+            return face, []
+        items = face.add_items(
+            self.given, idempotency_key=self.key_of_input, expected_head=self.head, on_conflict="raise"
+        )
+        self.said = [item.position for item in items]
+        if items[0].branch != face.branch:  # where an earlier request with this key said it
+            face = face.on_branch(items[0].branch)
+        page = face.items(after=self.said[0] - 1, limit=len(items), media="reference")
+        return face, [item for item in page if item.position in self.said]
+
+    def go_on(self, face: Conversation) -> tuple[Conversation, list[StoredItem]]:
+        """Append them for a model to go on; Problem where it is not its turn then."""
+        conversation, items = self.say(face)
+        step = "model" if self.is_repeated else conversation.next_step()
+        if step == "tools":
+            problem = "Other calls wait for their outputs."
+            raise Problem(409, problem, param="tool_outputs", code="tool_calls_pending", headers=NO_RETRY)
+        if step == "user":
+            problem = "There is nothing for the model to go on with: it is the user's turn."
+            raise Problem(409, problem, param="tool_outputs", code="conflict", headers=NO_RETRY)
+        return conversation, items
+
+    def take_back(self, conversation: Conversation) -> None:
+        """Remove them (blocking), unless a repeated request finds them."""
+        if self.key is None:
+            for position in reversed(self.said):
+                conversation.remove_item(position, purge=True)
+
+
+def _check_calls(given: Sequence[JsonObject], face: Conversation) -> None:
+    """Raise Problem for an output that no call waits for; asynchronous calls wait for as long as it takes."""
+    open_calls = [(call_id, CLIENT_CALLS[kind]) for call_id, kind in waiting_ids(face.handle)]
+    known, later = {*open_calls}, set[str]()
+    for number, item in enumerate(given):
+        call_id = reference_of(item) or ""
+        answered = call_id, CLIENT_OUTPUTS[item["type"]]
+        if answered not in open_calls and call_id not in later:
+            later.add(call_id)
+            found = [(call_id, CLIENT_CALLS[call["type"]]) for call in asynchronous_calls(face.handle, call_id)]
+            open_calls += [call for call in found if call not in known]
+        if answered not in open_calls:
+            param = f"tool_outputs.{number}.{BY_OUTPUT[item['type']].output_key}"
+            problem = f"{param}: no call {shown(call_id)} waits for an output of the type {item['type']!r}."
+            raise Problem(400, problem, param=param, code="invalid_value")
+        open_calls.remove(answered)

@@ -1,0 +1,82 @@
+"""Search and usage."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Annotated, Any, Final
+
+from fastapi import Query, Response
+from pydantic import WithJsonSchema
+
+from threadkeep.domain.reports import UsageRow
+from threadkeep.errors import InvalidOption
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.pages import list_object
+from threadkeep.server.problems import Problem
+from threadkeep.server.requests import DEFAULT_LIMIT
+from threadkeep.server.rest import deps, models, routing
+from threadkeep.server.rest.objects import seconds
+
+Words = Annotated[str, Query(min_length=1, description='Words, "phrases", -excluded words, and prefixes*.')]
+Columns = Annotated[
+    list[str] | None, WithJsonSchema({"type": "string"}),
+    Query(
+        description="Columns with commas: hour, day, week, month, model, provider, format, user_id, conversation_id, "
+        "status, tool_set, response; they make at most 10,000 rows."
+    ),
+]  # fmt: skip
+Zone = Annotated[str, Query(description="Time zone of days.")]
+
+MAX_ROWS: Final = 10_000  # of a report
+_SUMS: Final = (
+    "attempts", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+)  # fmt: skip
+
+router = routing.api_router()
+
+
+@router.get("/search", response_model=models.Listed[models.SearchHit])
+async def search(
+    call: deps.Reading, q: Words, after: deps.After = None, limit: deps.Limit = DEFAULT_LIMIT,
+    status: deps.Status = "active", user_id: deps.UserId = None, *, since: deps.Since = None, until: deps.Until = None,
+) -> Response:  # fmt: skip
+    """Search the texts of conversations; each is found once, with its best match."""
+    try:
+        found = await call.store.search_conversations(
+            q, user_id=user_id, status=status, since=since, until=until, after=after, limit=limit
+        )
+    except InvalidOption as error:
+        name = "q" if error.argument == "text" else error.argument
+        raise InvalidOption(error.message, argument=name, hint=error.hint) from error
+    data = [
+        {
+            "id": one.conversation_id, "object": "search.hit", "conversation_id": one.conversation_id,
+            "title": one.title, "hits": one.hits, "snippet": one.best.snippet,
+            "marks": [list(mark) for mark in one.best.marks], "position": one.best.position, "type": one.best.type,
+            "role": one.best.role, "created_at": seconds(one.best.created_at),
+        }
+        for one in found
+    ]  # fmt: skip
+    answer = list_object(data, has_more=found.next is not None)
+    return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
+
+
+@router.get("/usage", response_model=models.UsageObject)
+async def usage(
+    call: deps.ReadingUsage, by: Columns = None, since: deps.Since = None, until: deps.Until = None, tz: Zone = "UTC"
+) -> Response:
+    """Sum tokens and costs, grouped by columns."""
+    columns: Any = tuple(name for text in by or () for name in text.split(",") if name)
+    rows = await call.store.usage(by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1)
+    if len(rows) > MAX_ROWS:
+        problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."
+        raise Problem(400, problem, param="by", code="too_many_rows")
+    return JsonAnswer({"object": "list", "data": [_row(row) for row in rows]})
+
+
+def _row(row: UsageRow) -> dict[str, Any]:
+    keys = {
+        name: value.isoformat() if isinstance(value, date | datetime) else value for name, value in row.keys.items()
+    }
+    sums = {name: getattr(row, name) for name in _SUMS}
+    return {**keys, **sums, "cost_usd": None if row.cost_usd is None else str(row.cost_usd)}

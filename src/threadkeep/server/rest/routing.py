@@ -1,0 +1,138 @@
+"""Routes of the REST API, how they read bodies, and the OpenAPI document that FastAPI makes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from copy import copy
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+import threadkeep
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.server.answers import JsonAnswer
+from threadkeep.server.problems import HANDLERS, Problem, answer_problem
+from threadkeep.server.requests import body_object
+from threadkeep.server.rest.deps import Key, ReadRequest
+from threadkeep.server.rest.models import Error, StreamEvent
+from threadkeep.server.service import unserved
+
+_REFERENCE: Final = "#/components/schemas/{model}"
+# what any operation may be answered with instead
+_PROBLEMS: Final[Mapping[int, str]] = {
+    400: "The request cannot be used; `param` says what.",
+    401: "There is no valid key.",
+    403: "The key does not allow this.",
+    404: "There is no such thing, or it belongs to others.",
+    408: "Nothing more of the body has come for a while.",
+    409: "Something has changed since, or the idempotency key was used with other content.",
+    413: "The body, or a value in it, is too large.",
+    429: "There were too many requests with this key, or too many of its answers are in progress.",
+    500: "The server failed.",
+    502: "The model's provider did not answer.",
+    503: "The database cannot be used now, or the server has too much to do or is stopping.",
+    504: "The request took too long.",
+}
+
+
+def _described(text: str, media_type: str, model: str) -> JsonObject:
+    return {"description": text, "content": {media_type: {"schema": {"$ref": _REFERENCE.format(model=model)}}}}
+
+
+EVENTS: Final = _described("A stream of events.", "text/event-stream", "StreamEvent")
+
+
+class BoundedRoute(APIRoute):
+    """A route that reads bodies by the rules of the server, and not before the key of the request was checked.
+
+    FastAPI reads a body before it resolves any dependency; a parameter that is a `Body` has it as this route reads it.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+        model: Any = self.body_field.field_info.annotation
+        key = next(one.call for one in self.dependant.dependencies if isinstance(one.call, Key))
+
+        async def answer(request: Request) -> Response:
+            call = await key(request)
+            most = min(call.service.max_body_bytes, model.max_bytes or call.service.max_body_bytes)
+            body = await body_object(request, most, model.max_values)
+            return await handle(ReadRequest(key, call, body))
+
+        return answer
+
+    def at(self, prefix: str) -> BoundedRoute:
+        """Return the route under a prefix of its path; what answers GET also answers HEAD.
+
+        `FastAPI.include_router` would make all routes anew for each application, and match each path twice.
+        """
+        made = copy(self)
+        made.path = prefix + self.path
+        made.path_regex, made.path_format, made.param_convertors = compile_path(made.path)
+        if self.methods == {"GET"}:
+            made.methods = {"GET", "HEAD"}
+        return made
+
+
+def api_router(prefix: str = "") -> APIRouter:
+    """Return a router for operations of the REST API."""
+    problems: Any = {status: _described(text, "application/json", "Error") for status, text in _PROBLEMS.items()}
+    return APIRouter(
+        prefix=prefix, route_class=BoundedRoute, responses=problems, generate_unique_id_function=_operation_id,
+        strict_content_type=False,
+    )  # fmt: skip
+
+
+def answered_with(model: Any) -> dict[str, Any]:
+    """Return what the decorator of an operation says whose answer a model of AI may give, whole or as a stream."""
+    in_progress = {"model": model, "description": "The same, in progress."}
+    return {"status_code": 201, "response_model": model, "responses": {200: EVENTS, 202: in_progress}}
+
+
+def _operation_id(route: APIRoute) -> str:
+    return f"{''.join(route.methods or ()).lower()}_{re.sub(r'[^a-z]+', '_', route.path.lower()).strip('_')}"
+
+
+async def answer_invalid(request: Request, error: RequestValidationError) -> JsonAnswer:
+    """Answer a request that has not what its operation takes with the first of its errors."""
+    first = error.errors()[0]
+    parts = [str(part) for part in first["loc"][1:]]  # … without those that name members of a union
+    path = ".".join(part for part in parts if part != "str" and not part.startswith(("list[", "dict[")))
+    problem = Problem(400, f"{path or 'The body'}: {first['msg']}.", param=path or None, code="invalid_value")
+    return await answer_problem(request, problem)
+
+
+async def _answer_unserved(request: Request, error: HTTPException) -> JsonAnswer:
+    return await answer_problem(request, await unserved(request, error))
+
+
+ERROR_HANDLERS: Final[Mapping[Any, Any]] = {
+    **HANDLERS, HTTPException: _answer_unserved, RequestValidationError: answer_invalid
+}  # fmt: skip
+
+
+def openapi_document(routes: Iterable[BoundedRoute]) -> JsonObject:
+    """Return the document that describes operations, as JSON values."""
+    found = get_openapi(title="threadkeep", version=threadkeep.__version__, routes=[*routes])
+    for operation in (one for path in found["paths"].values() for one in path.values()):
+        operation["responses"].pop("422", None)  # FastAPI's own answer to what is invalid
+    _, shared = models_json_schema([(Error, "serialization"), (StreamEvent, "serialization")], ref_template=_REFERENCE)
+    schemas = {**found["components"]["schemas"], **shared["$defs"]}
+    found["components"]["schemas"] = {
+        name: schemas[name]
+        for name in sorted(schemas, key=lambda name: name.removesuffix("Object"))
+        if "ValidationError" not in name
+    }
+    text = re.sub(rb'\b([A-Z][A-Za-z]+|Listed_[A-Za-z]+)Object(?=["_\]])', rb"\1", dumps(found))  # see `models`
+    document: JsonObject = loads(re.sub(rb'(Listed_[A-Za-z]+)_"', rb'\1"', text))  # Pydantic: Listed_Message_
+    return document

@@ -1,0 +1,491 @@
+"""Turns: what a request says, the request that the history makes, and the answer, recorded while it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+from threadkeep.domain.ids import response_id
+from threadkeep.domain.jsontext import JsonObject, event_text
+from threadkeep.domain.options import OPTIONS
+from threadkeep.domain.printing import redact
+from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
+from threadkeep.domain.response import Response as StoredAnswer
+from threadkeep.domain.session import Session
+from threadkeep.domain.stored import BROKEN_OFF
+from threadkeep.errors import FormatError, LossError, NotFound
+from threadkeep.server import service
+from threadkeep.server.answer_events import GrowingEvents
+from threadkeep.server.objects import partial_item
+from threadkeep.server.problems import Problem
+from threadkeep.server.provider_answers import AnswerTooLong, UpstreamError, until_end
+from threadkeep.server.request_state import is_late
+from threadkeep.server.requests import idempotency_key, required
+from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
+from threadkeep.server.service import Call, Service
+from threadkeep.server.unstored import not_stored
+from threadkeep.server.upstreams import Upstream
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, is_unstored, recorder_on
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.reading.overviews import request_bytes
+from threadkeep.store.reading.reader import Reader
+from threadkeep.store.streaming.background import BackgroundFeed, written_response
+from threadkeep.store.streaming.recorder import Recorder
+from threadkeep.store.work.connections import AWAY
+from threadkeep.store.work.idempotency import check_request
+from threadkeep.store.writing.branches import find_unused
+from threadkeep.store.writing.updates import put_back
+
+logger = logging.getLogger(__name__)
+
+LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream could not be told
+STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
+_MAX_LOSSES: Final = 20  # that the header names …
+_MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
+_PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
+_MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
+_BAD_GATEWAY: Final = 502
+_ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
+_KNOWN: Final = frozenset({*OPTIONS, "input", "tools"})  # keys of requests
+# options of streams that all streams of this server heed: they have usage, and no padding
+_HEEDED: Final[Mapping[str, Any]] = {"include_usage": (True, False, None), "include_obfuscation": (False, None)}
+_KEPT: Final = ("id", "created_at", "model")  # what the end of an answer has as its beginning
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class TurnOptions(NamedTuple):
+    """What a request asks for, apart from the model's settings."""
+
+    model: str
+    conversation_id: str | None
+    previous_response_id: str | None
+    is_stream: bool
+    is_background: bool
+    echoed: JsonObject
+    unknown: Sequence[str] = ()  # keys that only an upstream of Open Responses may know …
+    stream_options: JsonObject | None = None  # … as those of a stream
+
+    @property
+    def besides(self) -> JsonObject:
+        """What it says of itself, and is not sent to the upstream."""
+        facts = {"background": self.is_background, "previous_response_id": self.previous_response_id}
+        return {name: value for name, value in facts.items() if value}
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> TurnOptions:
+        """Read a request's body."""
+        model, conversation = required(body, "model"), body.get("conversation")
+        conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
+        previous = body.get("previous_response_id")
+        for name, value in {"model": model, "conversation": conversation, "previous_response_id": previous}.items():
+            if not isinstance(value, str) and (value is not None or name == "model"):
+                raise Problem(400, f"{name} must be a text.", param=name, code="invalid_type")
+        if conversation is not None and previous is not None:
+            problem = "conversation and previous_response_id exclude each other."
+            raise Problem(400, problem, param="previous_response_id", code="mutually_exclusive_parameters")
+        _check_flags(body)
+        given = [key for key, value in body.items() if value is not None]
+        echoed = {key: body[key] for key in given if key in ECHOED}
+        unknown = [key for key in given if key not in _KNOWN]
+        is_stream, is_background = bool(body.get("stream")), bool(body.get("background"))
+        stream_options = body.get("stream_options") if is_stream else None
+        return cls(model, conversation, previous, is_stream, is_background, echoed, unknown, stream_options)
+
+
+def _check_flags(body: Mapping[str, Any]) -> None:
+    """Raise Problem for what is no way to be answered."""
+    for name in ("stream", "background", "store"):
+        if not isinstance(body.get(name), bool | None):
+            raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_type")
+    if body.get("store") is False:
+        problem = "store must not be false: this server answers from what it stores, and stores what it answers."
+        raise Problem(400, problem, param="store", code="unsupported_value")
+
+
+def loss_headers(rendered: Rendered) -> dict[str, str]:
+    """Return the header that names what was not sent to the upstream."""
+    reports: list[Loss | Repair] = [*rendered.losses]
+    if not reports:
+        return {}
+    named = [f"{report.code}={report.path[:_MAX_PATH]}" for report in reports[:_MAX_LOSSES]]
+    text = ", ".join(named).encode("ascii", "backslashreplace").decode()
+    return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
+
+
+@dataclass(slots=True)
+class TurnInput(ABC):
+    """What a request says before it is answered, and the settings that it gives the conversation.
+
+    Attributes:
+        content: all that the request asks for: a repeated request with the same key asks for the same.
+        settings: of the conversation from now on.
+        before: those that it had until then, where they are put back without an answer.
+    """
+
+    content: JsonObject
+    settings: Session
+    before: Session | None = field(init=False, default=None)
+
+    @abstractmethod
+    def say(self, face: Any) -> Conversation:
+        """Say it in a blocking conversation or store, inside a transaction; return the conversation.
+
+        It may be called again, when nothing that it did was stored.
+        """
+
+    @abstractmethod
+    def remove(self, conversation: Conversation) -> None:
+        """Remove what was said (blocking)."""
+
+    def take_back(self, conversation: Conversation) -> None:
+        """Undo it (blocking): where there is no answer to it, or the same request was answered before.
+
+        The conversation has the settings again that it had, unless it was given others since.
+        """
+        if self.before is not None:
+            put_back(conversation.handle, self.before, self.settings)
+        self.remove(conversation)
+
+    async def clean_up(self, call: Call) -> None:  # noqa: B027 - for most there is nothing
+        """Undo the rest afterwards, where there is no answer."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """A request for an answer, and the answer.
+
+    Attributes:
+        call: the request.
+        upstream: the provider that answers.
+        options: what the request asks for, apart from the model's settings.
+        face: the conversation; for a new one, the store in which it is created.
+        input: what the request adds to the conversation.
+        rendered: the request to the provider; set when the answer begins.
+        is_begun: whether the input and the beginning of an answer are stored.
+        is_taken_back: whether the input was removed with the end of a failed answer.
+        is_replayed: whether the answer was stored before, under the same key.
+    """
+
+    call: Call
+    upstream: Upstream
+    options: TurnOptions
+    face: AsyncStore | AsyncConversation
+    input: TurnInput
+    rendered: Rendered = field(init=False)
+    is_begun: bool = False
+    is_taken_back: bool = False
+    is_replayed: bool = False
+    _room: int = 0  # bytes
+    _opened: Conversation = field(init=False)  # in the transaction in which the answer begins
+    _conversation: AsyncConversation | None = field(init=False, default=None)
+
+    @property
+    def conversation(self) -> AsyncConversation:
+        """The conversation, for after the commit of the transaction in which the answer begins."""
+        if self._conversation is None:
+            self._conversation = self.call.store.face_of(self._opened)
+        return self._conversation
+
+    def recorder(self, number: int) -> AsyncRecorder:
+        """Return a recorder of an attempt.
+
+        Entering the first one says what comes with the request, renders, and starts, all or nothing: of two requests
+        at the same time, one finds the answer to the other in progress, and leaves nothing behind. Without an answer,
+        input that was appended is removed in the transaction that ends the recording, and a new conversation is deleted
+        afterwards (`TurnInput.clean_up`).
+        """
+        key = idempotency_key(self.call.request)
+        options: Any = {
+            "provider": self.upstream.name, "base_url": self.upstream.base_url,
+            "idempotency_key": None if key is None else f"{key}:response:{number}",
+        }  # fmt: skip
+        if number:
+            return self.conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
+
+        def begin(face: Any) -> Recorder:
+            conversation = self.input.say(face)
+            if key is not None:
+                check_request(conversation.handle, f"{key}:request", self.input.content)
+            self._opened, self._conversation = conversation, None
+            self._make_room(conversation)
+            self.rendered = self._rendered(conversation)
+            return conversation.stream_response(self.upstream.format, rendered=self.rendered, **options)
+
+        return recorder_on(self.face, begin, self._take_back)
+
+    def _make_room(self, conversation: Conversation) -> None:
+        """Take room for the request that the history makes, before it is read; Problem where there is none."""
+        self.leave_room()
+        size = request_bytes(conversation, service.SMALL)
+        if size > service.MAX_REQUEST_BYTES:
+            text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"
+            problem = f"{text} {service.MAX_REQUEST_BYTES:,}."
+            raise Problem(413, problem, param="conversation", code="request_too_large")
+        if size > service.SMALL:
+            self.call.service.request_bytes.take(self.call.permission.owner.name, size)
+            self._room = size
+
+    def leave_room(self) -> None:
+        """Give the room back that was taken."""
+        if self._room:
+            self.call.service.request_bytes.give_back(self.call.permission.owner.name, self._room)
+            self._room = 0
+
+    def _take_back(self, conversation: Conversation) -> None:
+        self.is_begun = self.is_taken_back = True
+        self.input.take_back(conversation)
+
+    async def undo(self) -> None:
+        """Take back what was said, where that was not done with the end of the recording."""
+        if self.is_begun and not self.is_taken_back:
+            await self.conversation.run_sync(self.input.take_back)
+        if self.is_begun and not self.is_replayed:
+            await self.input.clean_up(self.call)
+
+    def _rendered(self, conversation: Conversation) -> Rendered:
+        """The request that the history makes; Problem for losses, where none is allowed."""
+        is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
+        try:
+            rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
+        except LossError as error:
+            first = next(iter([*error.losses, *error.repairs]), None)
+            raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
+        if lost := self._unknown():
+            if is_strict:
+                raise Problem(400, lost[0].detail, param=lost[0].path, code="unsupported")
+            rendered = replace(rendered, losses=[*rendered.losses, *lost])
+        besides = self.options.besides
+        return replace(rendered, view={**rendered.view, ASKED: besides}) if besides else rendered
+
+    def _unknown(self) -> list[Loss]:
+        """The keys of the request that threadkeep does not heed, and does not send to this upstream."""
+        if self.upstream.format == "open_responses":
+            return []
+        options = (self.options.stream_options or {}).items()
+        names = (f"stream_options.{key}" for key, value in options if value not in _HEEDED.get(key, ()))
+        why = f"is not sent to {self.upstream.name}."
+        return [Loss("option", None, name, f"{name} {why}") for name in (*self.options.unknown, *names)]
+
+    def beginning(self, recorder: AsyncRecorder) -> JsonObject:
+        """The response before any output."""
+        number = recorder.number or 0
+        found: JsonObject = {
+            "id": response_id(self.conversation.id, number),
+            "object": "response",
+            "created_at": int(recorder.writer.began_at.timestamp()),
+            "model": self.options.model,
+            "completed_at": None,
+            "status": "queued" if self.options.is_background else "in_progress",
+            "output": [],
+            "usage": None,
+            "error": None,
+            "incomplete_details": None,
+            "conversation": {"id": self.conversation.id},
+        }
+        return with_settings(self.options.echoed, found)
+
+    async def ending(self, beginning: JsonObject, recorder: AsyncRecorder) -> JsonObject:
+        """The response as it was stored."""
+        details = written_response(recorder)
+        if details is None:
+            details = (await self.call.read(Reader.response, beginning["id"]))[1]
+        found = details_object(self.call, details, beginning["id"])
+        return with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
+
+    def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
+        """The items from an index on, as far as they have come, with the ids that they will have."""
+        items = enumerate(recorder.writer.items_from(first), self.rendered.head + 1 + first)
+        id_, hidden = self.conversation.id, masked(self.call)
+        return [partial_item(item, id_, position, hidden) for position, item in items]
+
+
+def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
+    """Return the conversation on a branch that was forked off there and has nothing of its own; None for none."""
+    found = find_unused(conversation.handle, at)
+    return None if found is None else Conversation(conversation.handle.on(found))
+
+
+async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
+    """The first event of an answer, and those after it; one in the background is counted from now on.
+
+    Without an answer, what was said is taken back.
+    """
+    call = turn.call
+    _check_is_open(call.service)
+    if turn.options.is_background:
+        call.service.background.check(call.permission.owner.name)
+        counted.enter_context(call.service.background.counting(call.permission.owner.name))
+    events = answer_events(turn)
+    try:
+        is_attended = not turn.options.is_background
+        async with call.service.attended(call.request) if is_attended else nullcontext():
+            with call.service.waiting():
+                first = await anext(events)  # raises what went wrong before there was anything to send
+    except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
+        try:
+            await asyncio.shield(turn.undo())
+        except AWAY:  # the client learns why there is no answer
+            logger.exception("The input of a request without an answer stays: the database cannot be used.")
+        if isinstance(error, UpstreamError):
+            raise refused(error) from error
+        raise
+    if turn.is_replayed:
+        await turn.undo()
+    return first, events
+
+
+def _check_is_open(service: Service) -> None:
+    """Raise Problem during shutdown, when no answer may begin."""
+    if service.is_closing:
+        raise stopping()
+
+
+def stopping() -> Problem:
+    """Return the 503 response during shutdown."""
+    text, headers = "The server is stopping.", {"retry-after": "1"}
+    return Problem(503, text, code="stopping", type="server_error", headers=headers)
+
+
+async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
+    """The events of an answer; the first one comes when the upstream has begun to answer, in the background at once."""
+    async with AsyncExitStack() as stack:
+        stack.callback(turn.leave_room)
+        recorder = await _recorder(turn, stack)
+        beginning = turn.beginning(recorder)
+        is_followed = turn.options.is_stream and not turn.options.is_background
+        growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed)
+        try:
+            async with aclosing(_growing_events(turn, recorder, growing)) as made_events:
+                async for made in made_events:
+                    recorder.writer.keep_beginning()
+                    yield made
+        except (UpstreamError, FormatError) as error:
+            _note_broken(turn, recorder, growing, error)
+        except (asyncio.CancelledError, GeneratorExit) as interruption:
+            if is_late() and recorder.has_output:
+                return  # what came is incomplete, and the stream says why it ends
+            if not turn.call.service.is_closing:
+                raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
+            if isinstance(interruption, GeneratorExit):
+                return  # nobody reads the last event
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
+    for made in growing.end(await turn.ending(beginning, recorder)):
+        yield made
+
+
+async def _growing_events(turn: Turn, recorder: AsyncRecorder, growing: GrowingEvents) -> AsyncGenerator[JsonObject]:
+    """The events up to the last of the upstream's, all of which are recorded."""
+    if turn.options.is_background and not recorder.replayed:
+        for made in growing.begin():
+            yield made
+    output, stored = partial(turn.output, recorder), BackgroundFeed(recorder)
+    async with aclosing(stored.each(_asked(turn, recorder))) as answer:
+        async for event in answer:
+            taken: Iterable[JsonObject] = growing.take(event, output, recorder.writer.assembler.unsettled_count)
+            if stored.is_large:
+                taken = await stored.in_thread(partial(list, taken))
+            for made in taken:
+                yield made
+
+
+def _note_broken(
+    turn: Turn, recorder: AsyncRecorder, growing: GrowingEvents, error: UpstreamError | FormatError
+) -> None:
+    """Note that a provider broke off; raise UpstreamError where nothing was answered yet."""
+    broken = error
+    if not isinstance(broken, UpstreamError):  # what cannot be read is the fault of the provider, not of the request
+        text = f"answered with a stream that cannot be read as {turn.upstream.format}: {error.message}"
+        broken = UpstreamError(_BAD_GATEWAY, None, f"{turn.upstream.name} {text}")
+    if not recorder.writer.assembler.has_events:  # no event tells of it
+        recorder.writer.note_error({"message": refused(broken).message})
+    if not growing.has_begun:
+        raise broken from error
+    logger.warning("An upstream failed: %s", error.message)
+
+
+async def _recorder(turn: Turn, stack: AsyncExitStack) -> AsyncRecorder:
+    """A recorder that has begun; with a key, of the first attempt that is an answer."""
+    for attempt in count():
+        recorder = turn.recorder(attempt)
+        stack.push_async_exit(partial(_stored_later, turn, recorder))
+        await stack.enter_async_context(recorder)
+        turn.is_begun = True
+        stored = recorder.response
+        turn.is_replayed = stored is not None and stored.replayed
+        if stored is None or not stored.replayed or await _is_answer(turn, recorder.number or 0, stored):
+            break
+    return recorder
+
+
+async def _stored_later(
+    turn: Turn, recorder: AsyncRecorder, _kind: object, error: BaseException | None, _trace: object
+) -> None:
+    """Have an answer stored later whose end the database did not take; Problem for its client, if there is one."""
+    if not is_unstored(recorder):
+        return
+    turn.call.service.unstored.add(recorder)
+    if isinstance(error, AWAY):
+        raise not_stored(response_id(turn.conversation.id, recorder.number or 0)) from error
+
+
+async def _is_answer(turn: Turn, number: int, stored: StoredAnswer) -> bool:
+    """Whether what was stored under a key is an answer; Problem if it was deleted since.
+
+    What failed or broke off before any output is none. All else is, without output, too: it may be on a bill.
+    """
+    try:
+        await turn.conversation.get_response(number)
+    except NotFound as error:
+        raise Problem(404, "The response with this Idempotency-Key was deleted.", code="not_found") from error
+    has_failed = stored.status == "failed" or stored.incomplete_details == BROKEN_OFF
+    return not has_failed or bool(await turn.conversation.output_items(number))
+
+
+async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
+    """The upstream's events as objects or text; none for what was answered before, under the same key."""
+    if recorder.replayed:
+        return
+    model = turn.upstream.model or turn.options.model
+    most = turn.call.service.max_answer_bytes
+    payload, stream_options = turn.rendered.payload, turn.options.stream_options
+    if stream_options and turn.upstream.format == "open_responses":
+        payload = {**payload, "stream_options": stream_options}
+    asked, seconds = turn.upstream.events(payload, model, most), turn.call.service.max_answer_seconds
+    async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
+        async for event in answer:
+            if (text := event_text(event)) != b"":
+                yield text
+            if recorder.writer.received_bytes > most:
+                raise AnswerTooLong(most)
+    if not recorder.writer.assembler.has_events:
+        raise UpstreamError(_BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")
+
+
+def refused(error: UpstreamError) -> Problem:
+    """Return the answer to a request whose upstream refused, or did not answer."""
+    is_passed_on = error.status in _PASSED_ON or 500 <= error.status <= 599  # noqa: PLR2004 - failures of servers
+    status = error.status if is_passed_on else _BAD_GATEWAY
+    given = error.body.get("error") if isinstance(error.body, dict) else None
+    said = given.get("message") if isinstance(given, dict) else None
+    is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
+    message = f"{error.message} {redact(str(said)[:_MAX_SAID])}" if is_told else error.message
+    again = error.retry_after or ""
+    headers = {"retry-after": again[:_MAX_PATH]} if again.isascii() and again.isprintable() and again else {}
+    return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)
+
+
+async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
+    """The last of the events."""
+    last: JsonObject = {}
+    async with aclosing(events) as all_of_them:
+        async for event in all_of_them:
+            last = event
+    return last

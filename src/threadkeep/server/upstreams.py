@@ -1,0 +1,261 @@
+"""Providers behind the server: which format they speak, and how they are asked for a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote, urlsplit
+from weakref import WeakKeyDictionary
+
+import httpx2
+
+from threadkeep.domain.formats import get_format
+from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
+from threadkeep.domain.printing import redact
+from threadkeep.errors import InvalidOption
+from threadkeep.formats import FormatName
+from threadkeep.formats.shared.arguments import is_unicode
+from threadkeep.server.provider_answers import (
+    EVENTS,
+    MAX_ANSWER_BYTES,
+    UpstreamError,
+    binary_events,
+    encodings,
+    error_body,
+    event_buffer,
+    is_event_stream,
+    media_type,
+    sliced,
+    text_events,
+)
+
+MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
+KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
+_MAX_NAMED: Final = 100  # characters of a header that an error repeats
+_NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
+# what a URL has before its host, with its scheme as the group; it may lack slashes
+_USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
+
+# A request's payload and model -> the events of the provider's answer
+Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
+
+
+def spoken_format(name: FormatName) -> None:
+    """Check that providers answer in a format; raise UnknownFormat or InvalidOption."""
+    if not get_format(name).has_streams:
+        raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider that answers requests of one format.
+
+    Attributes:
+        name: what the ledger calls the provider.
+        format: the format of its requests and events.
+        ask: takes a request's payload and model, and yields the events of the answer: dicts, JSON text, or lines of an
+            event stream. It raises `UpstreamError` if the provider refuses.
+        model: the model to ask for, whatever model the request names; None for that one.
+        base_url: its URL, by which its prices are found where its name is no provider's.
+    """
+
+    name: str
+    format: FormatName
+    ask: Ask = field(repr=False)
+    model: str | None = None
+    base_url: str | None = None
+
+    def __post_init__(self) -> None:
+        spoken_format(self.format)
+
+    def events(self, payload: JsonObject, model: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+        """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between."""
+        return self.ask(payload, model, most) if isinstance(self.ask, _HttpAsk) else sliced(self.ask(payload, model))
+
+    async def close(self) -> None:
+        """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
+        if isinstance(self.ask, _HttpAsk):
+            await self.ask.close()
+
+
+def http_upstream(
+    name: str, format: FormatName, url: str, *, key: str | None = None, model: str | None = None
+) -> Upstream:
+    """Return an upstream that is asked over HTTP, at a base URL such as ``https://api.anthropic.com/v1``.
+
+    Args:
+        name: what the ledger calls the provider.
+        format: the format it speaks.
+        url: what comes before the path of the format: ``/responses``, ``/chat/completions``, ``/messages``,
+            ``/models/…`` or ``/model/…``.
+        key: its API key; None for none.
+        model: the model to ask for, whatever model the request names.
+
+    Raises:
+        UnknownFormat, InvalidOption: an argument cannot be used.
+        MissingExtra: the streams of Converse need the extra ``bedrock``.
+    """
+    spoken_format(format)
+    base = checked_url(url)
+    if format == "converse":
+        event_buffer()
+    return Upstream(name, format, _HttpAsk(name, format, base, key), model, base)
+
+
+class _HttpAsk:
+    """Asks a provider over HTTP, over connections that it keeps, in each event loop."""
+
+    def __init__(self, name: str, format: FormatName, base: str, key: str | None) -> None:
+        self._name, self._format, self._base, self._key = name, format, base, key
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+
+    async def __call__(self, payload: JsonObject, wanted: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+        """Yield the events of the answer of a model, of at most so many bytes."""
+        path, changes = _PATHS[self._format](quote(wanted, safe=""))
+        content = dumps({**payload, **changes}, REQUEST_DEPTH)
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        headers |= _key_headers(self._format, self._key)
+        try:
+            async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
+                if not response.is_success:
+                    raise await _refusal(self._name, response)
+                self._check_encoding(encodings(response.headers))
+                events = binary_events if self._format == "converse" else self._text_events
+                async with aclosing(events(response, most)) as answer:
+                    async for event in answer:
+                        yield event
+        except httpx2.HTTPError as error:
+            raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
+
+    def _check_encoding(self, given: list[str]) -> None:
+        """Raise UpstreamError for an answer that cannot be decoded: none was asked to be encoded."""
+        known = self._client().headers.get("accept-encoding", "").lower().split(", ")
+        if len(given) > 1 or not set(given).issubset(known):
+            text = f"{self._name} answered in the content-encoding {', '.join(given)[:_MAX_NAMED]}"
+            raise UpstreamError(502, None, f"{text}, which cannot be decoded.")
+
+    def _text_events(self, response: httpx2.Response, most: int) -> AsyncGenerator[str]:
+        if not is_event_stream(response.headers):
+            given = media_type(response.headers) or "unknown"
+            text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
+            raise UpstreamError(502, None, f"{text} instead of {EVENTS}.")
+        return text_events(response, most)
+
+    def _client(self) -> httpx2.AsyncClient:
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+            client = self._clients[loop] = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_ssl_context())
+        return client
+
+    async def close(self) -> None:
+        """Close the connections of this event loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # which takes long
+
+
+def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Upstream:
+    """Return the upstream that ``NAME=FORMAT@URL`` describes; its key is in the variable ``NAME_API_KEY``.
+
+    Raises:
+        UnknownFormat, InvalidOption, MissingExtra: it cannot be used.
+    """
+    name, spoken, url = upstream_parts(text)
+    variable = f"{name.upper().replace('-', '_')}_API_KEY"
+    return http_upstream(name, spoken, url, key=environment.get(variable) or None)
+
+
+def upstream_parts(text: str) -> tuple[str, FormatName, str]:
+    """Return name, format and URL of ``NAME=FORMAT@URL``.
+
+    Raises:
+        UnknownFormat, InvalidOption: it cannot be used.
+    """
+    found = _NAMED.fullmatch(text)
+    if found is None:
+        example = "anthropic=messages@https://api.anthropic.com/v1"
+        raise InvalidOption(f"must look like NAME=FORMAT@URL, such as {example}.", argument="upstream")
+    spoken: Any = found["format"]
+    get_format(spoken)
+    return found["name"], spoken, checked_url(found["url"])
+
+
+def checked_url(url: str) -> str:
+    """Return the base URL of a provider without a slash at its end; raise InvalidOption if it is none."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # whose text has the URL
+        is_one = False
+    if not is_one:
+        raise InvalidOption(f"must be an http or https URL, not {shown_url(url)!r}.", argument="url")
+    return url.rstrip("/")
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a provider for messages: without user, password, and keys in its query."""
+    shown: str = redact(_USER.sub(r"\1***@", url))
+    return shown
+
+
+def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:
+    """Return the upstream of a model: the one under its name, else under the first pattern that fits it.
+
+    None if there is none: a name with lone surrogates, which no request can have, matches none, and no longer one.
+    """
+    if not is_unicode(model) or len(model) > MAX_MODEL:
+        return None
+    if model in table:
+        return table[model]
+    return next((upstream for pattern, upstream in table.items() if fnmatchcase(model, pattern)), None)
+
+
+# How each format is asked for a stream: the path for a model, and what is changed in the payload
+
+
+def _chat(_model: str) -> tuple[str, JsonObject]:
+    return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
+
+
+_PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
+    "open_responses": lambda _: ("/responses", {"stream": True}),
+    "chat_completion": _chat,
+    "messages": lambda _: ("/messages", {"stream": True}),
+    "gemini": lambda model: (f"/models/{model}:streamGenerateContent?alt=sse", {}),
+    "converse": lambda model: (f"/model/{model}/converse-stream", {}),
+}
+
+
+def _key_headers(format: FormatName, key: str | None) -> dict[str, str]:
+    headers = {"anthropic-version": "2023-06-01"} if format == "messages" else {}
+    if key is None:
+        return headers
+    names = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
+    return headers | ({names[format]: key} if format in names else {"authorization": f"Bearer {key}"})
+
+
+async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
+    try:
+        body = loads(await error_body(response))
+    except (ValueError, httpx2.DecodingError):
+        body = None
+    message = f"{name} answered with status {response.status_code}."
+    return UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))

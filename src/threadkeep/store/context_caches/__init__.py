@@ -1,8 +1,0 @@
-"""Explicit context caches: what to do about one, and requests that name one."""
-
-from typing import TYPE_CHECKING
-
-from threadkeep.lazy import lazy_modules
-
-if not TYPE_CHECKING:
-    __getattr__ = lazy_modules(__name__, __path__)

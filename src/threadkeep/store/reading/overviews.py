@@ -1,0 +1,411 @@
+"""Overviews: conversations with what they cost, the calls behind the items of a page, and how long calls took.
+
+What people look at takes more than one table at once. Each of these reads it in a few statements, whose number does not
+depend on how much is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection
+
+from threadkeep.db.driver import LazyRow, Row
+from threadkeep.db.models import usage_records
+from threadkeep.db.queries import overviews as statements
+from threadkeep.db.queries.conversations import branches_of
+from threadkeep.db.queries.overviews import CallWindow, sizes_in, sizes_of
+from threadkeep.db.types import name_from
+from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.jsontext import loads_stored
+from threadkeep.domain.reports import UsageRow
+from threadkeep.domain.stored import Branch, ConversationSummary, Feedback, Page, StoredItem, StoredResponse
+from threadkeep.errors import NotFound
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.reading import lists
+from threadkeep.store.reading.items import ItemWindow, read_window
+from threadkeep.store.reading.responses import stored_response
+from threadkeep.store.store import Store
+from threadkeep.store.usage.reports import UsageQuery, run_query
+from threadkeep.store.work import refs as lineages
+from threadkeep.store.work.positions import INCOMPLETE
+from threadkeep.store.work.refs import BranchRef
+
+MAX_CALLS: Final = 500  # of a page
+MAX_BRANCHES: Final = 200
+NEARBY: Final = 20  # responses before one, among which the one before it on its branch is looked for
+
+
+@dataclass(slots=True)
+class CallSums:
+    """What the ledger says of a conversation.
+
+    Attributes:
+        calls, failed: the number of calls, and of those that failed.
+        total_tokens, cost_nano: None if no call reported them; the cost is in nano-USD.
+        models: the models that were called.
+    """
+
+    calls: int = 0
+    failed: int = 0
+    total_tokens: int | None = None
+    cost_nano: int | None = None
+    models: list[str] = field(default_factory=list)
+
+
+class Top(NamedTuple):
+    """A user or a conversation among those that cost most.
+
+    Attributes:
+        user_id: the user; None without one.
+        conversation_id: the id of the conversation; None for a user, and for one that was deleted.
+        title: its title.
+        calls, total_tokens, cost_nano: sums of the calls; the cost is in nano-USD.
+    """
+
+    user_id: str | None
+    conversation_id: str | None
+    title: str | None
+    calls: int
+    total_tokens: int | None
+    cost_nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCall:
+    """A call of a provider: its row in the ledger, and the error as JSON, if it has one.
+
+    Attributes:
+        response: the number of the response it gave; None if it gave none.
+        occurred_at: when; aware, in UTC.
+        latency_ms, first_token_ms: milliseconds.
+        cost_nano: the cost in nano-USD.
+    """
+
+    response: int | None
+    occurred_at: datetime
+    provider: str | None
+    model: str | None
+    format: str
+    status: str | None
+    latency_ms: int | None
+    first_token_ms: int | None
+    input_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
+    total_tokens: int | None
+    cost_nano: int | None
+    error: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFacts:
+    """A response of a page: the range of its items, how it ended, and whether it is in progress."""
+
+    number: int
+    branch: int
+    format: str
+    model: str | None
+    status: str | None
+    finish_reason: str | None
+    provider_response_id: str | None
+    input_to: int
+    from_position: int
+    to_position: int
+    error: Any
+    incomplete_details: Any
+    created_at: datetime
+    is_open: bool
+
+
+class ThreadPage(NamedTuple):
+    """A page of a conversation.
+
+    Attributes:
+        branch: the number of its branch.
+        head: the last position of the branch; -1 if it is empty.
+        items: the items, with labels, feedback and references to media.
+        next: the position from which the next page goes on; None on the last page.
+        responses: the responses behind them, and those without items that were asked for there.
+        calls: the calls of these responses, and the calls from the time of the page without a response.
+        totals: the usage of the whole conversation.
+        branches: all branches, if there are several; else none.
+    """
+
+    branch: int
+    head: int
+    items: Sequence[StoredItem]
+    next: int | None
+    responses: Sequence[ResponseFacts]
+    calls: Sequence[LedgerCall]
+    totals: UsageRow
+    branches: Sequence[Branch]
+
+
+def list_matching(store: Store, wanted: Mapping[str, Any]) -> Page[ConversationSummary]:
+    """Return a page of summaries by the arguments of `Store.list_summaries`, and some that only pages have.
+
+    Args:
+        store: the store.
+        wanted: the arguments; also `since` and `until` (the time of the last activity), and `calls`: conversations
+            among whose newest calls is one with this "model" or "status", or on a "day" between two.
+    """
+    defaults = {
+        "user_id": None, "labels": None, "status": "active", "unread_by": None, "seen_by": None,
+        "order_by": "activity", "order": None, "after": None, "limit": 50,
+    }  # fmt: skip
+    return lists.list_summaries(store.handle.transactions, store.handle.scope, {**defaults, **wanted})
+
+
+def call_sums(store: Store, ids: Sequence[str]) -> dict[str, CallSums]:
+    """Return what the ledger says of conversations, by their ids; those without calls are missing."""
+    found: dict[str, CallSums] = {}
+    if not ids:
+        return found
+    tenant, names = store.handle.scope.tenant, list(map(public_id_bytes, ids))
+
+    def read(connection: Connection) -> tuple[dict[int, bytes], Sequence[Any]]:
+        keys = {row.id: bytes(row.public_id) for row in connection.execute(statements.keys_of(tenant, names))}
+        return keys, connection.execute(statements.sums_of(tenant, list(keys))).all() if keys else ()
+
+    keys, rows = store.handle.transactions.read_any(read)
+    for row in rows:
+        sums = found.setdefault(public_id_text(keys[row.conversation_id]), CallSums())
+        sums.calls += row.calls
+        sums.failed += int(row.failed or 0)
+        for name in ("total_tokens", "cost_nano"):
+            value = getattr(row, name)
+            if value is not None:
+                setattr(sums, name, (getattr(sums, name) or 0) + int(value))
+        if row.model is not None:
+            sums.models.append(str(name_from(row.model)))
+    return found
+
+
+def top_users(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
+    """Return the users whose calls cost most in some days (UTC); `filters` are values of columns of the ledger."""
+    query = _top_query(store, first, last, filters, limit)
+    rows = store.handle.transactions.read_any(
+        lambda connection: connection.execute(statements.top(query, "user_id")).all()
+    )
+    return [Top(name_from(row.key), None, None, *_figures(row)) for row in rows]
+
+
+def top_conversations(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
+    """Return the conversations whose calls cost most; see `top_users`."""
+    query = _top_query(store, first, last, filters, limit)
+
+    def read(connection: Connection) -> tuple[Sequence[Any], Sequence[Any]]:
+        rows = connection.execute(statements.top(query, "conversation_id")).all()
+        keys = [row.key for row in rows]
+        return rows, connection.execute(statements.names_of(query.tenant, keys)).all() if keys else ()
+
+    rows, names = store.handle.transactions.read_any(read)
+    known = {row.id: row for row in names}
+    return [_top_conversation(known.get(row.key), row) for row in rows]
+
+
+def _top_query(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> statements.TopQuery:
+    scope = store.handle.scope
+    return statements.TopQuery(scope.tenant, scope.user, first, last, filters, limit)
+
+
+def _top_conversation(name: Any, row: Any) -> Top:
+    if name is None:
+        return Top(None, None, None, *_figures(row))
+    return Top(name.user_id, public_id_text(bytes(name.public_id)), name.title, *_figures(row))
+
+
+def _figures(row: Any) -> tuple[int, int | None, int | None]:
+    tokens, cost = (None if value is None else int(value) for value in (row.total_tokens, row.cost_nano))
+    return row.calls, tokens, cost
+
+
+def read_thread(
+    conversation: Conversation, branch: int | None, start: int, limit: int, media: MediaForm = "reference"
+) -> ThreadPage:
+    """Return the page of a branch (None: the active one) that begins at a position, in one transaction.
+
+    `conversation` is open on its first branch. `media` as for `Conversation.items`.
+
+    Raises:
+        NotFound: there is no such branch.
+    """
+    handle = conversation.handle
+    row, tenant = handle.conversation.row, handle.ref.scope.tenant
+    ref = handle.ref.on(row.active_branch if branch is None else branch)
+    window = ItemWindow(start - 1 if start else None, limit=limit + 1, media=media)
+
+    def read(connection: Connection) -> ThreadPage:
+        rows: Sequence[Any] = []
+        if row.next_branch > 1:
+            rows = connection.execute(branches_of(), ref.parameters(after=0, limit=MAX_BRANCHES)).all()
+        known = [lineages.lineage_from(one) for one in rows if one.number == ref.branch]
+        lineage = known[0] if known else lineages.get_lineage(connection, ref, row)
+        found = read_window(connection, ref, lineage, window)
+        items, following = found[:limit], next(iter(found[limit:]), None)
+        time = _call_window(items, following, start)
+        calls = connection.execute(statements.calls_of(tenant, ref.key, time, MAX_CALLS)).all()
+        return ThreadPage(
+            ref.branch,
+            lineage.head,
+            _annotated(connection, ref, items),
+            None if following is None else following.position,
+            list({one.response_number: _facts(one) for one in calls if one.response_number is not None}.values()),
+            [_call(one) for one in calls if one.call_format is not None],
+            run_query(connection, ref.scope, UsageQuery(conversation=ref.key))[0],
+            _branches(row, rows) if rows else (),
+        )
+
+    return handle.transactions.read_any(read)
+
+
+def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> CallWindow:
+    """What calls belong to a page: the first page has all that came before, the last one all that came after."""
+    positions = [item.position for item in items] or [start]
+    since = items[0].created_at if items and start else None
+    until = None if following is None else following.created_at
+    return CallWindow(positions[0] if start else 0, positions[-1], since, until)
+
+
+def _branches(row: LazyRow, rows: Sequence[Any]) -> list[Branch]:
+    """All branches, with the one that a conversation begins with."""
+    active = row.active_branch
+    found = [Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at)]
+    for one in rows:
+        place = (one.number, one.parent, one.fork_position, one.head_position)
+        found.append(Branch(*place, is_active=active == one.number, created_at=one.created_at))
+    return found
+
+
+def _annotated(connection: Connection, ref: BranchRef, items: Sequence[StoredItem]) -> list[StoredItem]:
+    """Items with their labels and feedback, which are read at once."""
+    if not items:
+        return []
+    positions = [item.position for item in items]
+    labels: dict[int, dict[str, str]] = {}
+    feedback: dict[int, list[Feedback]] = {}
+    scope = ref.scope
+    for row in connection.execute(statements.annotations_of(scope.tenant, ref.key, scope.user, positions)):
+        if row.is_label:
+            labels.setdefault(row.position, {})[row.name] = str(name_from(row.text))
+        else:
+            given = Feedback(row.position, row.name or None, row.rating, name_from(row.text), row.updated_at)
+            feedback.setdefault(row.position, []).append(given)
+    return [
+        replace(item, labels=labels.get(item.position, {}), feedback=tuple(feedback.get(item.position, ())))
+        for item in items
+    ]
+
+
+class ResponseContext(NamedTuple):
+    """A response, the conversation on the branch of it, and the response before it on that branch."""
+
+    conversation: Conversation
+    response: StoredResponse
+    before: StoredResponse | None
+
+
+def response_with_previous(conversation: Conversation, number: int) -> ResponseContext:
+    """Return a response of a conversation that is open on its first branch, and the one before it.
+
+    Raises:
+        NotFound: there is no such response.
+    """
+    handle = conversation.handle
+    ref, state = handle.ref, handle.conversation
+
+    def read(connection: Connection) -> tuple[Sequence[Any], lineages.ConversationState]:
+        found = (
+            connection.execute(statements.responses_upto(ref.scope.tenant, ref.key, number, NEARBY)).mappings().all()
+        )
+        if not found or found[0]["number"] != number:
+            hint = "Responses are counted from 0."
+            raise NotFound(f"{ref.public_id} has no response {number}.", hint=hint)
+        branch = found[0]["branch"]
+        if not branch:
+            return found, state
+        return found, replace(state, branch=branch, fork=lineages.get_lineage(connection, ref.on(branch), state.row))
+
+    rows, opened = handle.transactions.read_any(read)
+    response, *earlier = (stored_response(row, ref.public_id) for row in rows)
+    limits = {part.branch: part.last for part in opened.lineage.parts} | {response.branch: response.input_to}
+    before = (one for one in earlier if -1 <= one.input_to < min(response.input_to, limits.get(one.branch, -2) + 1))
+    return ResponseContext(Conversation(handle.on(opened)), response, next(before, None))
+
+
+def is_answering(conversation: Conversation) -> bool:
+    """Return whether an answer is in progress on the branch of a conversation."""
+    ref = conversation.handle.ref
+    statement = statements.open_response(ref.scope.tenant, ref.key, ref.branch)
+    found = conversation.handle.transactions.read_any(lambda connection: connection.execute(statement).scalar())
+    return found is not None
+
+
+def latencies(
+    store: Store, first: date, last: date, filters: Mapping[str, str], limit: int
+) -> list[tuple[date, str | None, int | None, int | None]]:
+    """Return the day, the model, the latency and the time to the first token of the newest calls of some days.
+
+    Both times are in milliseconds; `filters` as for `top_users`.
+    """
+    scope = store.handle.scope
+    statement = statements.latencies(scope.tenant, scope.user, first, last, limit)
+    statement = statement.where(*(usage_records.c[name] == value for name, value in filters.items()))
+    rows = store.handle.transactions.read_any(lambda connection: connection.execute(statement).all())
+    return [tuple(row) for row in rows]
+
+
+def _call(row: Any) -> LedgerCall:
+    values = {name: getattr(row, f"call_{name}") for name in statements.CALL}
+    return LedgerCall(**values | {"error": _json(values["error"], "usage_records")})
+
+
+def _facts(row: Any) -> ResponseFacts:
+    values = {name: getattr(row, f"response_{name}") for name in statements.RESPONSE}
+    is_open, is_lost = values.pop("open_branch") is not None, values.pop("is_lost")
+    values["status"] = INCOMPLETE if is_lost else values["status"]
+    texts = {name: _json(values[name], "responses") for name in ("error", "incomplete_details")}
+    return ResponseFacts(**values | texts, is_open=is_open and not is_lost)
+
+
+def _json(text: str | None, table: str) -> Any:
+    return None if text is None else loads_stored(text, table, "an error")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How large the request is that the history of a conversation makes, without reading it
+
+
+def request_bytes(conversation: Conversation, most: int) -> int:
+    """Return about how many bytes the items of this branch have in a request, with their media in base64.
+
+    Where all branches together have at most `most`, it covers all of them.
+    """
+    handle = conversation.handle
+    ref = handle.ref
+
+    def read(connection: Connection) -> int:
+        size = _in_request(sizes_of().fetch_all(connection, ref.parameters()))
+        if size <= most:
+            return size
+        lineage, size = lineages.get_lineage(connection, ref, lineages.get_row(connection, ref)), 0
+        ranges = lineage.ranges(ref.branch, -1, lineage.head)
+        for first in range(0, len(ranges), lineages.MAX_RANGES):
+            count, parameters = lineages.range_parameters(ranges[first : first + lineages.MAX_RANGES])
+            rows = sizes_in(count).fetch_all(connection, parameters | ref.parameters())
+            size += _in_request(rows)
+        return size
+
+    return handle.transactions.read(read)
+
+
+def _in_request(rows: Sequence[Row]) -> int:
+    [(texts, media)] = rows
+    return int(texts) + int(media) * 4 // 3

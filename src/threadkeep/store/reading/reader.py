@@ -1,0 +1,153 @@
+"""The reader of all faces: what an endpoint shows is read in one transaction, and each conversation in it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from threadkeep.domain.ids import place_of, public_id_bytes
+from threadkeep.domain.running import NextStep, PendingCall
+from threadkeep.domain.stored import Page, StoredItem, StoredResponse
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.reading import calls, history, responses
+from threadkeep.store.reading.items import ItemWindow, item_of, item_window, read_bounded, with_derived_id
+from threadkeep.store.reading.responses import Check, ResponseDetails
+from threadkeep.store.store import Store
+from threadkeep.store.work import handle, transactions
+from threadkeep.store.work.refs import ConversationState, Scope, first_positions, position_of, position_of_id
+from threadkeep.store.work.validation import MAX_POSITION, identifier, item_argument, whole_number
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_ITEMS: Final[dict[str, Any]] = {"annotations": False, "media": "inline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what one user of a store sees, in one transaction.
+
+    Conversations that it opens are used like others afterwards, each call in a transaction of its own.
+    """
+
+    _connection: Connection
+    _transactions: transactions.Transactions
+    _resources: handle.StoreResources
+    _scope: Scope
+    _check: Check
+
+    def conversation(self, id: str) -> Conversation:
+        """Open a conversation; errors as for `Store.get_conversation`."""
+        configs, value = self._resources.configs, public_id_bytes(id)
+        return self._opened(history.open_conversation(self._connection, self._scope, "public_id", value, configs))
+
+    def on_branch(self, conversation: Conversation, branch: int) -> Conversation:
+        """Return a conversation that it has opened on a branch; NotFound."""
+        row, configs = conversation.handle.conversation.row, self._resources.configs
+        return self._opened(
+            history.state_of(self._connection, self._scope, row, configs, whole_number("branch", branch))
+        )
+
+    def named(self, external_id: str) -> Conversation | None:
+        """Open a conversation by the application's own id; None if there is none."""
+        value, configs = identifier("external_id", external_id), self._resources.configs
+        state = history.find_conversation(self._connection, self._scope, "external_id", value, configs)
+        return None if state is None else self._opened(state)
+
+    def _opened(self, state: ConversationState) -> Conversation:
+        return Conversation(handle.Handle(self._resources, self._transactions, state))
+
+    # Items
+
+    def items(
+        self, conversation: Conversation, after: str | None, limit: int, order: str, most: int, **how: Any
+    ) -> Page[StoredItem]:
+        """Read a page of the items of a branch, which ends early where it would have more than `most` bytes.
+
+        Each item has an id that no other one of the page has.
+
+        Args:
+            conversation: opened by this reader.
+            after: the id of the item after which the page begins: the first one that has it.
+            limit: how many items the page has at most.
+            order: "asc" or "desc".
+            most: bytes, of texts and media.
+            how: `annotations`, `media` as for `Conversation.items`; `upto`: the last position.
+
+        Raises:
+            NotFound: there is no item with that id.
+        """
+        ref, lineage = _place_of(conversation)
+        position = None if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
+        window, _ = item_window(None, position, limit, order)
+        upto = how.pop("upto", MAX_POSITION)
+        shown = ItemWindow(window.after, window.before, window.limit, window.is_descending, **(_ITEMS | how))
+        return read_bounded(self._connection, ref, lineage, shown, most, upto)
+
+    def item(
+        self, conversation: Conversation, wanted: str, *, annotations: bool = False, media: MediaForm = "inline"
+    ) -> StoredItem:
+        """Read an item of a branch by its id or position; of several with an id, the newest; NotFound."""
+        ref, lineage = _place_of(conversation)
+        place = position_of(self._connection, ref, lineage, item_argument("position", wanted))
+        return item_of(self._connection, ref, lineage, place, media, annotations=annotations)
+
+    def first_item(self, conversation: Conversation, item_id: str) -> StoredItem:
+        """Read an item of a branch as pages show it with this id: of several that have it, the first one; NotFound."""
+        ref, lineage = _place_of(conversation)
+        place = position_of_id(self._connection, ref, lineage, item_id, is_newest=False)
+        item = item_of(self._connection, ref, lineage, place, "inline", annotations=False)
+        if place_of(item.id) is not None:
+            return item
+        earlier = first_positions(self._connection, ref, [item.id])  # on other branches, too
+        return with_derived_id(item) if earlier.get(item.id, place) < place else item
+
+    # Calls
+
+    def pending_calls(self, conversation: Conversation, after: str | None, limit: int, most: int) -> Page[PendingCall]:
+        """Read a page of the calls of a branch that wait for an output; arguments as for `items`."""
+        ref, lineage = _place_of(conversation)
+        place = -1 if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
+        return calls.read_pending(self._connection, ref, lineage, place, limit, most)
+
+    def next_step(self, conversation: Conversation) -> NextStep:
+        """Read whose turn it is on a branch."""
+        return calls.read_step(self._connection, *_place_of(conversation))
+
+    # Responses
+
+    def response(self, wanted: str) -> tuple[Conversation, ResponseDetails]:
+        """Read a response by its id or the provider's, with its conversation on its branch; NotFound."""
+        row, state = self._located(wanted)
+        details = responses.read_details(self._connection, state, self._resources.configs, row)
+        return self._opened(state), details
+
+    def stored_response(self, wanted: str) -> tuple[Conversation, StoredResponse]:
+        """Read where a response is and how it has ended, without its items; otherwise like `response`."""
+        row, state = self._located(wanted)
+        return self._opened(state), responses.stored_response(row, state.ref().public_id)
+
+    def _located(self, wanted: str) -> tuple[Any, ConversationState]:
+        place = self._connection, self._scope, self._resources.configs
+        return responses.locate_with_state(*place, wanted, self._check)
+
+
+def _place_of(conversation: Conversation) -> tuple[Any, Any]:
+    state = conversation.handle.conversation
+    return state.ref(), state.lineage
+
+
+def read(store: Store, function: Callable[Concatenate[Reader, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a function makes of a reader of a store, in one transaction.
+
+    It is called again where a response was found whose recorder is gone, once that is ended, or a connection was lost.
+    """
+    place = store.handle.transactions, store.handle.resources, store.handle.scope
+
+    def work(connection: Connection, check: Check) -> T:
+        return function(Reader(connection, *place, check), *args, **kwargs)
+
+    return responses.read_ended(store.handle.transactions, work)

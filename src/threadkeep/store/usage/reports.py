@@ -1,0 +1,405 @@
+"""Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import Connection, func, select
+
+from threadkeep.db import backends, models, types
+from threadkeep.db.queries import usage as statements
+from threadkeep.db.queries.usage import COLUMNS
+from threadkeep.domain import ids, jsontext
+from threadkeep.domain.reports import SUMS, UsageRow, changes_of, gaps_of, midnight, ranges_of
+from threadkeep.errors import InvalidOption, did_you_mean, shown
+from threadkeep.store.usage.rollups import DAY, last_day
+from threadkeep.store.work.handle import Handle
+from threadkeep.store.work.refs import Scope, find_row, get_row
+from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work.validation import column_names, date_or_moment, refuse_misspelt, time_zone, whole_number
+
+MAX_VALUES: Final = 10_000  # statements name them three times, and SQLite takes 32,766 parameters
+
+# A column -> the type of its values, a subclass of that which is not one, and what messages call it
+TYPES: Final[Mapping[str, tuple[type, type | tuple[()], str]]] = {
+    "day": (date, datetime, "a date"),
+    "response": (int, bool, "a whole number"),
+}
+STATUSES: Final = ("completed", "incomplete", "failed", "in_progress", "cancelled")
+STRING: Final = (str, (), "a string")
+
+
+def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of each column, as it holds them; but conversations by the ids that users see."""
+    for name in filters:
+        if name not in COLUMNS:
+            meant = did_you_mean(get_close_matches(name, COLUMNS, n=1, cutoff=0.5))
+            hint = f"{meant}The filters are {', '.join(COLUMNS)}."
+            raise InvalidOption("is not a filter of usage.", argument=name, hint=hint)
+    values = {
+        name: list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+        for name, value in filters.items()
+    }
+    count = sum(map(len, values.values()))
+    if count > MAX_VALUES:
+        most = f"at most {MAX_VALUES:,} values at once"
+        raise InvalidOption(f"Usage can be filtered by {most}, not by {count:,} ({', '.join(values)}).")
+    return {
+        name: [None if one is None else _column_value(name, one) for one in several] for name, several in values.items()
+    }
+
+
+def _column_value(name: str, value: Any) -> Any:
+    kind, other, description = TYPES.get(name, STRING)
+    if isinstance(value, other) or not isinstance(value, kind):
+        raise jsontext.mismatch(InvalidOption, f"{description}, None, or a list of these", value, name)
+    if name == "status":
+        refuse_misspelt(name, str(value), STATUSES)
+    if name == "response":
+        return whole_number(name, value)
+    return _hash(str(value)) if name == "tool_set" else value
+
+
+def _hash(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise jsontext.mismatch(
+            InvalidOption, "the hash of a tool set, 64 hexadecimal digits", text, "tool_set"
+        ) from error
+
+
+def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
+    """The keys of conversations; None stands for deleted ones, an unknown id for nothing; NotFound: it is not an id."""
+    known = [ids.public_id_bytes(public_id) for public_id in public_ids if public_id is not None]
+    rows = [find_row(connection, scope, "public_id", public_id) for public_id in known]
+    keys: list[int | None] = [row.id for row in rows if row is not None]
+    return [*keys, None] if None in public_ids else keys
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query
+
+GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"))
+ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
+FIRST: Final = date(1000, 1, 1)
+LAST: Final = date(9999, 12, 30)
+EARLIEST: Final = midnight(FIRST, UTC)
+LATEST: Final = midnight(LAST, UTC)
+MAX_RANGES: Final = 40  # of rolled-up days; where they are scattered more than that, the ledger is as fast
+_ROLLED_UP_BY: Final = frozenset({*statements.KEYS, "day"})
+
+Ranges = list[tuple[date, date]]
+Row = Sequence[Any]
+
+
+def usage(
+    transactions: Transactions, scope: Scope, by: Sequence[str] | str, filters: Mapping[str, Any], *,
+    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None,
+) -> list[UsageRow]:  # fmt: skip
+    """Return sums of usage; see `Store.usage`."""
+    query = UsageQuery(
+        by=by if isinstance(by, tuple) else column_names(by),
+        since=None if since is None else date_or_moment("since", since),
+        until=None if until is None else date_or_moment("until", until),
+        zone=UTC if tz == "UTC" else time_zone(tz),
+        values=filter_values(filters) if filters else {},
+        order_by=order_by,
+        limit=None if limit is None else whole_number("limit", limit),
+    )
+    return transactions.read_any(lambda connection: run_query(connection, scope, query))
+
+
+def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
+    """Return the usage of a conversation: one row or, with `by`, a list of rows."""
+    ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
+
+    def read(connection: Connection) -> list[UsageRow]:
+        get_row(connection, ref)
+        return run_query(connection, ref.scope, query)
+
+    rows = handle.transactions.read_any(read)
+    return rows if by else rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """What to sum: columns to group by, a period, and filters."""
+
+    by: tuple[str, ...] = ()
+    since: date | datetime | None = None
+    until: date | datetime | None = None  # exclusive
+    zone: tzinfo = UTC  # of dates and times
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # as `filter_values` makes them
+    order_by: str | None = None
+    limit: int | None = None
+    conversation: int | None = None  # the key of the only conversation to look at
+
+    def __post_init__(self) -> None:
+        for name in self.by:
+            if name not in GROUPS:
+                problem = f"contains {shown(name)}, which usage cannot be grouped by."
+                raise InvalidOption(problem, argument="by", hint=f"The columns are {', '.join(GROUPS)}.")
+        if len(set(self.by)) < len(self.by):
+            raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
+        if self.order_by is not None and self.order_by not in ORDERS:
+            hint = did_you_mean(get_close_matches(str(self.order_by), ORDERS, n=1, cutoff=0.55)).strip() or None
+            problem = f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}."
+            raise InvalidOption(problem, argument="order_by", hint=hint)
+        if self.limit is not None and self.limit < 1:
+            raise InvalidOption(f"must be a number from 1 on, not {shown(self.limit)}.", argument="limit")
+
+    @property
+    def is_utc(self) -> bool:
+        """Whether its days are UTC days."""
+        return self.zone is UTC or not any(name in statements.TIMES for name in self.by)
+
+    def fits_rollups(self, scope: Scope) -> bool:
+        """Whether sums of days are enough."""
+        return (
+            scope.user is None
+            and self.conversation is None
+            and self.is_utc
+            and _ROLLED_UP_BY.issuperset(self.values)
+            and all(name in statements.KEYS or name in ("day", "week", "month") for name in self.by)
+        )
+
+
+def _narrowed(
+    since: datetime | None, until: datetime | None, days: Sequence[date | None]
+) -> tuple[datetime | None, datetime | None]:
+    """The part of some time that lies between some UTC days; all of it where None is one of them, or there are none."""
+    known = [day for day in days if day is not None]
+    if not days or len(known) < len(days):
+        return since, until
+    first, last = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + DAY, UTC)
+    return max(first, since or first), min(last, until or last)
+
+
+def is_within_day(bound: datetime | None) -> bool:
+    """Return whether a bound divides a UTC day."""
+    return bound is not None and bound != moment_of(bound.date(), UTC)
+
+
+def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
+    """A bound in UTC, within what all databases and the arithmetic of dates take; a date is a day in that zone."""
+    if bound is None:
+        return None
+    try:
+        moment = (bound if isinstance(bound, datetime) else midnight(bound, zone)).astimezone(UTC)
+    except OverflowError:
+        moment = EARLIEST if bound.year < FIRST.year else LATEST
+    return min(max(moment, EARLIEST), LATEST)
+
+
+def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
+    """Return the sums; figures that no record contains are None."""
+    values = dict(query.values)
+    if "conversation_id" in values:
+        values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
+    since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
+    report = UsageReport(query, scope, *_narrowed(since, until, values.get("day", ())), values)
+    rows: list[UsageRow] | None = None
+    if report.first > report.last:
+        rows = []
+    elif query.fits_rollups(scope):
+        rows = report.from_rollups(connection)
+    if rows is None:
+        rows = report.from_ledger(connection)
+    return rows or ([UsageRow(keys={})] if not query.by else [])
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Runs a query: its statements and their parameters."""
+
+    query: UsageQuery
+    scope: Scope
+    since: datetime | None
+    until: datetime | None
+    values: Mapping[str, Sequence[Any]]  # by column, as it holds them
+
+    @property
+    def first(self) -> date:
+        """The first UTC day of which a part is included."""
+        return FIRST if self.since is None else self.since.date()
+
+    @property
+    def last(self) -> date:
+        """The last UTC day of which a part is included."""
+        return LAST if self.until is None else (self.until - timedelta.resolution).date()
+
+    def from_ledger(self, connection: Connection) -> list[UsageRow]:
+        """The rows, from the ledger alone."""
+        parameters = self._parameters()
+        key = self._statement_key(offsets=None if self.query.is_utc else self._offsets(connection, parameters))
+        if self.since is not None or self.until is not None:
+            key = replace(key, ranges=1)
+            parameters |= _range_parameters("day", [(self.first, self.last)])
+        return self._rows(key, _execute(connection, key, parameters))
+
+    def from_rollups(self, connection: Connection) -> list[UsageRow] | None:
+        """The rows, from rolled-up days and for the rest from the ledger; None where none is, or they are scattered.
+
+        Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
+        itself. MySQL needs them as parameters: it uses no index for a bound that is a subquery.
+        """
+        first = self.first + DAY * is_within_day(self.since)
+        last = min(self.last - DAY * is_within_day(self.until), last_day(datetime.now(UTC)))
+        if first > last:
+            return None
+        parameters = self._parameters() | _range_parameters("rolled_up", [(first, last)])
+        if backends.backend_of(connection).seeks_by_subquery:
+            ends = _range_parameters("day", [(self.first, self.last)])
+            key = self._statement_key(spans=True)
+            rows = _execute(connection, key, parameters | ends)
+            if rows and rows[0][len(key.by)]:
+                return self._rows(key, rows)
+        ranges = _rolled_up_ranges(connection, parameters)
+        if not ranges or len(ranges) > MAX_RANGES:
+            return None
+        rest = gaps_of(ranges, self.first, self.last)
+        parameters |= _range_parameters("rolled_up", ranges) | _range_parameters("day", rest)
+        parameters["days"] = sum(map(_days_in, ranges))
+        return self._from_ranges(connection, self._statement_key(rolled_up=len(ranges), ranges=len(rest)), parameters)
+
+    def _from_ranges(
+        self, connection: Connection, key: statements.StatementKey, parameters: dict[str, Any]
+    ) -> list[UsageRow] | None:
+        """The rows, from ranges of days; None where these are not rolled up any more."""
+        rows = _execute(connection, key, parameters)
+        if key.by and rows:
+            return self._rows(key, rows)
+        if not key.by:
+            return self._rows(key, rows) if rows[0][-1] else None
+        total = replace(key, by=(), order_by=None, is_limited=False)  # nothing was used, or days are not rolled up
+        [(attempts, *_, is_rolled_up)] = _execute(connection, total, parameters)
+        return [] if is_rolled_up and not attempts else None
+
+    def _rows(self, key: statements.StatementKey, rows: Sequence[Row]) -> list[UsageRow]:
+        """The rows of a report, of which there can be many."""
+        if "hour" in key.by:
+            rows = [_with_hour(row, key) for row in rows]
+        if key.is_unordered:  # as the database orders them, so before names are read
+            rows = _ordered(rows, len(key.by))
+        for index, name in enumerate(key.by):
+            if (reader := _READERS.get(name, types.name_from)) is not None:
+                rows = _read_column(rows, index, reader)
+        return UsageRow.each(key.by, rows)
+
+    def _statement_key(self, **more: Any) -> statements.StatementKey:
+        query = self.query
+        return statements.StatementKey(
+            by=query.by,
+            filters=tuple(
+                (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
+            ),
+            since=is_within_day(self.since),
+            until=is_within_day(self.until),
+            is_of_user=self.scope.user is not None,
+            is_of_conversation=query.conversation is not None,
+            order_by=query.order_by,
+            is_limited=query.limit is not None,
+            **more,
+        )
+
+    def _parameters(self) -> dict[str, Any]:
+        query = self.query
+        parameters = self.scope.parameters(
+            conversation=query.conversation, since=self.since, until=self.until, limit=query.limit
+        )
+        for name, values in self.values.items():
+            known = [value for value in values if value is not None]
+            parameters |= {statements.filter_parameter(name, number): value for number, value in enumerate(known)}
+        return parameters
+
+    def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
+        """How far local time is ahead while there are records; the moments of changes become parameters."""
+        table = models.usage_records.c
+        ends = connection.execute(
+            select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
+        ).one()
+        first, last = ends[0] or FIRST, ends[1] or FIRST
+        since = max(moment_of(first, UTC), self.since or moment_of(FIRST, UTC))
+        until = min(moment_of(last + DAY, UTC), self.until or moment_of(LAST, UTC))
+        changes, offsets = changes_of(self.query.zone, since, max(since, until))
+        parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
+        return offsets
+
+
+def _execute(connection: Connection, key: statements.StatementKey, parameters: Mapping[str, Any]) -> Sequence[Row]:
+    """The rows of a report, as they come."""
+    return statements.report_statement(key).fetch_all(connection, parameters)
+
+
+def _rolled_up_ranges(connection: Connection, parameters: Mapping[str, Any]) -> Ranges:
+    """The rolled-up days of a range."""
+    [(first, last, count)] = statements.rolled_up_span().fetch_all(connection, parameters)
+    if not count:
+        return []
+    span = _date(first), _date(last)
+    if _days_in(span) == count:  # no gaps, as nearly always
+        return [span]
+    return ranges_of([_date(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
+
+
+def _days_in(range_: tuple[date, date]) -> int:
+    return (range_[1] - range_[0]).days + 1
+
+
+def _range_parameters(name: str, ranges: Ranges) -> dict[str, date]:
+    ends = {f"{name}_from_{number}": start for number, (start, _) in enumerate(ranges)}
+    return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
+
+
+def _read_column(rows: Sequence[Row], index: int, reader: Callable[[Any], Any]) -> Sequence[Row]:
+    """Rows with a key as users see it. Mostly it comes from the driver like that, and rows stay as they are."""
+    values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
+    if all(value == read for value, read in values.items()):
+        return rows
+    return [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
+
+
+def _ordered(rows: Sequence[Row], width: int) -> list[Row]:
+    """Rows by their first columns, byte for byte; what is unknown comes last."""
+    ordered = list(rows)
+    for key in map(itemgetter, reversed(range(width))):
+        is_known = None not in map(key, ordered)
+        ordered.sort(key=key if is_known else lambda row, key=key: (key(row) is None, key(row)))  # type: ignore[misc]
+    return ordered
+
+
+def _with_hour(row: Row, key: statements.StatementKey) -> Row:
+    """A row with an hour in place of what the database says of it: local time, and where clocks change its offset."""
+    index, offsets = key.by.index("hour"), key.offsets or (0,)
+    rest = row[index + 1 :] if len(offsets) == 1 else row[index + 2 :]
+    ahead = offsets[0] if len(offsets) == 1 else row[index + 1]
+    wall = row[index] if isinstance(row[index], datetime) else datetime.fromisoformat(row[index])
+    # with its distance from UTC as the zone: times in a zone that clocks show twice would be equal
+    return (*row[:index], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
+
+
+def _date(value: Any) -> date:
+    if isinstance(value, datetime):
+        return value.date()
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _public_id(value: Any) -> str | None:
+    return None if value is None else ids.public_id_text(bytes(value))
+
+
+def _hex(value: Any) -> str | None:
+    return None if value is None else bytes(value).hex()
+
+
+# How the keys of rows are read that are not names; None: as they are
+_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
+    "hour": None, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "response": None,
+}  # fmt: skip

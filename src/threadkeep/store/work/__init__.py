@@ -1,0 +1,8 @@
+"""What use cases share: transactions, connections, positions, branches as ranges, rows and caches of items."""
+
+from typing import TYPE_CHECKING
+
+from threadkeep.lazy import lazy_modules
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_modules(__name__, __path__)

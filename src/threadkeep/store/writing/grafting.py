@@ -1,0 +1,450 @@
+"""Writing trees of items: runs that continue what a conversation has, or begin branches of it.
+
+Importers use it. A conversation is found by its external id, and states of it remember what was written, so that the
+next import writes what is new. Everything is written in one transaction, in a number of statements that does not depend
+on how much it is, but for batches of rows and of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count, groupby, islice, takewhile
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+from threadkeep.db import base, driver, models
+from threadkeep.db.queries.annotations import states_of
+from threadkeep.db.queries.conversations import branch_head, branches_of
+from threadkeep.domain import jsontext, stored
+from threadkeep.domain.ids import public_id_text, short_hash
+from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
+from threadkeep.errors import Conflict, InvalidOption, StateConflict
+from threadkeep.store.changes.feed import change_row
+from threadkeep.store.store import Store
+from threadkeep.store.usage.ledger import Attempt, CallInfo, attempt_columns, attempt_of
+from threadkeep.store.usage.rollups import invalidate
+from threadkeep.store.work import item_rows, pacing, positions, refs, validation
+from threadkeep.store.work.states import MAX_STATES, NewState, write_states
+from threadkeep.store.writing import conversations
+from threadkeep.store.writing.appending import write_items
+from threadkeep.store.writing.responses import response_columns
+
+_BATCH: Final = 500  # ids in one statement
+_NO_RESPONSE: Final = dict.fromkeys(column.name for column in base.written_columns(models.responses))
+
+Rows = list[dict[str, Any]]
+
+
+class Spot(NamedTuple):
+    """Where an item is stored; the beginning of a conversation is before the first position."""
+
+    branch: int
+    position: int
+
+
+ROOT: Final = Spot(0, -1)
+
+
+class NewSpot(NamedTuple):
+    """An item of a graft: the number of its run, and its own in that."""
+
+    run: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewAnswer:
+    """A response that all items in a row came in which have this object; `attempt`: its row in the ledger, if any.
+
+    `name` tells it from all other responses of the tenant, if it has no id.
+    """
+
+    response: Response
+    format: str
+    name: str
+    attempt: Attempt | None = None
+
+
+class NewItem(NamedTuple):
+    """An item to be written; items of one wire message share the object `turn`."""
+
+    record: item_rows.ItemRecord
+    created_at: datetime
+    answer: NewAnswer | None = None
+    turn: object = None
+
+
+class Run(NamedTuple):
+    """Items in a row, behind something that is stored, or behind an item of an earlier run."""
+
+    after: Spot | NewSpot
+    items: Sequence[NewItem]
+
+
+class _NewAttempt(NamedTuple):
+    """A row to be written into the ledger; `hash` is the hash of the id or name of the response of this number."""
+
+    attempt: Attempt
+    at: datetime
+    number: int
+    hash: bytes
+
+
+_ANSWER: Final = attrgetter("answer")
+
+
+@dataclass(slots=True)
+class GraftRows:
+    """Places runs in a conversation that the transaction has locked, and writes their rows.
+
+    `heads` are the ends and lineages of its branches, which grow with what is placed.
+    """
+
+    connection: Connection
+    ref: refs.BranchRef
+    taken: positions.Reservation
+    heads: dict[int, refs.Lineage]
+    spots: list[Spot] = field(default_factory=list)  # of the first item of each run
+    attempts: int = 0  # rows of the ledger
+    _new: Rows = field(default_factory=list)  # branches
+    _items: Rows = field(default_factory=list)
+    _responses: Rows = field(default_factory=list)
+    _attempts: list[_NewAttempt] = field(default_factory=list)
+    _moved: set[int] = field(default_factory=set)
+
+    @classmethod
+    def reserve(cls, connection: Connection, ref: refs.BranchRef, runs: Sequence[Run], *, is_new: bool) -> GraftRows:
+        """Lock the conversation, take the numbers for all runs, and read where its branches end.
+
+        Raises:
+            NotFound: it is gone.
+            Conflict: a response is in progress.
+        """
+        answers = sum(1 for run in runs for answer, _ in groupby(run.items, _ANSWER) if answer is not None)
+        counts = positions.Counts(items=sum(len(run.items) for run in runs), responses=answers, is_dated=True)
+        newest = max(item.created_at for run in runs for item in run.items)
+        taken = positions.take(connection, ref, newest, counts)
+        if taken is None:
+            refs.get_row(connection, ref)
+            problem = f"A response of {ref.public_id} is in progress, so nothing can be imported into it."
+            raise Conflict(problem, hint="Import it again when the response has ended.")
+        taken.response -= max(answers - 1, 0)  # the first of them
+        heads = {0: refs.Lineage((), -1)} if is_new else _heads_of(connection, ref)
+        return cls(connection, ref, taken, heads)
+
+    def write(self, runs: Sequence[Run], now: datetime) -> None:
+        """Place the runs, one after the other, and write what they are made of."""
+        first, number = self.taken.first, self.taken.response
+        for run in runs:
+            spot = self._place(run, first)
+            self.spots.append(spot)
+            number = self._add_items(run, spot, number)
+            first += len(run.items)
+        records = [item.record for run in runs for item in run.items]
+        self._write_attempts()
+        ends = [spot.position + len(run.items) - 1 for spot, run in zip(self.spots, runs, strict=True)]
+        changes = [self._change(spot, end, now) for spot, end in zip(self.spots, ends, strict=True)]
+        driver.insert_rows(self.connection, [(models.branches, self._new)])
+        others = [(models.responses, self._responses), (models.changes, changes)]
+        item_rows.insert_item_rows(self.connection, self._items, records, now, others)
+
+    def move_heads(self, active: int | None, title: str | None) -> None:
+        """Write where the branches end that were continued, which one is active, and a title that it gets."""
+        for branch in sorted(self._moved):
+            if 0 < branch < self.taken.next_branch:
+                parameters = self.ref.parameters(branch=branch, count=1, last=self.heads[branch].head)
+                branch_head(expected=False).execute(self.connection, parameters)
+        row = models.conversations.c
+        values: dict[str, Any] = {
+            "head_position": self.heads[0].head,
+            "next_branch": self.taken.next_branch + len(self._new),
+            "revision": row.revision + 1,
+        }
+        values |= {} if active is None else {"active_branch": active}
+        values |= {} if title is None else {"title": title}
+        where = [row.tenant_id == self.ref.scope.tenant, row.id == self.ref.key]
+        self.connection.execute(update(models.conversations).where(*where).values(values))
+
+    def _place(self, run: Run, first: int) -> Spot:
+        """Where a run goes: on the branch that ends where it continues, or else on a new one."""
+        after, last = self.spot(run.after), first + len(run.items) - 1
+        branch, lineage = after.branch, self.heads[after.branch]
+        if lineage.head == after.position:
+            self.heads[branch] = refs.Lineage(lineage.parts, last)
+            self._moved.add(branch)
+            return Spot(branch, first)
+        parts = lineage.upto(branch, after.position)
+        number = self.taken.next_branch + len(self._new)
+        if number > validation.MAX_NUMBER:
+            raise Conflict(f"{self.ref.public_id} has too many branches.")
+        place = {"number": number, "parent": branch, "fork_position": after.position, "head_position": last}
+        self._new.append(
+            self.ref.columns(
+                **place, from_position=first, lineage=refs.lineage_text(parts), created_at=run.items[0].created_at
+            )
+        )
+        self.heads[number] = refs.Lineage(parts, last)
+        return Spot(number, first)
+
+    def spot(self, after: Spot | NewSpot) -> Spot:
+        """Where something is, once its run was placed."""
+        if isinstance(after, Spot):
+            return after
+        first = self.spots[after.run]
+        return Spot(first.branch, first.position + after.offset)
+
+    def _add_items(self, run: Run, spot: Spot, number: int) -> int:
+        """Make the rows of a run and of its responses, from that number on; return the next one."""
+        position, before = spot.position, self.spot(run.after).position
+        for (answer, _), group in groupby(run.items, lambda item: (item.answer, item.turn)):
+            items = list(group)
+            is_turn = answer is not None or items[0].turn is not None
+            place = self.ref.columns(branch=spot.branch, seen=None if answer is None else before)
+            for index, item in enumerate(items):
+                row = item.record.row(place, position + index, position if is_turn else None)
+                row["created_at"] = item.created_at
+                self._items.append(row)
+            if answer is not None:
+                self._add_response(answer, items[0].created_at, number, (spot.branch, before, position, len(items)))
+                number += 1
+            before, position = position + len(items) - 1, position + len(items)
+        return number
+
+    def _add_response(self, answer: NewAnswer, at: datetime, number: int, place: tuple[int, int, int, int]) -> None:
+        branch, before, position, count = place
+        row = _NO_RESPONSE | response_columns(answer.response, answer.format) | {
+            "number": number, "branch": branch, "input_to": before, "from_position": position,
+            "to_position": position + count - 1, "created_at": at,
+            "config_hash": self.taken.config_hash, "tool_set_hash": self.taken.tool_set_hash,
+        }  # fmt: skip
+        self._responses.append(row | self.ref.columns())
+        if answer.attempt is not None:
+            hash_ = row["response_hash"] or short_hash(answer.name) or b""
+            self._attempts.append(_NewAttempt(answer.attempt, at, number, hash_))
+
+    def _write_attempts(self) -> None:
+        """Write the rows of the ledger, but for responses that are counted there already, here or elsewhere."""
+        counted = _counted(self.connection, self.ref, {new.hash for new in self._attempts})
+        rows: Rows = []
+        for attempt, at, number, hash_ in self._attempts:
+            if hash_ in counted:
+                continue
+            counted.add(hash_)
+            columns = {
+                "id": _ledger_key(hash_), "user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash,
+                "response": number,
+            }  # fmt: skip
+            rows.append(self.ref.columns(**attempt_columns(attempt, at) | columns))
+        days = {row["day"] for row in rows} - {datetime.now(UTC).date()}
+        if days:
+            invalidate(self.connection, self.ref.scope.tenant, *days)
+        driver.insert_rows(self.connection, [(models.usage_records, rows)])
+        self.attempts = len(rows)
+
+    def _change(self, spot: Spot, last: int, now: datetime) -> dict[str, Any]:
+        return change_row(
+            self.ref.scope.tenant, self.ref.key, self.ref.public_bytes, stored.APPENDED, now,
+            branch=spot.branch, from_position=spot.position, to_position=last,
+        )  # fmt: skip
+
+
+def _heads_of(connection: Connection, ref: refs.BranchRef) -> dict[int, refs.Lineage]:
+    """The branches of a conversation: what they are made of, and where they end."""
+    heads = {0: refs.root_lineage(refs.get_row(connection, ref))}
+    for branch in connection.execute(branches_of(), ref.parameters(after=0, limit=validation.MAX_NUMBER)):
+        heads[branch.number] = refs.lineage_from(branch)
+    return heads
+
+
+def _counted(connection: Connection, ref: refs.BranchRef, hashes: Iterable[bytes]) -> set[bytes]:
+    """Which of these responses the tenant has already, or had: their usage is not counted twice."""
+    responses, ledger, rest = models.responses.c, models.usage_records.c, iter(sorted(hashes))
+    counted: set[bytes] = set()
+    while batch := list(islice(rest, _BATCH)):
+        keys = {_ledger_key(hash_): hash_ for hash_ in batch}
+        here = [responses.tenant_id == ref.scope.tenant, responses.response_hash.in_(batch)]
+        used = [ledger.tenant_id == ref.scope.tenant, ledger.id.in_(keys)]
+        counted.update(map(bytes, connection.execute(select(responses.response_hash).where(*here)).scalars()))
+        counted.update(keys[key] for key in connection.execute(select(ledger.id).where(*used)).scalars())
+    return counted
+
+
+def _ledger_key(hash_: bytes) -> int:
+    """The key of the row that counts a response: always the same one, so that no other import can count it, too.
+
+    The ledger outlives conversations, so a response counts once even if its conversation is deleted and imported again.
+    """
+    return int.from_bytes(hash_[:8], "big") >> 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing trees of items: runs that continue what a conversation has, or begin branches of it
+
+STATE: Final = "import"  # the second part of what is remembered is "import.2", and so on
+TRIES: Final = 3  # how often it is found out what is new, where others import the same at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """What is new of a conversation.
+
+    Attributes:
+        runs: its items, those that others continue first.
+        remembered: what to remember, made of the spots of the runs' first items: JSON values, each of which fits into a
+            state. They begin with those that are known; what did not change is the same object.
+        active: where the branch ends that is active from now on; None: it stays.
+    """
+
+    runs: Sequence[Run]
+    remembered: Callable[[Sequence[Spot]], Sequence[Any]]
+    active: Spot | NewSpot | None = None
+
+
+class RememberedPart(NamedTuple):
+    """A part of what was remembered, with the version of its state."""
+
+    value: Any = None
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A conversation that was imported before, and the parts of what was remembered of it (none: nothing)."""
+
+    ref: refs.BranchRef
+    title: str | None
+    parts: Sequence[RememberedPart] = ()
+
+
+class Written(NamedTuple):
+    """The conversation that a graft was written into; `attempts` counts new rows of the ledger."""
+
+    id: str
+    is_new: bool
+    attempts: int = 0
+
+
+class Grafting:
+    """Writes grafts into the conversations of a store.
+
+    Raises:
+        InvalidOption: it is no `Store`, or it has tenants and none was chosen.
+    """
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            hint = "Open a Store of the same database, and call this in a thread."
+            raise InvalidOption(f"must be a Store, not {type(store).__name__}.", argument="store", hint=hint)
+        self._store, self._transactions = store.handle, store.handle.transactions
+        self._scope = self._store.scope
+        self._upkeep = pacing.Upkeep(self._transactions)
+
+    def answer(self, response: Response, format: str, call: CallInfo, name: str) -> NewAnswer:
+        """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made.
+
+        `name` tells it from all others, if it has no id: the ledger has one row for it.
+        """
+        prices = self._store.resources.prices
+        attempt = None if response.usage is None else attempt_of(response, format, call, prices, None)
+        return NewAnswer(response, format, name, attempt)
+
+    def find(self, external_id: str, user: str | None = None) -> Known | None:
+        """The conversation with an external id; None if there is none.
+
+        Raises:
+            Conflict: it is not the one of this user, or of the user of this store.
+        """
+        return self._transactions.read(lambda connection: _find(connection, self._scope, external_id, user))
+
+    def write(
+        self, session: Session, info: conversations.ConversationInfo, plan: Callable[[Known | None], Graft]
+    ) -> Written:
+        """Write what `plan` makes of what is known of the conversation with the external id of `info`.
+
+        A conversation that is there and to which nothing is new stays as it is.
+
+        Raises:
+            InvalidOption, InvalidItem, TooLarge: something cannot be stored; nothing was written.
+            Conflict: it belongs to another user than `info` names, a response is in progress, or others import into the
+                same conversation all the time.
+        """
+        external_id, user, tries = str(info.get("external_id")), info.get("user_id"), TRIES
+        while True:
+            known, tries = self.find(external_id, user), tries - 1
+            graft = plan(known)
+            try:
+                return self._write(session, info, known, graft)
+            except StateConflict:
+                if not tries:
+                    raise
+            except InvalidOption:  # perhaps because another one has created it meanwhile
+                if not tries or known is not None or self.find(external_id, user) is None:
+                    raise
+
+    def _write(
+        self, session: Session, info: conversations.ConversationInfo, known: Known | None, graft: Graft
+    ) -> Written:
+        if known is not None and not graft.runs:
+            return Written(known.ref.public_id, is_new=False)
+        scope = self._scope = self._store.new_scope
+        new = conversations.new_conversation(session, info, scope)
+        title = info.get("title") if known is not None and known.title is None else None
+
+        def write(connection: Connection) -> Written:
+            now = datetime.now(UTC)
+            place = known or _create(connection, scope, new)
+            rows = GraftRows.reserve(connection, place.ref, graft.runs, is_new=known is None)
+            rows.write(graft.runs, now)
+            active = None if graft.active is None else rows.spot(graft.active).branch
+            rows.move_heads(active, title)
+            write_states(connection, place.ref, _changed(place.parts, graft.remembered(rows.spots)), now)
+            return Written(place.ref.public_id, known is None, rows.attempts)
+
+        records = [item.record for run in graft.runs for item in run.items]
+        written = write_items(self._transactions, scope, records, write, is_repeatable=True)
+        self._upkeep.add(len(records))
+        return written
+
+
+def _create(connection: Connection, scope: refs.Scope, new: conversations.Creation) -> Known:
+    public_id = conversations.insert_conversations(connection, scope, [new])[0]["public_id"]
+    row: Any = refs.find_row(connection, scope, "public_id", public_id)
+    return Known(refs.BranchRef(scope, row.id, public_id_text(public_id)), None)
+
+
+def _find(connection: Connection, scope: refs.Scope, external_id: str, user: str | None) -> Known | None:
+    row, user = refs.find_row(connection, replace(scope, user=None), "external_id", external_id), scope.user or user
+    if row is None:
+        return None
+    if user is not None and row.user_id != user:
+        problem = f"The external_id {external_id!r} names a conversation that does not belong to this user."
+        raise Conflict(problem, hint="Import it for the user whose it is, or into a tenant of its own.")
+    ref = refs.BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
+    wanted = scope.parameters(key=row.id, limit=MAX_STATES)
+    found = connection.execute(states_of(scoped=scope.user is not None), wanted)
+    states = {one.name: one for one in found}
+    parts = [states[name] for name in takewhile(states.__contains__, map(_name_of_part, count()))]
+    return Known(ref, row.title, [RememberedPart(_value(one), one.version) for one in parts])
+
+
+def _value(state: Any) -> Any:
+    return jsontext.loads_stored(state.value, "conversation_states", f"name {state.name!r}")
+
+
+def _name_of_part(index: int) -> str:
+    return f"{STATE}.{index + 1}" if index else STATE
+
+
+def _changed(known: Sequence[RememberedPart], values: Sequence[Any]) -> list[NewState]:
+    """The states of parts that are new or changed."""
+    parts = [*known, *[RememberedPart()] * (len(values) - len(known))]
+    return [
+        NewState.of(_name_of_part(index), value, part.version)
+        for index, (value, part) in enumerate(zip(values, parts, strict=True))
+        if value is not part.value
+    ]

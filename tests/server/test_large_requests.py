@@ -1,0 +1,141 @@
+"""Histories that are larger than any request: they are refused before they are read, and leave others room."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import event
+
+from tests.factories import noise
+from tests.server.test_rest import Rest
+from threadkeep.http import Upstream, rest_app
+from threadkeep.server import service
+from threadkeep.server.quotas import QuotaExceeded
+from threadkeep.store.reading.overviews import request_bytes
+
+PICTURE = noise(300_000)
+URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+
+
+class Slow:
+    """An upstream that answers when it may."""
+
+    def __init__(self) -> None:
+        self.payloads: list[Any] = []
+        self.may_answer = asyncio.Event()
+        self.upstreams = {"*": Upstream("slow", "chat_completion", self.ask)}
+
+    async def ask(self, payload: Any, model: str) -> AsyncGenerator[Any]:
+        self.payloads.append(payload)
+        await self.may_answer.wait()
+        choice = {"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}
+        yield {"id": "c1", "model": model, "choices": [choice]}
+
+
+def with_pictures(served: Any, user: str, count: int) -> Any:
+    """A conversation with one picture many times, which is stored once."""
+    conversation = served.call(served.store.for_user(user).create_conversation, model="m")
+    part = {"type": "input_image", "image_url": URL}
+    served.call(conversation.add_items, [{"role": "user", "content": [part]} for _ in range(count)])
+    return conversation
+
+
+def test_the_size_of_a_request_is_known_before_it_is_read(served: Any) -> None:
+    conversation = with_pictures(served, "ann", 5)
+    served.call(conversation.user, "x" * 1_000)
+    branch = served.call(conversation.fork, at=1)
+    served.call(branch.user, "y" * 100)
+    for one in (conversation, branch):
+        body = served.call(one.request_body, "open_responses")
+        size = served.call(one.run_sync, request_bytes, 0)
+        assert 0.9 * len(body) < size < 1.1 * len(body)
+    of_all = served.call(branch.run_sync, request_bytes, 10**9)
+    assert of_all > served.call(conversation.run_sync, request_bytes, 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/api/messages"])
+def test_what_is_too_large_is_refused_and_leaves_nothing(
+    served: Any, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_REQUEST_BYTES", 1_000_000)
+    conversation = with_pictures(served, "ann", 3)
+    slow, read, engine = Slow(), list[bool](), served._store.sync.handle.root.engine
+    slow.may_answer.set()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        read.append("content" in statement.partition("FROM")[0] and "blobs" in statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        if path == "/v1/responses":
+            http = served.http(upstreams=slow.upstreams)
+            body = {"model": "m", "input": "And now?", "conversation": conversation.id}
+            answer = http.post("/responses", json=body)
+        else:
+            answer = (
+                Rest(served, upstreams=slow.upstreams)
+                .of("ann")
+                .post(f"/conversations/{conversation.id}/messages", json={"content": "And now?"})
+            )
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (413, "request_too_large", "conversation")
+    assert (slow.payloads, any(read)) == ([], False)
+    assert len(served.call(conversation.transcript, media="reference")) == 3
+    assert served.call(served.store.usage, by=("model",)) == []
+
+
+def test_large_requests_leave_room_for_others(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until they are answered; what is small always has room."""
+    for name, value in (("SMALL", 10_000), ("OF_OWNER", 1_300_000), ("IN_ALL", 2_000_000)):
+        monkeypatch.setattr(service, name, value)
+    large = {user: with_pictures(served, user, 2).id for user in ("ann", "ben", "cyd")}
+    second = with_pictures(served, "ann", 2).id
+    small = served.call(served.store.for_user("cyd").create_conversation, model="m").id
+
+    async def ask() -> list[int]:
+        slow = Slow()
+        application = rest_app(served._store, auth=served.authenticate, upstreams=slow.upstreams)
+
+        async def say(user: str, conversation: str) -> int:
+            headers = {"Authorization": f"Bearer {user}"}
+            transport, url = httpx2.ASGITransport(app=application), "http://localhost/api"
+            async with httpx2.AsyncClient(transport=transport, base_url=url, headers=headers) as http:
+                answer = await http.post(f"/conversations/{conversation}/messages", json={"content": "And now?"})
+            return answer.status_code
+
+        async def waiting(user: str, conversation: str, count: int) -> asyncio.Future[int]:
+            task = asyncio.ensure_future(say(user, conversation))
+            for _ in range(2_000):
+                if len(slow.payloads) >= count or task.done():
+                    break
+                await asyncio.sleep(0.005)
+            return task
+
+        tasks = [await waiting("ann", large["ann"], 1)]
+        refused = [await say("ann", second)]
+        tasks.append(await waiting("ben", large["ben"], 2))
+        refused.append(await say("cyd", large["cyd"]))
+        tasks.append(await waiting("cyd", small, 3))
+        slow.may_answer.set()
+        return [*refused, *await asyncio.gather(*tasks), await say("cyd", large["cyd"])]
+
+    assert served.runner.run(ask()) == [429, 503, 201, 201, 201, 201]
+
+
+def test_room_is_given_back() -> None:
+    quota, size = service.request_quota(), service.MAX_REQUEST_BYTES
+    for _ in range(2):
+        quota.take("ann", size)
+    with pytest.raises(QuotaExceeded) as refused:
+        quota.take("ann", size)
+    assert (refused.value.status_code, refused.value.code) == (429, "too_many_large_requests")
+    for _ in range(2):
+        quota.give_back("ann", size)
+    quota.take("ann", size)

@@ -1,0 +1,283 @@
+"""Upstreams over HTTP, and clients that leave: real servers on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import time
+from binascii import crc32
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager
+from threading import Event
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.databases import Database
+from tests.server.scripts import FORMATS, script
+from tests.server.servers import running
+from tests.waiting import wait_until
+from tests.wires import SPOKEN
+from threadkeep import AsyncStore, InvalidOption, Store
+from threadkeep.formats import NAMES, FormatName
+from threadkeep.http import Owner, Upstream, app, http_upstream
+from threadkeep.server.recorder.targets import RecordedUpstream
+from threadkeep.server.upstreams import shown_url
+
+Json = dict[str, Any]
+
+PATHS = {
+    "open_responses": "/v1/responses",
+    "chat_completion": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "gemini": "/v1/models/the%20model:streamGenerateContent?alt=sse",
+    "converse": "/v1/model/the%20model/converse-stream",
+}
+KEYS = {"messages": ("x-api-key", "secret"), "gemini": ("x-goog-api-key", "secret")}
+
+
+def amazon_message(event: dict[str, Any]) -> bytes:
+    """An event in the framing of Amazon's event streams."""
+    [(kind, value)] = event.items()
+    headers = b""
+    for name, text in ((":event-type", kind), (":message-type", "event"), (":content-type", "application/json")):
+        headers += bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(text)) + text.encode()
+    payload = json.dumps(value).encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    message = prelude + struct.pack(">I", crc32(prelude)) + headers + payload
+    return message + struct.pack(">I", crc32(message))
+
+
+class Provider:
+    """A provider that answers each request with a script of its format, or refuses it."""
+
+    def __init__(self, format_: str) -> None:
+        self.format = format_
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        self.status = 200
+        self.application = Starlette(routes=[Route("/{path:path}", self.answer, methods=["POST"])])
+
+    async def answer(self, request: Request) -> Response:
+        path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
+        self.requests.append((path, dict(request.headers), await request.json()))
+        if self.status != 200:
+            return JSONResponse({"error": {"message": "Not like this."}}, self.status)
+        events = script(self.format, ["Let me ", "see."], calls=True)
+        if self.format == "converse":
+            body = b"".join(map(amazon_message, events))
+        else:
+            body = b": a comment\n\n" + b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+            body += b"data: [DONE]\n\n" if self.format == "chat_completion" else b""
+        return Response(body, media_type="text/event-stream")
+
+
+def test_there_is_a_provider_of_each_format_that_is_spoken() -> None:
+    assert set(FORMATS) == set(PATHS) == set(SPOKEN)
+
+
+@pytest.mark.parametrize("format_", sorted(set(NAMES) - set(SPOKEN)))
+def test_a_format_in_which_nobody_answers_has_no_upstream(format_: Any) -> None:
+    with pytest.raises(InvalidOption, match="in which no provider answers"):
+        http_upstream("provider", format_, "http://localhost/v1")
+    with pytest.raises(InvalidOption, match="in which no provider answers"):
+        RecordedUpstream("provider", format_, "http://localhost/v1")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_each_format_is_asked_over_http(served: Any, format_: Any) -> None:
+    provider = Provider(format_)
+    with running(provider.application) as url:
+        upstream = http_upstream("provider", format_, f"{url}/v1/", key="secret")
+        client = served.client(upstreams={"*": upstream})
+        found = client.responses.create(model="the model", input="Weather?")
+        assert found.output_text == "Let me see."
+        assert found.output[-1].name == "look"
+        provider.status = 429
+        answer = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "the model", "input": "Hi"})
+        assert (answer.status_code, "Not like this." in answer.text) == (429, True)
+        served.call(upstream.close)
+    [(path, headers, payload), _] = provider.requests
+    name, value = KEYS.get(format_, ("authorization", "Bearer secret"))
+    assert (path, headers[name]) == (PATHS[format_], value)
+    assert "Weather?" in json.dumps(payload)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_answer_that_is_no_stream_is_told_as_such(served: Any) -> None:
+    """A host that does not know `stream`, or a page of a proxy in front of it."""
+
+    async def answer(_request: Request) -> Response:
+        return Response("<p>Welcome", media_type="text/html")
+
+    with running(Starlette(routes=[Route("/{path:path}", answer, methods=["POST"])])) as url:
+        upstream = http_upstream("host", "chat_completion", f"{url}/v1/")
+        answered = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "m", "input": "Hi"})
+        served.call(upstream.close)
+    message = "host answered without a stream of events: the type of its answer is text/html, instead of"
+    assert (answered.status_code, message in answered.json()["error"]["message"]) == (502, True)
+
+
+class Slow:
+    """An upstream that writes until it is left."""
+
+    def __init__(self) -> None:
+        self.was_left = Event()
+        self.upstream = Upstream("slow", "chat_completion", self.ask)
+
+    async def ask(self, _payload: Any, _model: str) -> AsyncGenerator[Any]:
+        try:
+            for _ in range(600):
+                yield {"id": "c", "choices": [{"index": 0, "delta": {"content": "la "}, "finish_reason": None}]}
+                await asyncio.sleep(0.05)
+        finally:
+            self.was_left.set()
+
+
+@pytest.fixture
+def tenant(database: Database) -> Iterator[tuple[str, Any]]:
+    with Store(database.url, tenants=True) as store:
+        name = f"tenant {time.time_ns()}"
+        yield name, store.create_tenant(name)
+
+
+def served_to(database: Database, name: str, slow: Slow) -> AbstractContextManager[str]:
+    store = AsyncStore(database.url, tenants=True)
+    return running(app(store, auth=lambda _: Owner(tenant=name), upstreams={"*": slow.upstream}), store)
+
+
+def ended(store: Any) -> Any:
+    """The only response, once it has ended."""
+    [conversation] = store.list_conversations()
+    wait_until(lambda: [one.status for one in conversation.responses()] != ["in_progress"])
+    [response] = conversation.responses()
+    return conversation, response
+
+
+def test_what_came_before_the_client_left_is_stored(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url, httpx2.Client(base_url=url, timeout=60) as http:
+        body = {"model": "m", "input": "Sing.", "stream": True}
+        with http.stream("POST", "/v1/responses", json=body) as stream:
+            for line in stream.iter_lines():
+                if "output_text.delta" in line:
+                    break
+        assert slow.was_left.wait(20)
+        conversation, response = ended(store)
+        assert response.status == "cancelled"
+        assert [item.item.type for item in conversation.transcript()] == ["message", "message"]
+        [row] = conversation.usage(by="status")
+        assert (row.status, row.attempts) == ("cancelled", 1)
+
+
+def test_a_server_that_stops_ends_what_it_streams(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url:
+        body = {"model": "m", "input": "Sing.", "background": True}
+        assert httpx2.post(f"{url}/v1/responses", json=body, timeout=60).json()["status"] == "queued"
+    assert slow.was_left.wait(20)
+    _, response = ended(store)
+    assert response.status == "incomplete"
+
+
+def test_another_process_cancels_an_answer_in_the_background(database: Database, tenant: tuple[str, Any]) -> None:
+    slow, (name, store) = Slow(), tenant
+    with served_to(database, name, slow) as url, served_to(database, name, slow) as other:
+        body = {"model": "m", "input": "Sing.", "background": True}
+        id_ = httpx2.post(f"{url}/v1/responses", json=body, timeout=60).json()["id"]
+        assert httpx2.post(f"{other}/v1/responses/{id_}/cancel", timeout=60).status_code == 200
+        assert slow.was_left.wait(20)
+        assert ended(store)[1].status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://ann:hunter2@a.example", "https://ann:hunter2@", "ann:hunter2@a.example", "https://ann:hunter2@[::1"]
+)
+def test_errors_do_not_show_the_password_of_a_url(url: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        RecordedUpstream("a", "messages", url)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_urls_are_shown_without_what_is_secret() -> None:
+    shown = {
+        "https://ann:hunter2@a.example/v1": "https://***@a.example/v1", "https://a.example/@v1": "https://a.example/@v1",
+        "https://a.example/v1?key=hunter2": "https://a.example/v1?key=***", "http://[::1]:80": "http://[::1]:80",
+    }  # fmt: skip
+    assert {url: shown_url(url) for url in shown} == shown
+
+
+# Conversations that switch providers between turns
+
+
+def answering(name: str, format: FormatName, asked: list[Json]) -> Upstream:
+    """A provider whose answers have reasoning that only it can read."""
+    reasoning = {"type": "reasoning", "id": f"rs_{name}", "summary": [], "encrypted_content": "sealed"}
+    text = {"type": "output_text", "text": "Yes.", "annotations": []}
+    message = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [text]}
+    start = {"id": f"resp_{name}", "object": "response", "status": "in_progress", "model": "m", "output": []}
+    ended = {**start, "status": "completed", "output": [reasoning, message]}
+    begun = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    events: dict[str, list[Json]] = {
+        "open_responses": [
+            {"type": "response.created", "sequence_number": 0, "response": start},
+            {"type": "response.completed", "sequence_number": 1, "response": ended},
+        ],
+        "messages": [
+            {"type": "message_start", "message": begun},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "Hm."}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "sealed"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "Yes."}},
+            {"type": "content_block_stop", "index": 1},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
+        ],
+    }
+
+    async def ask(payload: Json, _model: str) -> AsyncGenerator[Any]:
+        asked.append(payload)
+        for event in events[format]:
+            yield event
+
+    return Upstream(name, format, ask)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("format", "first", "second", "is_sent"),
+    [
+        ("open_responses", "openai", "openai", True),
+        ("open_responses", "openai", "azure", False),
+        ("open_responses", "azure", "openai", False),
+        ("open_responses", "openai-eu", "openai-us", False),
+        ("open_responses", "openai", "xai", False),
+        ("messages", "anthropic", "anthropic", True),
+        ("messages", "zai", "anthropic", False),
+        ("messages", "anthropic", "minimax", False),
+    ],
+)
+def test_an_upstream_gets_what_it_has_sealed_itself(
+    format: FormatName, first: str, second: str, *, is_sent: bool, stream: bool
+) -> None:
+    asked: list[Json] = []
+    table = {f"a-{first}": answering(first, format, asked), f"b-{second}": answering(second, format, asked)}
+
+    async def talk() -> httpx2.Headers:
+        server = app(AsyncStore("sqlite://"), auth=lambda _request: Owner(user_id="u"), upstreams=table)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=server), base_url="http://x") as client:
+            begun = (await client.post("/v1/responses", json={"model": f"a-{first}", "input": "One?"})).json()
+            body = {"model": f"b-{second}", "input": "Two?", "previous_response_id": begun["id"], "stream": stream}
+            answer = await client.post("/v1/responses", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.headers
+
+    headers = asyncio.run(talk())
+    assert ("sealed" in json.dumps(asked[1])) is is_sent
+    assert ("reasoning" in headers.get("x-threadkeep-losses", "")) is not is_sent
