@@ -86,11 +86,6 @@ def _in_container(call: JsonObject) -> bool:
     return isinstance(environment, dict) and environment.get("type") not in (None, "local")
 
 
-def _searches_server(call: JsonObject) -> bool:
-    execution = call.get("execution")
-    return execution == "server" or (execution is None and call.get(CALL_ID) is None)
-
-
 KINDS: Final = (
     CallKind(
         "function", "function_call", "function_call_output",
@@ -128,7 +123,9 @@ KINDS: Final = (
     CallKind(
         "tool_search", "tool_search_call", "tool_search_output",
         stand_in={"execution": "client", "status": "completed", "tools": []}, blank_call=lambda _: {"arguments": {}},
-        is_hosted=_searches_server,
+        is_hosted=lambda call: (
+            call.get("execution") == "server" or (call.get("execution") is None and call.get(CALL_ID) is None)
+        ),
     ),
     CallKind(
         "mcp_approval", "mcp_approval_request", "mcp_approval_response",

@@ -64,18 +64,15 @@ def own_content(content: Any, path: str) -> Any:
 def _own_parts(part: Any, path: str) -> list[Any]:
     if isinstance(part, str):
         return [part]
-    parts = block_parts(part, path)
-    return [_own_part(part, path)] if parts is None else parts
-
-
-def _own_part(part: Any, path: str) -> Any:
+    if (parts := block_parts(part, path)) is not None:
+        return parts
     kind, name = part.get("type") if isinstance(part, Mapping) else "", None
     if kind is None:
         name = next((_KEYS[key] for key in part if key in _KEYS), None)
     elif isinstance(kind, str):
         name = TYPES.get(kind)
     if name is None:
-        return part
+        return [part]
     turn = {"role": "user", "parts" if name == "gemini" else "content": [bytes_as_text(dict(part))]}
     try:
         items = [item for items in get_format(name).parse_turns([turn]) for item in items]
@@ -83,7 +80,7 @@ def _own_part(part: Any, path: str) -> Any:
         items = []
     match [part.to_object() for item in items for part in getattr(item, "content", ())]:
         case [{"type": kind} as own] if kind != "provider_item":
-            return {key: value for key, value in own.items() if key != "spelling"}
+            return [{key: value for key, value in own.items() if key != "spelling"}]
     hint = f'Append its turn with conversation.add_input([{{"role": "user", …}}], "{name}").'
     raise InvalidItem(f"has the shape of the format {name}, but cannot be read as content.", argument=path, hint=hint)
 

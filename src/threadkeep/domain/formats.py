@@ -286,13 +286,7 @@ _AGUI_EVENTS: Final = (
     "SUBAGENT_", "THINKING_",
 )  # fmt: skip
 _AGUI_KEYS: Final = frozenset({"toolCalls", "toolCallId", "activityType", "subagentRunId", "encryptedValue"})
-
-
-def _is_agui_event(event: Json) -> bool:
-    kind = _kind(event)
-    return (
-        kind.startswith(_AGUI_EVENTS) or (kind == "RAW" and "event" in event) or (kind == "CUSTOM" and "name" in event)
-    )
+_AGUI_OTHERS: Final = {"RAW": "event", "CUSTOM": "name"}  # type of an event -> a key that it has
 
 
 def _is_agui_message(value: Json) -> bool:
@@ -311,7 +305,6 @@ _COHERE_EVENTS: Final = frozenset(
         "tool-call-delta", "tool-call-end", "citation-start", "citation-end", "message-end",
     }
 )  # fmt: skip
-_BATCH: Final = "Pass the answer that is in the line."
 _ITSELF: Final = "Ask it by its endpoint for OpenAI's Chat Completions, and pass what that answers."
 _REALTIME: Final = ("session.", "conversation.item.", "input_audio_buffer.", "output_audio_buffer.", "rate_limits.")
 
@@ -325,18 +318,6 @@ def _is_cohere(body: Json) -> bool:
 def _is_ollama(body: Json) -> bool:
     has_text = isinstance(body.get("message"), Mapping) or isinstance(body.get("response"), str)
     return isinstance(body.get("done"), bool) and has_text
-
-
-def _is_batch_line(body: Json) -> bool:
-    return "custom_id" in body and (
-        isinstance(body.get("response"), Mapping) or isinstance(body.get("result"), Mapping)
-    )
-
-
-def _is_invoked(body: Json) -> bool:
-    if isinstance(body.get("generation"), str) and "prompt_token_count" in body:
-        return True
-    return any("outputText" in one for one in _objects(body, "results"))
 
 
 def _is_langchain(value: Json) -> bool:
@@ -362,7 +343,7 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
         "AG-UI",
         'Convert its messages with the AGUIAdapter of Pydantic AI, whose format is "pydantic_ai".',
         is_body=lambda body: _is_agui_message(body) or ("threadId" in body and "runId" in body),
-        is_event=_is_agui_event,
+        is_event=lambda event: _kind(event).startswith(_AGUI_EVENTS) or _AGUI_OTHERS.get(_kind(event)) in event,
         is_message=_is_agui_message,
     ),
     OtherFormat("Cohere's Chat API", _ITSELF, is_body=_is_cohere, is_event=lambda one: _kind(one) in _COHERE_EVENTS),
@@ -385,8 +366,21 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
         is_body=lambda body: body.get("object") == "text_completion",
         is_event=lambda event: event.get("object") == "text_completion",
     ),
-    OtherFormat("a batch's results", _BATCH, is_body=_is_batch_line),
-    OtherFormat("Bedrock's InvokeModel", 'Ask with Converse, whose format is "converse".', is_body=_is_invoked),
+    OtherFormat(
+        "a batch's results",
+        "Pass the answer that is in the line.",
+        is_body=lambda body: (
+            "custom_id" in body and any(isinstance(body.get(key), Mapping) for key in ("response", "result"))
+        ),
+    ),
+    OtherFormat(
+        "Bedrock's InvokeModel",
+        'Ask with Converse, whose format is "converse".',
+        is_body=lambda body: (
+            (isinstance(body.get("generation"), str) and "prompt_token_count" in body)
+            or any("outputText" in one for one in _objects(body, "results"))
+        ),
+    ),
     OtherFormat(
         "Vertex AI's predict",
         "Pass the prediction that is an answer of a model.",

@@ -6,7 +6,7 @@ Secrets are taken out of messages of errors before these are stored or logged.
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import MAX_DEPTH
@@ -30,16 +30,12 @@ _CONTROLS: Final = (
 )
 
 
-@cache  # compiled when the first text needs it: most do not
-def _unprintable() -> re.Pattern[str]:
-    return re.compile(rf"{_NEEDED}|([{_CONTROLS}])")
+_UNPRINTABLE: Final = rf"{_NEEDED}|([{_CONTROLS}])"  # compiled when the first text needs it: most do not
 
 
 def printable(text: str) -> str:
     """A text with control characters, except line breaks and tabs, invisible ones and lone surrogates as escapes."""
-    if text.isascii() and text.isprintable():
-        return text
-    return _unprintable().sub(lambda match: _escape(match[1]) if match[1] else match[0], text)
+    return _escaped(text, _escape)
 
 
 def _escape(character: str) -> str:
@@ -49,13 +45,13 @@ def _escape(character: str) -> str:
 
 def printable_json(text: str) -> str:
     """The JSON text of the same value, with the same characters written as escapes of JSON."""
+    return _escaped(text, lambda one: re.sub("....", r"\\u\g<0>", one.encode("utf-16-be", "surrogatepass").hex()))
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
     if text.isascii() and text.isprintable():
         return text
-    return _unprintable().sub(lambda match: _json_escape(match[1]) if match[1] else match[0], text)
-
-
-def _json_escape(character: str) -> str:
-    return re.sub("....", r"\\u\g<0>", character.encode("utf-16-be", "surrogatepass").hex())
+    return re.sub(_UNPRINTABLE, lambda match: escape(match[1]) if match[1] else match[0], text)
 
 
 HIDDEN: Final = "***"

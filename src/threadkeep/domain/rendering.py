@@ -134,9 +134,9 @@ class RenderOptions:
     context_cache: ContextCache | None = None
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.upto, int) and not isinstance(self.upto, bool)
-        if self.upto is not None and not (is_number and self.upto >= -1):
-            raise mismatch(InvalidOption, "a position, or -1 for none", self.upto, "upto")
+        _check_number("upto", self.upto, -1, "a position, or -1 for none")
+        if self.pictures != "auto":
+            _check_number("pictures", self.pictures, 0, "a number of images, or 'auto'")
         for name, values in _CHOICES.items():
             value = getattr(self, name)
             if value not in values or type(value) not in map(type, values):  # 1 is not True
@@ -144,7 +144,6 @@ class RenderOptions:
         for name, (kind, words) in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
                 raise mismatch(InvalidOption, words, value, name)
-        _check_pictures(self.pictures)
         if self.dialect is not None:
             dialect_name("dialect", self.dialect)
         if self.media_url is not None:
@@ -181,10 +180,9 @@ class RenderOptions:
         return cls(**options)
 
 
-def _check_pictures(value: object) -> None:
-    """Raise InvalidOption for a number of pictures that is none."""
-    if value not in (None, "auto") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise mismatch(InvalidOption, "a number of images, or 'auto'", value, "pictures")
+def _check_number(name: str, value: object, least: int, words: str) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise mismatch(InvalidOption, words, value, name)
 
 
 _CHOICES: Final[dict[str, tuple[object, ...]]] = {

@@ -367,7 +367,8 @@ def score_of(text: str, question: str) -> float:
 def _patterns(question: str) -> tuple[list[Pattern], list[Pattern]]:
     """The pattern of each term, for texts in ASCII and for others."""
     lines = question.split("\n")
-    return [_pattern(line, re.escape) for line in lines], [_pattern(line, _any_accent) for line in lines]
+    accented = [_pattern(line, lambda letter: _accented().get(letter) or re.escape(letter)) for line in lines]
+    return [_pattern(line, re.escape) for line in lines], accented
 
 
 def _pattern(line: str, spelled: Callable[[str], str]) -> Pattern:
@@ -377,17 +378,11 @@ def _pattern(line: str, spelled: Callable[[str], str]) -> Pattern:
     return re.compile(_BETWEEN.join([first + _WORD_START % first, *others]) + ("" if is_prefix else _WORD_END))
 
 
-def _any_accent(letter: str) -> str:
-    """A pattern of a letter with any accent that a text can have whose words are not stored with it."""
-    signs = _accented().get(letter)
-    return re.escape(letter) if signs is None else f"[{letter}{''.join(signs)}]"
-
-
 @cache
-def _accented() -> dict[str, list[str]]:
-    """The lower-case letters with accents, by the letter."""
-    found: dict[str, list[str]] = {}
+def _accented() -> dict[str, str]:
+    """Patterns of lower-case letters with any accent that a text can have whose words are not stored with it."""
+    letters: dict[str, str] = {}
     for letter in map(chr, range(0x80, 0x3000)):
         if USUAL.match(letter) and letter.islower() and len(plain := folded(letter)) == 1 and plain != letter:
-            found.setdefault(plain, []).append(letter)
-    return found
+            letters[plain] = letters.get(plain, plain) + letter
+    return {plain: f"[{some}]" for plain, some in letters.items()}

@@ -359,8 +359,10 @@ class Session(OptionAttributes, ToolList):
         elif content is not None:
             session.add_items(items_from(content, "input"))
         session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
-        session._turns = _turns(data.get("turns"), len(session.items))
-        session._makers = _makers(data.get("makers"), len(session.items))
+        session._turns = _one_each(data, "turns", len(session.items), int, "numbers")
+        session._makers = _one_each(data, "makers", len(session.items), str, "texts")
+        for maker in filter(None, session._makers):
+            maker_from(maker)
         session._gaps = _gaps(data.get("gaps"), len(session.items))
         session.imported = None if data.get("imported") is None else ImportInfo.from_dict(data["imported"])
         return session
@@ -398,23 +400,11 @@ def _gaps(value: object, count: int) -> frozenset[int]:
     raise mismatch(InvalidOption, f"a list of indexes of items, 0 to {count - 1}", value, "gaps")
 
 
-def _makers(value: object, count: int) -> list[str | None]:
+def _one_each(data: Mapping[str, Any], key: str, count: int, kind: type, words: str) -> list[Any]:
+    """What a key has of each item: a value of a type, or None."""
+    value = data.get(key)
     if value is None:
         return [None] * count
-    if (
-        isinstance(value, list | tuple)
-        and len(value) == count
-        and {type(maker) for maker in value} <= {str, type(None)}
-    ):
-        for maker in filter(None, value):
-            maker_from(maker)
+    if isinstance(value, list | tuple) and len(value) == count and {type(one) for one in value} <= {kind, type(None)}:
         return list(value)
-    raise mismatch(InvalidOption, f"a list of {count} texts or None", value, "makers")
-
-
-def _turns(value: object, count: int) -> list[int | None]:
-    if value is None:
-        return [None] * count
-    if isinstance(value, list | tuple) and len(value) == count and {type(turn) for turn in value} <= {int, type(None)}:
-        return list(value)
-    raise mismatch(InvalidOption, f"a list of {count} numbers or None", value, "turns")
+    raise mismatch(InvalidOption, f"a list of {count} {words} or None", value, key)

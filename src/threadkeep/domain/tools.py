@@ -240,17 +240,14 @@ class ToolRegistry:
         if name is UNSET:
             return lambda function: self.register(function, description, strict=strict, **extra)
         if callable(name):
-            return self._register_function(name, {"description": description, "strict": strict, **extra})
+            signature = FunctionSignature(name, strict=strict)
+            description, parameters = description or signature.description, signature.parameters
+            definition = {"name": signature.name, "description": description, "parameters": parameters}
+            self._define({"strict": strict, **extra, **definition}, name)
+            self._signatures[signature.name] = signature
+            return name
         definition = {"name": name, "description": description, "parameters": parameters, "strict": strict}
         return self._define({**extra, **definition}, handler)
-
-    def _register_function(self, function: H, options: JsonObject) -> H:
-        signature = FunctionSignature(function, strict=options["strict"])
-        description = options["description"] or signature.description
-        definition = {"name": signature.name, "description": description, "parameters": signature.parameters}
-        self._define({**options, **definition}, function)
-        self._signatures[signature.name] = signature
-        return function
 
     def _define(self, definition: JsonObject, handler: Handler | None) -> Registration:
         tool = Registration.read(definition)

@@ -34,7 +34,9 @@ def title_of(item: JsonObject) -> str:
 
 def lines_of(item: JsonObject) -> list[str]:
     """What an item says."""
-    return ITEMS.get(item["type"], _other_item)(item)
+    if (lines := ITEMS.get(item["type"])) is not None:
+        return lines(item)
+    return [preview_line({key: one for key, one in item.items() if key not in ASIDE and one is not None and one != []})]
 
 
 def said_in(item: JsonObject) -> str:
@@ -107,11 +109,6 @@ def _reasoning(item: JsonObject) -> list[str]:
     encrypted = item.get("encrypted_content")
     note = [f"[encrypted by the provider: {len(str(encrypted)):,} characters]"] if encrypted else []
     return [*_content(item.get("summary")), *_content(item.get("content")), *note]
-
-
-def _other_item(item: JsonObject) -> list[str]:
-    said = {key: value for key, value in item.items() if key not in ASIDE and value is not None and value != []}
-    return [preview_line(said)]
 
 
 # item type -> its lines

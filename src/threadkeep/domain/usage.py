@@ -262,17 +262,10 @@ def reported_cost(usage: Mapping[str, Any] | None) -> int | None:
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         if value is not None and (amount := decimal_of(value)) is not None:
-            upstream = _billed_elsewhere(usage)
-            return None if upstream is None else whole_nano(amount * unit + upstream * NANO)
+            if usage.get("is_byok") is not True:
+                return whole_nano(amount * unit)
+            # OpenRouter's is only its fee: the provider behind it bills the rest, as the application uses its own key
+            details = usage.get("cost_details")
+            rest = decimal_of(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None
+            return None if rest is None else whole_nano(amount * unit + rest * NANO)
     return None
-
-
-def _billed_elsewhere(usage: Mapping[str, Any]) -> Decimal | None:
-    """Return what another provider bills in addition to the reported cost, in dollars; None if unknown.
-
-    OpenRouter's `cost` is only its fee if the application uses its own key for the provider behind it.
-    """
-    if usage.get("is_byok") is not True:
-        return Decimal(0)
-    details = usage.get("cost_details")
-    return decimal_of(details.get("upstream_inference_cost")) if isinstance(details, Mapping) else None

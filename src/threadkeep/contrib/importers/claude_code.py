@@ -153,7 +153,8 @@ class _Chain:
 
     def _bundle(self, uuid: str, message: JsonObject, id_: str | None, before: str | None) -> None:
         """Note the answer that a line belongs to, given the answer of the line before it."""
-        if id_ is None and (before is None or (message and not _is_result(message))):
+        has_results = any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
+        if id_ is None and (before is None or (message and not has_results)):
             return
         bundle = self.bundles[uuid] = id_ or before or ""
         if message:
@@ -212,11 +213,6 @@ class _Chain:
                 skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
         answer = self.answers.get(text_of(message, "id") or "") if line.get("type") == "assistant" else None
         return Entry(uuid, self.parents[uuid], items, time_of(line, "timestamp"), answer)
-
-
-def _is_result(message: JsonObject) -> bool:
-    """Whether a message has results of tools."""
-    return any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
 
 
 def _output(usage: Mapping[str, Any] | None) -> int:

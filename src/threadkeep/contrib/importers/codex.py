@@ -131,7 +131,9 @@ class _CodexSession:
         """The session; behind it, what it is a copy of, which has such a line, too."""
         meta = found.value
         if not self.meta:
-            self.meta, self.copied_at = meta, at if _may_be_copied(meta) else None
+            spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
+            origin = text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id")
+            self.meta, self.copied_at = meta, at if origin else None
         elif text_of(meta, "id") == text_of(self.meta, "id"):
             self.copied_at = None
 
@@ -244,12 +246,6 @@ class _CodexSession:
             active=self.last,
             skipped=self.skipped,
         )
-
-
-def _may_be_copied(meta: JsonObject) -> bool:
-    """Whether a session was forked, or belongs to an agent of another one."""
-    spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
-    return bool(text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id"))
 
 
 _READERS: Final[dict[str, Callable[[_CodexSession, FileObject, str, datetime | None], None]]] = {

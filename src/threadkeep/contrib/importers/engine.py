@@ -166,7 +166,9 @@ class _Engine:
         except (ThreadkeepError, DataError, *UNEXPECTED) as error:
             if isinstance(error, SchemaError | MissingExtra):
                 raise
-            report.skip(Skipped(transcript.where, _reason(error)))
+            # The message of the database quotes what was said
+            refused = f"The database refuses it: {type(error).__name__}." if isinstance(error, DataError) else None
+            report.skip(Skipped(transcript.where, refused or reason(error)))
             report.conversations.add(skipped=1)
             report.items.add(skipped=sum(len(entry.items) for entry in transcript.entries))
             report.responses.add(skipped=sum(entry.answer is not None for entry in transcript.entries))
@@ -239,13 +241,6 @@ def _found(source: Source, input: Input) -> Iterator[Transcript | Skipped]:
         yield from source.read(input)
     except UNEXPECTED as error:
         yield Skipped(input.name, f"the rest cannot be read: {reason(error)}")
-
-
-def _reason(error: Exception) -> str:
-    """Why a conversation is not imported."""
-    if isinstance(error, DataError):  # which quotes what was said
-        return f"The database refuses it: {type(error).__name__}."
-    return reason(error)
 
 
 def _text(value: str | None) -> str | None:

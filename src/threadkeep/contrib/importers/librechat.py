@@ -10,7 +10,6 @@ Source: the files of exports, which are not documented.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -53,9 +52,12 @@ class _LibreChatDraft(Draft):
         id_, options = text_of(value, "conversationId"), object_of(value, "options")
         if id_ is None:
             return Skipped(self.where, "it has no id")
-        before = None
-        for message, parent in _flat([one for name in LISTS for one in list_of(value, name)]):
+        before, messages = None, [one for name in LISTS for one in list_of(value, name)]
+        waiting: list[tuple[Any, str | None]] = [(one, None) for one in reversed(messages)]
+        while waiting:  # messages, and those below them
+            message, parent = waiting.pop()
             before = self._add(message, parent or before)
+            waiting += [(child, text_of(message, "messageId")) for child in reversed(list_of(message, "children"))]
         entries = self.rounds.entries()
         endpoint = text_of(value, "endpoint")
         prompts = (text_of(place, name) for place in (options, value) for name in PROMPTS)
@@ -118,15 +120,6 @@ class _LibreChatDraft(Draft):
             self.skip("the answer is an error", id_)
             return items
         return items or make.said(text_of(message, "text"))
-
-
-def _flat(messages: list[Any]) -> Iterator[tuple[Any, str | None]]:
-    """Messages with those below them, each with the id of the one above it."""
-    waiting: list[tuple[Any, str | None]] = [(message, None) for message in reversed(messages)]
-    while waiting:
-        message, parent = waiting.pop()
-        yield message, parent
-        waiting += [(child, text_of(message, "messageId")) for child in reversed(list_of(message, "children"))]
 
 
 def _text(part: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date, datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import AwareDatetime, Field
 
@@ -258,13 +258,8 @@ def views_that_fit(items: Iterable[StoredItem], room: int = PAGE_LENGTH) -> list
 
 def usage_view(row: reports.UsageRow) -> JsonObject:
     """A row of a report: what it is grouped by, and its sums; an unreported figure is None."""
-    return {name: _figure(value) for name, value in row.to_dict().items()}
-
-
-def _figure(value: Any) -> Any:
-    if isinstance(value, date):
-        return time_text(value)
-    return name_of(value) if isinstance(value, str) else value
+    values = {name: time_text(value) if isinstance(value, date) else value for name, value in row.to_dict().items()}
+    return {name: name_of(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def time_text(at: date | datetime | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Final
 
@@ -34,7 +34,11 @@ def conversation_context(
         propagate: put the id into the baggage, too, which other services may get with requests.
     """
     name = conversation if isinstance(conversation, str) else conversation.id
-    context = _with_ambient(name, set_value(_CONVERSATION, name))
+    context = set_value(_CONVERSATION, name)
+    for place in _PLACES:  # where instrumentations of SDKs look for the id, in the versions of their library
+        with suppress(ImportError, AttributeError):
+            context = import_module(place).with_conversation_id(name, context=context)
+            break
     if user_id is not None:
         context = set_value(_USER, user_id, context)
     if propagate:
@@ -58,14 +62,3 @@ def current_user(context: Context | None = None) -> str | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _with_ambient(name: str, context: Context) -> Context:
-    """A context in which instrumentations of SDKs find the id, as far as this version of their library has a place."""
-    for place in _PLACES:
-        try:
-            changed: Context = import_module(place).with_conversation_id(name, context=context)
-        except (ImportError, AttributeError):
-            continue
-        return changed
-    return context

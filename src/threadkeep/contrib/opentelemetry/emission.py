@@ -73,24 +73,20 @@ def instrument(
         emitters.append(_Metrics((meter_provider or get_meter_provider()).get_meter(SCOPE)))
 
     def observer(call: ObservedCall) -> None:
-        attributes = _common(call)
+        attempt = call.attempt
+        provider = attempt.provider or _PROVIDERS.get(attempt.format, "openai")
+        # What spans and metrics have: few values, the same again and again
+        common = {
+            names.OPERATION: _OPERATIONS.get(attempt.format, "chat"),
+            names.PROVIDER: names.SYSTEMS.get(provider, provider),
+            names.REQUEST_MODEL: call.request_model or attempt.model,
+            names.RESPONSE_MODEL: attempt.model if call.response_id is not None else None,
+        }
+        attributes = {name: value for name, value in common.items() if value is not None}
         for emit in emitters:
             emit(call, attributes)
 
     return add_observer(store, observer)
-
-
-def _common(call: ObservedCall) -> dict[str, Any]:
-    """What spans and metrics have of a call: few values, the same again and again."""
-    attempt = call.attempt
-    provider = attempt.provider or _PROVIDERS.get(attempt.format, "openai")
-    attributes = {
-        names.OPERATION: _OPERATIONS.get(attempt.format, "chat"),
-        names.PROVIDER: names.SYSTEMS.get(provider, provider),
-        names.REQUEST_MODEL: call.request_model or attempt.model,
-        names.RESPONSE_MODEL: attempt.model if call.response_id is not None else None,
-    }
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _error_type(attempt: Attempt) -> str | None:
@@ -111,33 +107,24 @@ class _Spans:
         """Emit the span of a call, which has ended just now."""
         ended, attempt = time.time_ns(), call.attempt
         name = f"{common[names.OPERATION]} {common.get(names.REQUEST_MODEL, '')}".strip()
-        attributes = {**common, **_span_attributes(call), names.SYSTEM: common[names.PROVIDER]}
-        span = self._tracer.start_span(
-            name,
-            kind=SpanKind.CLIENT,
-            attributes=attributes,
-            start_time=ended - (attempt.latency_ms or 0) * _MILLISECONDS,
-        )
+        own: dict[str, Any] = {  # what only spans have: ids and figures of one call
+            names.CONVERSATION: call.conversation_id,
+            names.RESPONSE_ID: call.response_id,
+            names.FINISH_REASONS: None if call.finish_reason is None else [call.finish_reason],
+            names.STREAM: True if call.is_stream else None,
+            names.FIRST_CHUNK: None if attempt.first_token_ms is None else attempt.first_token_ms / 1000,
+            names.COST: None if attempt.cost is None else attempt.cost.nano / NANO,
+            names.ERROR: _error_type(attempt),
+            names.SYSTEM: common[names.PROVIDER],
+        }
+        for figure, keys in _USAGE.items():
+            own |= dict.fromkeys(keys, getattr(attempt.figures, figure))
+        attributes = {**common, **{key: value for key, value in own.items() if value is not None}}
+        start = ended - (attempt.latency_ms or 0) * _MILLISECONDS
+        span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes, start_time=start)
         if names.ERROR in attributes:
             span.set_status(StatusCode.ERROR)
         span.end(ended)
-
-
-def _span_attributes(call: ObservedCall) -> dict[str, Any]:
-    """What only spans have: ids and figures of one call."""
-    attempt = call.attempt
-    attributes: dict[str, Any] = {
-        names.CONVERSATION: call.conversation_id,
-        names.RESPONSE_ID: call.response_id,
-        names.FINISH_REASONS: None if call.finish_reason is None else [call.finish_reason],
-        names.STREAM: True if call.is_stream else None,
-        names.FIRST_CHUNK: None if attempt.first_token_ms is None else attempt.first_token_ms / 1000,
-        names.COST: None if attempt.cost is None else attempt.cost.nano / NANO,
-        names.ERROR: _error_type(attempt),
-    }
-    for figure, keys in _USAGE.items():
-        attributes |= dict.fromkeys(keys, getattr(attempt.figures, figure))
-    return {name: value for name, value in attributes.items() if value is not None}
 
 
 class _Metrics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
@@ -344,10 +344,18 @@ def _newest_entries(
 ) -> list[tuple[str, list[StoredItem]]]:
     """The entries up to the one that begins with an item, and their items; one more than `limit`, for its id."""
     entries: list[tuple[str, list[StoredItem]]] = []
-    for entry in _backwards(conversation, first):
-        entries.append(entry)
-        if limit is not None and len(entries) > limit:
-            break
+    collected = _rest_of_entry(conversation, first)[::-1]
+    before: int | None = first.position + 1
+    while before is not None:
+        page = conversation.items(before=before, order="desc", limit=100, annotations=True)
+        for item in page:
+            collected.append(item)
+            if (entry_id := _entry_id(item)) is not None:
+                entries.append((entry_id, collected[::-1][: _size(item)]))
+                if limit is not None and len(entries) > limit:
+                    return entries[::-1]
+                collected = []
+        before = page.items[-1].position if page.next is not None else None
     return entries[::-1]
 
 
@@ -367,18 +375,3 @@ def _rest_of_entry(conversation: Conversation, first: StoredItem) -> list[Stored
             rest.append(item)
         after = page.items[-1].position if page.next is not None else None
     return rest
-
-
-def _backwards(conversation: Conversation, first: StoredItem) -> Iterator[tuple[str, list[StoredItem]]]:
-    """The entries of a branch from one on, which begins with `first`, back to the first entry, with their items."""
-    collected = _rest_of_entry(conversation, first)[::-1]
-    before: int | None = first.position + 1
-    while before is not None:
-        page = conversation.items(before=before, order="desc", limit=100, annotations=True)
-        for item in page:
-            collected.append(item)
-            entry_id = _entry_id(item)
-            if entry_id is not None:
-                yield entry_id, collected[::-1][: _size(item)]
-                collected = []
-        before = page.items[-1].position if page.next is not None else None
