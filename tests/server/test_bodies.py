@@ -126,6 +126,49 @@ def test_what_is_no_limit_is_refused(served: Any, most: Any) -> None:
             face(served._store, max_bodies_bytes=most)
 
 
+class Readers:
+    """Clients that take what they get when they may."""
+
+    def __init__(self, made: Any, path: str) -> None:
+        self._made, (self._path, _, self._query) = made, path.partition("?")
+        self.may_read, self.largest = asyncio.Event(), 0
+
+    async def read(self, begun: asyncio.Event | None = None) -> tuple[int, bytes]:
+        """The status and the body; with `begun`, which is set when it begins, it is taken when it may be."""
+        status, body = 0, b""
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            nonlocal status, body
+            status = message.get("status", status)
+            body += message.get("body", b"")
+            self.largest = max(self.largest, len(message.get("body", b"")))
+            if begun is not None and body:
+                begun.set()
+                await self.may_read.wait()
+
+        scope = {
+            "type": "http", "method": "GET", "path": self._path, "raw_path": self._path.encode(), "root_path": "",
+            "query_string": self._query.encode(), "scheme": "http", "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer ann")],
+            "http_version": "1.1", "asgi": {"version": "3.0"}, "state": {},
+        }  # fmt: skip
+        await self._made(scope, receive, send)
+        return status, body
+
+    async def read_while_another_waits(self) -> list[tuple[int, bytes]]:
+        """One answer is refused while the client of another does not read; then both of these are read."""
+        begun = asyncio.Event()
+        first = asyncio.ensure_future(self.read(begun))
+        await asyncio.wait_for(begun.wait(), 20)
+        status, body = await self.read()
+        assert (status, json.loads(body)["error"]["code"]) == (429, "too_many_bodies")
+        self.may_read.set()
+        return [await first, await self.read()]
+
+
 @pytest.mark.parametrize("how", ["mounted", "site"])
 @pytest.mark.parametrize("face", ["openai", "rest"])
 def test_answers_that_are_not_read_count_until_they_are(served: Any, face: str, how: str) -> None:
@@ -133,43 +176,25 @@ def test_answers_that_are_not_read_count_until_they_are(served: Any, face: str, 
     text = "x" * 200_000
     talk = served.call(served.store.create_conversation, user_id="ann", input=text)
     path = f"/v1/conversations/{talk.id}/items" if face == "openai" else f"/api/conversations/{talk.id}/messages"
+    readers = Readers(application(served, how), path)
+    for status, body in served.runner.run(readers.read_while_another_waits()):
+        assert (status, text in body.decode()) == (200, True)
+    assert readers.largest <= PIECE_BYTES
 
-    async def run() -> None:
-        made, may_read, largest = application(served, how), asyncio.Event(), 0
 
-        async def read(begun: asyncio.Event | None = None) -> tuple[int, bytes]:
-            """The status and the body, which is taken when it may be."""
-            status, body = 0, b""
+@pytest.mark.parametrize("how", ["mounted", "site"])
+def test_a_replay_that_is_not_read_counts_with_all_that_it_is_made_of(served: Any, how: str) -> None:
+    """Its events are small, but for the last one; the response behind them is kept until they are read."""
+    function = {"name": "look", "arguments": json.dumps({"a": "x" * 10_000})}
+    calls = [{"id": f"call_{number}", "type": "function", "function": function} for number in range(20)]
+    choice = {"index": 0, "message": {"role": "assistant", "tool_calls": calls}, "finish_reason": "tool_calls"}
 
-            async def receive() -> Any:
-                await asyncio.Event().wait()
+    async def stored() -> str:
+        talk = await served.store.create_conversation(user_id="ann", input="Hi")
+        await talk.add_response({"id": "c1", "model": "m", "choices": [choice]}, "chat_completion")
+        return str((await talk.responses()).items[0].id)
 
-            async def send(message: Any) -> None:
-                nonlocal status, body, largest
-                status = message.get("status", status)
-                body += message.get("body", b"")
-                largest = max(largest, len(message.get("body", b"")))
-                if begun is not None and body:
-                    begun.set()
-                    await may_read.wait()
-
-            scope = {
-                "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "root_path": "",
-                "query_string": b"", "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),
-                "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer ann")], "http_version": "1.1",
-                "asgi": {"version": "3.0"}, "state": {},
-            }  # fmt: skip
-            await made(scope, receive, send)
-            return status, body
-
-        begun = asyncio.Event()
-        first = asyncio.ensure_future(read(begun))
-        await asyncio.wait_for(begun.wait(), 20)
-        status, body = await read()
-        assert (status, json.loads(body)["error"]["code"]) == (429, "too_many_bodies")
-        may_read.set()
-        for status, body in (await first, await read()):
-            assert (status, text in body.decode()) == (200, True)
-        assert largest <= PIECE_BYTES
-
-    served.runner.run(run())
+    path = f"/v1/responses/{served.runner.run(stored())}?stream=true"
+    readers = Readers(application(served, how), path)
+    for status, body in served.runner.run(readers.read_while_another_waits()):
+        assert (status, body.count(b"event: response.completed")) == (200, 1)

@@ -35,10 +35,10 @@ BUDGETS = [
     Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi", "stream": True}, 2),
     Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
     Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
-    Budget("GET /v1/responses/{response}", 1, 4),
-    Budget("GET /v1/responses/{response}?stream=true", 1, 4),
+    Budget("GET /v1/responses/{response}", 1, 5),
+    Budget("GET /v1/responses/{response}?stream=true", 1, 5),
     Budget("GET /v1/responses/{response}/input_items", 1, 4),
-    Budget("POST /v1/responses/{response}/cancel", 1, 4),
+    Budget("POST /v1/responses/{response}/cancel", 1, 5),
     Budget("POST /v1/conversations", 1, 5, _SAID),
     Budget("GET /v1/conversations", 1, 2),
     Budget("GET /v1/conversations/{chat}", 1, 1),
@@ -60,7 +60,7 @@ BUDGETS = [
     Budget("GET /api/conversations/{chat}/messages/{answer}/siblings", 2, 6),
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
-    Budget("GET /api/responses/{response}", 1, 4),
+    Budget("GET /api/responses/{response}", 1, 5),
     Budget("GET /api/usage", 1, 1),
 ]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
+from threading import Lock
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
@@ -69,12 +70,18 @@ class CountedBody:
     """Receives the body of a request; its bytes count for its owner until all of it has come.
 
     A body that comes at once, as small ones do, does not count.
+
+    Attributes:
+        held: the bytes of what its answer is made of, as long as that is kept.
     """
 
     receive: Receive
     quota: Quota
     owner: Hashable | None = None
     count: int = 0
+    held: int = 0
+    is_over: bool = False
+    lock: Lock = field(default_factory=Lock)
 
     async def __call__(self) -> Message:
         """Receive more of it; QuotaExceeded where too much is being read."""
@@ -91,6 +98,24 @@ class CountedBody:
         """Note that no more of it is read."""
         self.quota.give_back(self.owner, self.count)
         self.count = 0
+
+    def hold(self, size: int) -> None:
+        """Count so many bytes of what the answer is made of, in place of those so far, from any thread; QuotaExceeded.
+
+        None count after the request, which may end while a thread still reads for it.
+        """
+        with self.lock:
+            before, self.held = self.held, 0
+            self.quota.give_back(self.owner, before)
+            if size > PIECE_BYTES and not self.is_over:
+                self.quota.take(self.owner, size)
+                self.held = size
+
+    def close(self) -> None:
+        """Give back all that counts: the request has ended."""
+        self.end()
+        self.is_over = True
+        self.hold(0)
 
 
 @dataclass(slots=True)
@@ -125,8 +150,9 @@ class CountedAnswer:
 
     async def _send_counted(self, text: bytes, message: Message) -> None:
         owner, quota = self.body.owner, self.body.quota
+        size = max(0, len(text) - self.body.held)
         try:
-            quota.take(owner, len(text))
+            quota.take(owner, size)
         except QuotaExceeded as error:
             if self.start is None:
                 raise
@@ -139,7 +165,7 @@ class CountedAnswer:
                 piece, is_last = text[first : first + PIECE_BYTES], first + PIECE_BYTES >= len(text)
                 await self.send({**message, "body": piece, "more_body": not is_last or message.get("more_body", False)})
         finally:
-            quota.give_back(owner, len(text))
+            quota.give_back(owner, size)
 
 
 # Of the request that is being answered
@@ -179,7 +205,7 @@ class BoundedBodies:
             await self._app(scope, body, CountedAnswer(send, body))
         finally:
             _body.reset(token)
-            body.end()
+            body.close()
 
 
 def note_cost() -> None:
@@ -189,6 +215,16 @@ def note_cost() -> None:
         state.is_costly = True
 
 
+def holder() -> Callable[[int], None]:
+    """Return what counts the bytes of what the current request is answered with, from any thread, until it has ended.
+
+    A stream of small events, which do not count, may be made of a large object, and its client may take long. The
+    function raises QuotaExceeded where too much is under way.
+    """
+    body = _body.get()
+    return (lambda _: None) if body is None else body.hold
+
+
 def note_owner(name: Hashable) -> None:
     """Note whose the current request is; the first word counts.
 
@@ -196,7 +232,7 @@ def note_owner(name: Hashable) -> None:
         HTTPException: this owner has too many requests in flight.
     """
     state, body = _state.get(), _body.get()
-    if body is not None and not body.count:
+    if body is not None and not body.count and not body.held:
         body.owner = name
     if state is not None and state.owner is None:
         state.shares.take(name)

@@ -72,7 +72,7 @@ async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObje
     if options.is_background:
         if not options.is_stream:
             return JsonAnswer(first["response"], headers=headers)
-        stored = await call.read(read_object, call, first["response"]["id"])
+        stored = await read_object(call, first["response"]["id"])
         return EventStream(replay(call, stored, -1), call.permission, headers=headers, streams=call.service.streams)
     if options.is_stream:
         return EventStream(_chained(first, events, call.service), call.permission, headers=headers)

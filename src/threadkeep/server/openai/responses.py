@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, nullcontext
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from threading import Lock
+from typing import Final, NamedTuple, TypeVar
 
 from starlette.responses import Response
 
 from threadkeep.domain.items import Item
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.server.answer_events import events_of, growing_events
@@ -25,12 +26,18 @@ from threadkeep.server.event_streams import EventStream
 from threadkeep.server.objects import item_object, partial_item
 from threadkeep.server.pages import listed_items
 from threadkeep.server.problems import Problem
+from threadkeep.server.request_state import holder
 from threadkeep.server.requests import PageQuery, flag
 from threadkeep.server.response_objects import details_object, masked, response_object
 from threadkeep.server.service import Call
 from threadkeep.store.aio import partial_reader
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
+from threadkeep.store.streaming.background import LARGE_BYTES
+from threadkeep.store.work.connections import run_blocking
+
+T = TypeVar("T")
+_ONE: Final = Lock()  # large response is made at a time: several threads would keep the event loop from its turn
 
 _EVENT_LENGTH: Final = 100  # characters for which an event counts, besides its text
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
@@ -57,12 +64,12 @@ async def retrieve(call: Call, id: str | None = None) -> Response:
     """GET /responses/{id}: the response or, with ``stream=true``, the events that make it."""
     wanted: str = id or call.request.path_params["response_id"]
     if not flag(call.request, "stream"):
-        return JsonAnswer(await call.read(read_object, call, wanted))
+        return JsonAnswer(await read_text(call, wanted))
     start = call.request.query_params.get("starting_after", "-1")
     if not _SEQUENCE_NUMBER.fullmatch(start):
         problem = "starting_after must be the sequence number of an event."
         raise Problem(400, problem, param="starting_after", code="invalid_value")
-    first = await call.read(read_object, call, wanted)
+    first = await read_object(call, wanted)
     return EventStream(replay(call, first, int(start)), call.permission, streams=call.service.streams)
 
 
@@ -79,13 +86,13 @@ async def cancel(call: Call, id: str | None = None) -> Response:
     It is answered when the response has ended, or as it is then if that takes long.
     """
     wanted: str = id or call.request.path_params["response_id"]
-    first = await call.read(read_object, call, wanted, has_content=call.may_read)
+    first = await read_object(call, wanted, has_content=call.may_read)
     if first["status"] != "in_progress":
         return JsonAnswer(first)
     found = await call.read(find, wanted)
     await call.store.face_of(found.conversation).cancel_response(found.stored.number)
     await until_ended(call, wanted, CANCEL_SECONDS)
-    return JsonAnswer(await call.read(read_object, call, wanted, has_content=call.may_read))
+    return JsonAnswer(await read_text(call, wanted, has_content=call.may_read))
 
 
 async def list_input(call: Call) -> Response:
@@ -127,16 +134,49 @@ def find_previous(reader: Reader, wanted: str) -> FoundResponse:
         raise Problem(400, problem, param="previous_response_id", code="previous_response_not_found") from error
 
 
-def read_object(reader: Reader, call: Call, wanted: str, *, has_content: bool = True) -> JsonObject:
-    """Return a stored response as clients read it (blocking); without its content, it is no more than its status."""
+async def read_object(call: Call, wanted: str, *, has_content: bool = True) -> JsonObject:
+    """Return a stored response as clients read it; without its content, it is no more than its status.
+
+    Raises:
+        Problem: there is none.
+        QuotaExceeded: too much is under way; a large one counts until the request has ended.
+    """
+    return await call.read(_read, call, wanted, holder(), dict, has_content=has_content)
+
+
+async def read_text(call: Call, wanted: str, *, has_content: bool = True) -> bytes:
+    """Return the JSON text of a stored response; otherwise like `read_object`."""
+    return await call.read(_read, call, wanted, holder(), dumps_finite, has_content=has_content)
+
+
+def _read(
+    reader: Reader, call: Call, wanted: str, hold: Callable[[int], None], make: Callable[[JsonObject], T], *,
+    has_content: bool,
+) -> T:  # fmt: skip
+    """What `make` makes of a stored response (blocking): of a large one, in a thread, as others would wait for it."""
+    size = 0
+
+    def make_room(needed: int) -> None:
+        nonlocal size
+        size = needed
+        hold(size)
+
     try:
-        _, details = reader.response(wanted)
+        _, details = reader.response(wanted, make_room)
     except NotFound as error:
         raise _not_found(wanted) from error
     id_ = shown_id(wanted, details.stored)
-    return (
-        details_object(call, details, id_) if has_content else {**response_object(details.stored, None, []), "id": id_}
-    )
+
+    def shown() -> T:
+        with _ONE if size > LARGE_BYTES else nullcontext():
+            return made()
+
+    def made() -> T:
+        if has_content:
+            return make(details_object(call, details, id_))
+        return make({**response_object(details.stored, None, []), "id": id_})
+
+    return run_blocking(shown) if size > LARGE_BYTES else shown()
 
 
 async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator[JsonObject]:
@@ -162,7 +202,7 @@ async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator
                 yield {**last, "sequence_number": after + 1}
             return
         await until_ended(call, response["id"])
-        response = await call.read(read_object, call, response["id"])
+        response = await read_object(call, response["id"])
 
 
 async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObject]:
@@ -190,7 +230,7 @@ async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObjec
             del read, partial, seen, output
             await until_ended(call, response["id"])
             break
-    response = await call.read(read_object, call, response["id"])
+    response = await read_object(call, response["id"])
     for event in growing.end(response):
         yield event
 

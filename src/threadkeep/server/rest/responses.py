@@ -65,7 +65,7 @@ async def _stored_events(call: Call, found: FoundResponse, sent: int) -> AsyncGe
         partial = None if read is None else await read()
         stored, response = (await call.read(find, found.id)).stored, None
         if stored.status != "in_progress":
-            response = await call.read(read_object, call, found.id)
+            response = await read_object(call, found.id)
             text = text_of(response["output"])
         else:
             text = "" if partial is None else text_of(item.to_object() for item in partial.output)

@@ -406,6 +406,12 @@ def request_bytes(conversation: Conversation, most: int) -> int:
     return handle.transactions.read(read)
 
 
+def range_bytes(connection: Connection, ref: BranchRef, after: int, upto: int) -> int:
+    """Return about how many bytes the items of a branch have between positions, with their media in base64."""
+    count, parameters = lineages.range_parameters([(ref.branch, after, upto)])
+    return _in_request(sizes_in(count).fetch_all(connection, parameters | ref.parameters()))
+
+
 def _in_request(rows: Sequence[Row]) -> int:
     [(texts, media)] = rows
     return int(texts) + int(media) * 4 // 3

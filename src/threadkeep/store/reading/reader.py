@@ -13,7 +13,7 @@ from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.reading import calls, history, responses
+from threadkeep.store.reading import calls, history, overviews, responses
 from threadkeep.store.reading.items import ItemWindow, item_of, item_window, read_bounded, with_derived_id
 from threadkeep.store.reading.responses import Check, ResponseDetails
 from threadkeep.store.store import Store
@@ -119,9 +119,17 @@ class Reader:
 
     # Responses
 
-    def response(self, wanted: str) -> tuple[Conversation, ResponseDetails]:
-        """Read a response by its id or the provider's, with its conversation on its branch; NotFound."""
+    def response(
+        self, wanted: str, make_room: Callable[[int], object] | None = None
+    ) -> tuple[Conversation, ResponseDetails]:
+        """Read a response by its id or the provider's, with its conversation on its branch; NotFound.
+
+        `make_room` is called with about how many bytes its items have, before they are read.
+        """
         row, state = self._located(wanted)
+        if make_room is not None and row["to_position"] >= row["from_position"]:
+            after, upto = row["from_position"] - 1, row["to_position"]
+            make_room(overviews.range_bytes(self._connection, state.ref(), after, upto))
         details = responses.read_details(self._connection, state, self._resources.configs, row)
         return self._opened(state), details
 
