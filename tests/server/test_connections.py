@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import socket
 import time
@@ -255,3 +256,34 @@ def test_a_trailer_says_nothing_of_its_request() -> None:
                 answer += peer.socket.recv(65_536)
             assert b"x-first" in answer
             assert b"x-extra" not in answer
+
+
+async def body_of(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the method and the body."""
+    if scope["type"] != "http":
+        return
+    body, has_more = scope["method"].encode() + b":", True
+    while has_more:
+        message = await receive()
+        body, has_more = body + message["body"], message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.parametrize("size", [1, 50, 10_000], ids="{} bytes at once".format)
+@pytest.mark.parametrize("protocol_", ["h2c", "websocket"])
+def test_a_body_comes_whose_request_offers_another_protocol(
+    size: int, protocol_: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is the body of that request, and not the next one."""
+    offer = f"host: localhost\r\nconnection: Upgrade\r\nupgrade: {protocol_}\r\n".encode()
+    text = b"POST /x HTTP/1.1\r\n" + offer + b"content-length: 8\r\n\r\nGET / HT"
+    text += b"PUT /x HTTP/1.1\r\n" + offer + b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n"
+    text += b"CONNECT /x HTTP/1.1\r\n\r\n"
+    text += b"GET /x HTTP/1.1\r\n" + offer + b"\r\n" + b"POST /x HTTP/1.1\r\ncontent-length: 4\r\n\r\ndone"
+    with running(body_of, parser=protocol(Patience(10)), ws="none") as url, Peer(url) as peer:
+        answers = peer.sends(*(text[first : first + size] for first in range(0, len(text), size))).gets()
+    assert re.findall(rb"[A-Z]+:[ -~]*", answers.replace(b"HTTP/1.1", b"\r\n")) == [
+        b"POST:GET / HT", b"PUT:abc", b"CONNECT:", b"GET:", b"POST:done",
+    ]  # fmt: skip
+    assert caplog.text == ""

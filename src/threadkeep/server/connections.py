@@ -11,6 +11,7 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
+from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -25,6 +26,7 @@ HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of 
 READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
 MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})  # what says how long a body is
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
 
 
@@ -115,6 +117,85 @@ class Patience:
         (self.for_readers if is_alone and len(self.for_readers) else self.for_requests).close_longest()
 
 
+class RequestParser:
+    """Parses requests, and goes on with those that offer another protocol, as clients of Java do with HTTP/2.
+
+    The parser of httptools takes what follows such a head for that protocol: the body would be lost, and read as the
+    next request. So another one, which has read what says how long the body is, goes on from there.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser, self._framing = HttpRequestParser(self), [b"POST / HTTP/1.1"]
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._is_known = False  # whether the head was read before
+
+    def feed_data(self, data: bytes) -> None:
+        """Parse what has come."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except HttpParserUpgrade as offer:
+                data, head = data[offer.args[0] :], b"\r\n".join([*self._framing, b"", b""])
+                self._begin()
+                self._is_known = True
+                self._parser.feed_data(head)
+            else:
+                return
+
+    def should_upgrade(self) -> bool:
+        """Return whether another protocol follows: never."""
+        return False
+
+    def should_keep_alive(self) -> bool:
+        """Return whether further requests may come."""
+        return bool(self._parser.should_keep_alive())
+
+    def get_method(self) -> bytes:
+        """Return the method of the request."""
+        return bytes(self._parser.get_method())
+
+    def get_http_version(self) -> str:
+        """Return the version of the request."""
+        return str(self._parser.get_http_version())
+
+    def on_message_begin(self) -> None:
+        """Begin to read a request."""
+        if not self._is_known:
+            self._framing = self._framing[:1]
+            self._connection.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        if not self._is_known:
+            self._connection.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field."""
+        if not self._is_known:
+            if name.lower() in _FRAMING:
+                self._framing.append(b"%b: %b" % (name, value))
+            self._connection.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        if not self._is_known:
+            self._connection.on_headers_complete()
+        self._is_known = False
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._connection.on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the request is whole."""
+        if not self._parser.should_upgrade():  # it only ends the head
+            self._connection.on_message_complete()
+
+
 class Connection(HttpToolsProtocol):
     """A connection that is closed if it does not send a request or read an answer in time, or sends too much.
 
@@ -135,6 +216,10 @@ class Connection(HttpToolsProtocol):
     def is_read(self) -> bool:
         """Whether its client has read something of what is still to be sent since it began to wait."""
         return self.transport.get_write_buffer_size() not in (0, self.unsent)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.parser = RequestParser(self)  # type: ignore[assignment]  # has all that is used of it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""

@@ -118,6 +118,27 @@ def test_anything_else_passes_unrecorded(recorded: Recorded, method: str) -> Non
     assert (sum(recorded.counts.values()), recorded.conversations()) == (0, [])
 
 
+def test_there_are_no_tunnels(recorded: Recorded) -> None:
+    answer = httpx2.request("CONNECT", f"{recorded.url}/v1/page")
+    assert (answer.status_code, recorded.provider.calls) == (405, [])
+
+
+def test_the_head_of_an_answer_does_not_wait_for_its_body(recorded: Recorded) -> None:
+    """It passes at once, and so does the end of an answer that breaks off before anything of its body came."""
+    recorded.provider.says(
+        Reply(200, {"content-length": "100000"}, [b"x" * 100_000], hold_after=0),
+        Reply(200, {"content-length": "100000"}, [], breaks=True),
+    )
+    with httpx2.stream("GET", f"{recorded.url}/v1/files", timeout=20) as answer:
+        assert answer.status_code == 200
+        recorded.provider.release.set()
+        assert len(answer.read()) == 100_000
+    with httpx2.stream("GET", f"{recorded.url}/v1/files", timeout=20) as answer:
+        assert answer.status_code == 200
+        with pytest.raises(httpx2.RemoteProtocolError):
+            answer.read()
+
+
 def test_tokens_are_counted_unrecorded(recorded: Recorded) -> None:
     recorded.provider.says(Reply(200, JSON, [b'{"input_tokens": 7}']))
     answer = httpx2.post(f"{recorded.url}/v1/messages/count_tokens", json=MESSAGES)

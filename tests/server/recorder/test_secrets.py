@@ -59,8 +59,8 @@ def test_a_fragment_in_a_path_does_not_hide_where_it_leads() -> None:
     assert not leaves_base("/v1/a#..")
 
 
-@pytest.mark.parametrize("path", [b"/provider/.\xff./secret", b"/provider/caf\xc3\xa9", b"/\xff"])
-def test_a_path_with_raw_bytes_beyond_ascii_is_refused(recorded_under_base: Recorded, path: bytes) -> None:
+@pytest.mark.parametrize("path", [b"/provider/.\xff./secret", b"/caf\xc3\xa9", b"/\xff", b"/%zz", b"/%4", b"/x%"])
+def test_a_path_that_is_not_percent_encoded_is_refused(recorded_under_base: Recorded, path: bytes) -> None:
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

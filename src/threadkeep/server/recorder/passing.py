@@ -40,6 +40,7 @@ _NOT_PASSED_ON: Final = frozenset({b"host"})
 # what keeps a browser from running anything that a provider answers as if it were of this site
 _TYPE_OPTIONS: Final = b"x-content-type-options"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may not send in the value of a header
+_NO_ENCODING: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # what a client may take for the end of a stream; it sees it once that is in the spool
 _ENDS: Final = re.compile(rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"finishReason"')
 _END_LENGTH: Final = 32
@@ -65,8 +66,12 @@ class Passing:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a call on."""
-        if not (scope.get("raw_path") or b"").isascii():
+        path = scope.get("raw_path") or b""
+        if not path.isascii() or _NO_ENCODING.search(path):
             await _problem(400, "The path must be percent-encoded.")(scope, receive, send)
+            return
+        if scope["method"] == "CONNECT":
+            await _problem(405, "There are no tunnels here: CONNECT is not passed on.")(scope, receive, send)
             return
         target = CallTarget.of(scope, self._upstreams)
         if target is None:
@@ -215,6 +220,7 @@ class _PassedCall:
         headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head need not wait
         if exchange is not None:
             exchange.note_answer(response.status_code, given)
         length = response.headers.get("content-length", "")
