@@ -77,7 +77,9 @@ def test_an_empty_sqlite_database_gets_what_the_revisions_make(tmp_path: Path) -
     for revision in ("head", HEAD):  # the first one is set up from statements that are kept, also a second time
         for number in range(2):
             file = tmp_path / f"{revision}{number}.db"
-            schema.upgrade(create_engine(f"sqlite:///{file}"), revision)
+            engine = create_engine(f"sqlite:///{file}")
+            schema.upgrade(engine, revision)
+            engine.dispose()
             with closing(sqlite3.connect(file)) as connection:
                 objects = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
                 made.append([connection.execute(one).fetchall() for one in (objects, f"SELECT * FROM {VERSION_TABLE}")])
