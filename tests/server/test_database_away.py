@@ -153,6 +153,27 @@ def test_a_stream_ends_with_an_error_and_the_answer_is_stored_later(away: Away, 
         assert response is None or response.id == stored.id
 
 
+def test_the_bill_of_an_answer_that_is_not_stored_is_written_later(away: Away, database: Database) -> None:
+    """And its client has all of the answer."""
+    with placed(away, database, "openai") as place:
+        path, body = place.request(store=False)
+
+        async def asked() -> httpx2.Response:
+            async with httpx2.AsyncClient(timeout=60) as http:
+                asking = asyncio.ensure_future(http.post(path, json=body))
+                await asyncio.to_thread(wait_until, lambda: place.slow.asked)
+                away.cut()
+                place.slow.end()
+                return await asking
+
+        answer = asyncio.run(asked())
+        assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+        wait_until(lambda: place.application.state.service.unstored._tasks)
+        away.mend()
+        wait_until(lambda: not place.application.state.service.unstored._tasks, seconds=60)
+        assert (attempts(place), place.responses()) == (1, [])
+
+
 @pytest.mark.parametrize("face", FACES)
 def test_a_plain_request_is_told_when_to_come_again(away: Away, database: Database, face: str) -> None:
     with placed(away, database, face) as place:

@@ -17,6 +17,7 @@ from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.server.objects import item_object
+from threadkeep.server.sealed import sealed, sealed_rest
 from threadkeep.server.service import Call
 from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.work.caches import Config
@@ -59,17 +60,23 @@ def masked(call: Call) -> frozenset[str]:
 
 def details_object(call: Call, details: ResponseDetails, id: str) -> JsonObject:
     """Return a response that was read as clients read it."""
-    return stored_object(details, id, masked(call), is_whole=call.may_read)
+    return stored_object(details, id, masked(call), is_whole=call.may_read, is_sealed=call.is_sealed)
 
 
 def stored_object(
-    details: ResponseDetails, id: str, masked: Collection[str] = (), *, is_whole: bool = True
+    details: ResponseDetails, id: str, masked: Collection[str] = (), *, is_whole: bool = True, is_sealed: bool = False
 ) -> JsonObject:
     """Return a stored response as clients read it, with the id by which it was asked for.
 
-    Unless it `is_whole`, it has no settings of its request, nor what the provider repeats of them.
+    Unless it `is_whole`, it has no settings of its request, nor what the provider repeats of them. If it `is_sealed`,
+    it has what only its provider can read.
     """
     output = [item_object(item, masked) for item in details.items]
+    provider = (details.stored.view or {}).get("provider")
+    if is_sealed and provider is not None:
+        given = [item.to_object() for item in details.items]
+        output = [sealed(*pair, provider) for pair in zip(output, given, strict=True)]
+        output += sealed_rest(output, given, provider)
     asked = asked_for(details) if is_whole else None
     ended = details.items[-1].created_at if details.items else None
     return {**response_object(details.stored, details.body, output, asked, ended, details.parsed), "id": id}

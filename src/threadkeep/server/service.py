@@ -23,7 +23,8 @@ from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from threadkeep.server.quotas import Quota
 from threadkeep.server.request_state import note_cost
 from threadkeep.server.requests import included
-from threadkeep.server.unstored import Unstored
+from threadkeep.server.sessions import Locks
+from threadkeep.server.unstored import Memories, StoreFalse, Unstored
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
@@ -42,6 +43,7 @@ IN_ALL: Final = 4 * MAX_REQUEST_BYTES  # … and of all owners
 SMALL: Final = 1024 * 1024  # bytes of a request that does not count
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_ITEMS: Final = 20  # OpenAI's limit for one request
+SEALED: Final = "reasoning.encrypted_content"  # the value of `include` that asks for what only providers can read
 
 
 def background_quota(most: int = MAX_BACKGROUND, in_all: int = MAX_BACKGROUND_IN_ALL) -> Quota:
@@ -73,6 +75,9 @@ class Service:
         background: limits concurrent background responses.
         request_bytes: limits the large requests to upstreams that are being answered, in bytes.
         unstored: the answers that wait for the database.
+        store_false: what is kept of requests with `store: false`: their row in the ledger, or all.
+        memories: where those are answered of which nothing else is kept.
+        locks: of the places where conversations are found of those that are kept.
     """
 
     store: AsyncStore
@@ -87,6 +92,9 @@ class Service:
     background: Quota = field(default_factory=background_quota)
     request_bytes: Quota = field(default_factory=request_quota)
     unstored: Unstored = field(default_factory=Unstored)
+    store_false: StoreFalse = "ledger"
+    memories: Memories = field(default_factory=Memories)
+    locks: Locks = field(default_factory=Locks)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -190,6 +198,11 @@ class Call(NamedTuple):
     def may_read(self) -> bool:
         """Whether its owner may see what is stored, besides what the request brings."""
         return "read" in self.permission.owner.scopes
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether its client asked for what only providers can read."""
+        return SEALED in self.included
 
     @property
     def user_id(self) -> str | None:

@@ -30,10 +30,18 @@ from threadkeep.server.provider_answers import AnswerTooLong, UpstreamError, unt
 from threadkeep.server.request_state import is_late
 from threadkeep.server.requests import idempotency_key, required
 from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
+from threadkeep.server.sealed import sealed
 from threadkeep.server.service import Call, Service
 from threadkeep.server.unstored import not_stored
 from threadkeep.server.upstreams import Upstream
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, is_unstored, recorder_on
+from threadkeep.store.aio import (
+    AsyncConversation,
+    AsyncRecorder,
+    AsyncStore,
+    end_recording,
+    is_unstored,
+    recorder_on,
+)
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.overviews import request_bytes
 from threadkeep.store.reading.reader import Reader
@@ -41,7 +49,6 @@ from threadkeep.store.streaming.background import BackgroundFeed, written_respon
 from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.store.work.connections import AWAY
 from threadkeep.store.work.idempotency import check_request
-from threadkeep.store.writing.branches import find_unused
 from threadkeep.store.writing.updates import put_back
 
 logger = logging.getLogger(__name__)
@@ -57,7 +64,7 @@ _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these i
 _KNOWN: Final = frozenset({*OPTIONS, "input", "tools"})  # keys of requests
 # options of streams that all streams of this server heed: they have usage, and no padding
 _HEEDED: Final[Mapping[str, Any]] = {"include_usage": (True, False, None), "include_obfuscation": (False, None)}
-_KEPT: Final = ("id", "created_at", "model")  # what the end of an answer has as its beginning
+_KEPT: Final = ("id", "created_at", "model", "store", "conversation")  # what an answer's end has as its beginning
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -72,6 +79,7 @@ class TurnOptions(NamedTuple):
     echoed: JsonObject
     unknown: Sequence[str] = ()  # keys that only an upstream of Open Responses may know …
     stream_options: JsonObject | None = None  # … as those of a stream
+    is_stored: bool = True
 
     @property
     def besides(self) -> JsonObject:
@@ -97,17 +105,16 @@ class TurnOptions(NamedTuple):
         unknown = [key for key in given if key not in _KNOWN]
         is_stream, is_background = bool(body.get("stream")), bool(body.get("background"))
         stream_options = body.get("stream_options") if is_stream else None
-        return cls(model, conversation, previous, is_stream, is_background, echoed, unknown, stream_options)
+        return cls(
+            model, conversation, previous, is_stream, is_background, echoed, unknown, stream_options,
+            is_stored=body.get("store") is not False,
+        )  # fmt: skip
 
 
 def _check_flags(body: Mapping[str, Any]) -> None:
-    """Raise Problem for what is no way to be answered."""
     for name in ("stream", "background", "store"):
         if not isinstance(body.get(name), bool | None):
             raise Problem(400, f"{name} must be true or false.", param=name, code="invalid_type")
-    if body.get("store") is False:
-        problem = "store must not be false: this server answers from what it stores, and stores what it answers."
-        raise Problem(400, problem, param="store", code="unsupported_value")
 
 
 def loss_headers(rendered: Rendered) -> dict[str, str]:
@@ -243,6 +250,9 @@ class Turn:
         self.is_begun = self.is_taken_back = True
         self.input.take_back(conversation)
 
+    async def settle(self) -> None:
+        """Do what is to be done when the answer has ended, however it did; may be called again."""
+
     async def undo(self) -> None:
         """Take back what was said, where that was not done with the end of the recording."""
         if self.is_begun and not self.is_taken_back:
@@ -288,7 +298,8 @@ class Turn:
             "usage": None,
             "error": None,
             "incomplete_details": None,
-            "conversation": {"id": self.conversation.id},
+            "store": self.options.is_stored,
+            "conversation": {"id": self.conversation.id} if self.options.is_stored else None,
         }
         return with_settings(self.options.echoed, found)
 
@@ -302,15 +313,14 @@ class Turn:
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
         """The items from an index on, as far as they have come, with the ids that they will have."""
-        items = enumerate(recorder.writer.items_from(first), self.rendered.head + 1 + first)
-        id_, hidden = self.conversation.id, masked(self.call)
-        return [partial_item(item, id_, position, hidden) for position, item in items]
-
-
-def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
-    """Return the conversation on a branch that was forked off there and has nothing of its own; None for none."""
-    found = find_unused(conversation.handle, at)
-    return None if found is None else Conversation(conversation.handle.on(found))
+        items = recorder.writer.items_from(first)
+        id_, hidden, place = self.conversation.id, masked(self.call), self.rendered.head + 1 + first
+        found = [partial_item(item, id_, position, hidden) for position, item in enumerate(items, place)]
+        if not self.call.is_sealed:
+            return found
+        return [
+            sealed(*pair, self.upstream.name) for pair in zip(found, (one.to_object() for one in items), strict=True)
+        ]
 
 
 async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
@@ -356,29 +366,34 @@ def stopping() -> Problem:
 
 async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
     """The events of an answer; the first one comes when the upstream has begun to answer, in the background at once."""
-    async with AsyncExitStack() as stack:
-        stack.callback(turn.leave_room)
-        recorder = await _recorder(turn, stack)
-        beginning = turn.beginning(recorder)
-        is_followed = turn.options.is_stream and not turn.options.is_background
-        growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed)
-        try:
-            async with aclosing(_growing_events(turn, recorder, growing)) as made_events:
-                async for made in made_events:
-                    recorder.writer.keep_beginning()
-                    yield made
-        except (UpstreamError, FormatError) as error:
-            _note_broken(turn, recorder, growing, error)
-        except (asyncio.CancelledError, GeneratorExit) as interruption:
-            if is_late() and recorder.has_output:
-                return  # what came is incomplete, and the stream says why it ends
-            if not turn.call.service.is_closing:
-                raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
-            if isinstance(interruption, GeneratorExit):
-                return  # nobody reads the last event
-            asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
-    for made in growing.end(await turn.ending(beginning, recorder)):
-        yield made
+    try:
+        async with AsyncExitStack() as stack:
+            stack.callback(turn.leave_room)
+            recorder = await _recorder(turn, stack)
+            beginning = turn.beginning(recorder)
+            is_followed = turn.options.is_stream and not turn.options.is_background
+            growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed)
+            try:
+                async with aclosing(_growing_events(turn, recorder, growing)) as made_events:
+                    async for made in made_events:
+                        recorder.writer.keep_beginning()
+                        yield made
+            except (UpstreamError, FormatError) as error:
+                _note_broken(turn, recorder, growing, error)
+            except (asyncio.CancelledError, GeneratorExit) as interruption:
+                if is_late() and recorder.has_output:
+                    return  # what came is incomplete, and the stream says why it ends
+                if not turn.call.service.is_closing:
+                    raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
+                if isinstance(interruption, GeneratorExit):
+                    return  # nobody reads the last event
+                asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
+        ending = await turn.ending(beginning, recorder)
+        await turn.settle()
+        for made in growing.end(ending):
+            yield made
+    finally:
+        await turn.settle()
 
 
 async def _growing_events(turn: Turn, recorder: AsyncRecorder, growing: GrowingEvents) -> AsyncGenerator[JsonObject]:
@@ -431,7 +446,7 @@ async def _stored_later(
     """Have an answer stored later whose end the database did not take; Problem for its client, if there is one."""
     if not is_unstored(recorder):
         return
-    turn.call.service.unstored.add(recorder)
+    turn.call.service.unstored.add(partial(end_recording, recorder), recorder.writer.give_up)
     if isinstance(error, AWAY):
         raise not_stored(response_id(turn.conversation.id, recorder.number or 0)) from error
 
@@ -480,12 +495,3 @@ def refused(error: UpstreamError) -> Problem:
     again = error.retry_after or ""
     headers = {"retry-after": again[:_MAX_PATH]} if again.isascii() and again.isprintable() and again else {}
     return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)
-
-
-async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
-    """The last of the events."""
-    last: JsonObject = {}
-    async with aclosing(events) as all_of_them:
-        async for event in all_of_them:
-            last = event
-    return last

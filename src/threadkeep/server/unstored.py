@@ -1,15 +1,19 @@
-"""Answers that the database did not take when they ended: they are stored when it is back."""
+"""Answers that are not in the database: those with `store: false`, and those that it did not take when they ended."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from threadkeep.errors import LeaseLost, NotFound
+from threadkeep.domain.jsontext import mismatch
+from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.server.problems import Problem
-from threadkeep.store.aio import AsyncRecorder, end_recording
+from threadkeep.store.aio import AsyncStore
+from threadkeep.store.usage.observing import ObservedCall, add_observer
 from threadkeep.store.work.connections import AWAY
 
 logger = logging.getLogger(__name__)
@@ -18,6 +22,9 @@ STORE_SECONDS: Final = 600.0  # for which an answer is tried to be stored
 FIRST_PAUSE: Final = 0.25  # seconds before the first try; each pause is twice as long as the one before …
 LONGEST_PAUSE: Final = 1.0  # … up to this
 RETRY_SECONDS: Final = 5  # after which a client may ask for what was stored
+StoreFalse: TypeAlias = Literal["ledger", "keep"]  # what is kept of requests with `store: false`
+MAX_ANSWERS: Final = 500  # of one database in memory, which keeps some bytes of each
+Write: TypeAlias = Callable[[], Awaitable[Any]]  # may be called again where it raised an error
 
 
 class Unstored:
@@ -27,9 +34,9 @@ class Unstored:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
-    def add(self, recorder: AsyncRecorder) -> None:
-        """Store the response of a recorder that was left, once that is possible."""
-        task = asyncio.ensure_future(self._store(recorder))
+    def add(self, write: Write, give_up: Callable[[], None] = lambda: None) -> None:
+        """Store what the database did not take, once that is possible; `give_up` is called where it never was."""
+        task = asyncio.ensure_future(self._store(write, give_up))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -38,7 +45,7 @@ class Unstored:
         self._closing.set()
         await asyncio.gather(*self._tasks)
 
-    async def _store(self, recorder: AsyncRecorder) -> None:
+    async def _store(self, write: Write, give_up: Callable[[], None]) -> None:
         now, pause = asyncio.get_running_loop().time, FIRST_PAUSE
         end = now() + STORE_SECONDS
         while True:
@@ -46,10 +53,10 @@ class Unstored:
                 async with asyncio.timeout(pause):
                     await self._closing.wait()
             try:
-                await end_recording(recorder)
+                await write()
             except AWAY:
                 if self._closing.is_set() or now() >= end:
-                    recorder.writer.give_up()
+                    give_up()
                     logger.exception("The end of an answer is lost: the database cannot be used.")
                     return
             except (LeaseLost, NotFound):
@@ -70,3 +77,45 @@ def not_stored(id: str) -> Problem:
     return Problem(
         503, text, code="database", type="server_error", headers={"retry-after": str(RETRY_SECONDS)},
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers with `store: false` are made in a database in memory
+
+
+def check_store_false(value: object) -> None:
+    """Raise InvalidOption for what is no way to answer requests with `store: false`."""
+    if value not in (known := get_args(StoreFalse)):
+        raise mismatch(InvalidOption, " or ".join(map(repr, known)), value, "store_false")
+
+
+@dataclass(slots=True)
+class Memory:
+    """A database in memory, with the conversations of answers that are not stored.
+
+    Attributes:
+        store: the database.
+        calls: of each conversation in it, the calls for the ledger.
+        begun: how many conversations it has had.
+    """
+
+    store: AsyncStore = field(default_factory=lambda: AsyncStore("sqlite://", search=False))
+    calls: dict[str, list[ObservedCall]] = field(default_factory=dict)
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        add_observer(self.store, lambda call: self.calls.setdefault(call.conversation_id, []).append(call))
+
+
+class Memories:
+    """Where the requests of a process are answered that are not stored: a new database after some hundred answers."""
+
+    def __init__(self) -> None:
+        self._memory: Memory | None = None
+
+    def take(self) -> Memory:
+        """Return the database for one more answer."""
+        if self._memory is None or self._memory.begun >= MAX_ANSWERS:
+            self._memory = Memory()
+        self._memory.begun += 1
+        return self._memory

@@ -37,6 +37,9 @@ Masks = Annotated[
     list[str] | None,
     Option("--mask", metavar="INCLUDE", help="What items lack unless a request includes it; can be repeated."),
 ]
+KeepsUnstored = Annotated[
+    Literal["ledger", "keep"], Option("--store-false", help="What is kept of requests with `store: false`.")
+]
 Rate = Annotated[
     int | None, Option("--rate", metavar="N", min=1, help="Requests a minute for each key; default: any number.")
 ]
@@ -71,6 +74,7 @@ def serve(
     model: Models = None,
     mask: Masks = None,
     cors: Cors = None,
+    store_false: KeepsUnstored = "ledger",
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
@@ -102,7 +106,7 @@ def serve(
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
-    openai = threadkeep.http.app(store, masked=mask or (), **both)
+    openai = threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)
     rest = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
     recorder = _recorder(

@@ -20,6 +20,7 @@ from threadkeep.server.problems import HANDLERS
 from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
 from threadkeep.server.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_limit, check_settings, endpoint
+from threadkeep.server.unstored import StoreFalse, check_store_false
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
@@ -64,6 +65,7 @@ def app(
     upstreams: Mapping[str, Upstream] | None = None,
     max_answer_bytes: int = MAX_ANSWER_BYTES,
     max_answer_seconds: float = ANSWER_SECONDS,
+    store_false: StoreFalse = "ledger",
     cors: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves the conversations of a store to OpenAI's clients.
@@ -87,6 +89,9 @@ def app(
             came until then is stored as incomplete.
         max_answer_seconds: for how long it is read, whether its client waits or not; then, what came is stored as
             incomplete.
+        store_false: what is kept of requests with `store: false`: their row in the usage ledger or, with "keep", all,
+            as a conversation that is found by the session that a client names in a header or `prompt_cache_key`, or by
+            its history.
         cors: the origins, such as "https://chat.example", whose pages may call it from a browser; "*" for all.
 
     Raises:
@@ -96,6 +101,7 @@ def app(
     check_limit("max_answer_bytes", max_answer_bytes)
     check_limit("max_bodies_bytes", max_bodies_bytes)
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")
+    check_store_false(store_false)
     if unknown := set(masked) - INCLUDED.keys():
         known = ", ".join(INCLUDED)
         raise InvalidOption(f"cannot be {', '.join(sorted(unknown))}.", argument="masked", hint=f"Known are {known}.")
@@ -104,7 +110,7 @@ def app(
     ]
     service = Service(
         store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes,
-        max_answer_seconds,
+        max_answer_seconds, store_false=store_false,
     )  # fmt: skip
     handlers = {**HANDLERS, HTTPException: models.answer_unserved}
     made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))

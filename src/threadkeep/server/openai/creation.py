@@ -5,14 +5,17 @@ Source: OpenAI's API reference, "Responses", create a model response.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, cast
 
 from starlette.responses import Response
 
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.ids import new_key
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import OPTIONS, settings_with
 from threadkeep.domain.stored import StoredItem
@@ -27,13 +30,20 @@ from threadkeep.server.openai.responses import find_previous, read_object, repla
 from threadkeep.server.owners import own_key
 from threadkeep.server.problems import Problem
 from threadkeep.server.requests import body_object, idempotency_key
-from threadkeep.server.service import Call, Service
-from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, drained, loss_headers, unused_branch
-from threadkeep.server.upstreams import upstream_for
-from threadkeep.store.aio import AsyncConversation
+from threadkeep.server.sealed import unsealed
+from threadkeep.server.service import SEALED, Call, Service
+from threadkeep.server.sessions import ClientCall, placed, unused_branch
+from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
+from threadkeep.server.unstored import Memory
+from threadkeep.server.upstreams import Upstream, upstream_for
+from threadkeep.store.aio import AsyncConversation, AsyncStore, uninterrupted
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import configure
+from threadkeep.store.usage.ledger import record_unstored
+from threadkeep.store.work.connections import AWAY
 from threadkeep.store.work.positions import AppendOptions
+
+logger = logging.getLogger(__name__)
 
 # keys of requests that are about the server, and never reach an upstream
 _OWN: Final = frozenset(
@@ -58,11 +68,18 @@ async def create(call: Call) -> Response:
     if options.is_background and options.is_stream:  # before it begins, which it would do unseen
         call.service.streams.check(call.permission.owner.name)
     with ExitStack() as counted:
-        given = await ResponseInput.of(call, body, options)
-        turn = Turn(call, upstream, options, given.place or call.store, given)
+        given = await ResponseInput.of(call, body, options, upstream)
+        if not options.is_stored and call.service.store_false == "keep":
+            options = options._replace(is_stored=True)
+            if given.place is None:
+                given = await _kept(call, body, given, upstream)
+        if options.is_stored:
+            turn = Turn(call, upstream, options, given.place or call.store, given)
+        else:
+            turn = await _stateless(call, upstream, options, given)
         first, events = await begun(turn, counted)
         if options.is_background:
-            call.service.in_background(drained(events), counted.pop_all())
+            call.service.in_background(_drained(events), counted.pop_all())
     return await _answer(turn, first, events)
 
 
@@ -78,7 +95,7 @@ async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObje
         return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
     async with call.service.attended(call.request):
         with call.service.waiting():
-            return JsonAnswer((await drained(events))["response"], headers=headers)
+            return JsonAnswer((await _drained(events))["response"], headers=headers)
 
 
 # What is asked
@@ -106,10 +123,12 @@ class ResponseInput(TurnInput):
     added: list[int] = field(init=False, default_factory=list)
 
     @classmethod
-    async def of(cls, call: Call, body: Mapping[str, Any], options: TurnOptions) -> ResponseInput:
+    async def of(
+        cls, call: Call, body: Mapping[str, Any], options: TurnOptions, upstream: Upstream
+    ) -> ResponseInput:  # fmt: skip
         """Read a request's body, and open the conversation that it goes on with."""
-        session = get_format("open_responses").parse_request({**_settings(body), "input": []})
-        given, key, place = body.get("input"), idempotency_key(call.request), None
+        session = get_format("open_responses").parse_request({**_settings(body, upstream), "input": []})
+        given, key, place = unsealed(body.get("input"), upstream.name), idempotency_key(call.request), None
         end: int | None = None
         if options.conversation_id is not None:
             place = call.store.face_of(await call.read(call.find, options.conversation_id))
@@ -173,6 +192,90 @@ class ResponseInput(TurnInput):
             await call.store.delete_conversation(self.stored.id)
 
 
+# Requests with `store: false`: their clients send the whole history each time
+
+
+async def _kept(call: Call, body: Mapping[str, Any], given: ResponseInput, upstream: Upstream) -> ResponseInput:
+    """Input whose history is in the conversation of its client's session, up to its end."""
+    payload = {**_settings(body, upstream), "input": given.given}
+    key = None if given.key is None else f"{given.key}:asked"
+    asked = ClientCall(
+        "open_responses", payload, call.request.headers, call.permission.owner, upstream.name, key=key
+    )  # fmt: skip
+    return replace(given, given=[], place=await placed(call.store, asked, call.service.locks))
+
+
+@dataclass(slots=True)
+class StatelessTurn(Turn):
+    """A request for an answer that is not stored: `call` and `face` are those of a database in memory.
+
+    Attributes:
+        ledger: the store whose ledger has the call.
+        memory: the database in memory.
+    """
+
+    ledger: AsyncStore = field(kw_only=True)
+    memory: Memory = field(kw_only=True)
+
+    async def settle(self) -> None:
+        """Write the row of the ledger, and forget the conversation."""
+        if self.is_begun:
+            self.is_begun = False
+            await uninterrupted(self._settle(self.conversation.id))
+
+    async def undo(self) -> None:
+        """Forget the conversation, with what was said."""
+        await self.settle()
+
+    async def _settle(self, id: str) -> None:
+        for call in self.memory.calls.pop(id, ()):
+            write = partial(self.ledger.run_sync, record_unstored, call, new_key())
+            try:
+                await write()
+            except AWAY:
+                logger.warning("The call of an answer that is not stored waits for the database.")
+                self.call.service.unstored.add(write)
+        await self.memory.store.delete_conversation(id)
+
+
+async def _stateless(call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput) -> StatelessTurn:
+    """The turn of a request with `store: false`; Problem for what that cannot be asked for with."""
+    refused = {
+        "background": (options.is_background, "cannot be asked for later"),
+        "conversation": (options.conversation_id is not None, "is not added to one"),
+        "Idempotency-Key": (idempotency_key(call.request) is not None, "cannot be found by a repeated request"),
+    }
+    for name, (is_given, why) in refused.items():
+        if is_given:
+            text = f"{name} needs store: true: an answer that is not stored {why}."
+            raise Problem(400, text, param=name, code="unsupported_value")
+    if given.place is not None and options.previous_response_id is not None:
+        given = await _with_history(given, given.place, options.previous_response_id)
+    memory = call.service.memories.take()
+    inner = call._replace(store=memory.store)
+    return StatelessTurn(inner, upstream, options, memory.store, given, ledger=call.store, memory=memory)
+
+
+async def _with_history(given: ResponseInput, place: AsyncConversation, previous: str) -> ResponseInput:
+    """Input that begins with what a stored response answered, and its output, with the settings of its conversation."""
+    before, after = list[StoredItem](), None
+    while True:
+        page = await place.input_items(previous, after=after)
+        before += page
+        if (after := page.next) is None:
+            break
+    said = (
+        [{"type": "message", "role": "user", "content": given.given}] if isinstance(given.given, str) else given.given
+    )
+    history = [item.given() for item in (*before, *await place.output_items(previous))]
+    settings = await place.clone_config()
+    settings.update(**given.settings.settings)
+    if given.settings.tools:
+        settings.clear_tools()
+        settings.register_tools(given.settings.tools)
+    return replace(given, settings=settings, given=[*history, *said], place=None)
+
+
 def _check_options(body: Mapping[str, Any]) -> None:
     """Raise InvalidOption for a malformed option, which would otherwise be dropped silently."""
     known = {name: value for name, value in body.items() if name in OPTIONS and value is not None}
@@ -181,8 +284,11 @@ def _check_options(body: Mapping[str, Any]) -> None:
         tools_from(tools)
 
 
-def _settings(body: Mapping[str, Any]) -> JsonObject:
-    return {key: value for key, value in body.items() if key not in _OWN and value is not None}
+def _settings(body: Mapping[str, Any], upstream: Upstream) -> JsonObject:
+    found = {key: value for key, value in body.items() if key not in _OWN and value is not None}
+    if upstream.format != "open_responses" and isinstance(include := found.get("include"), list):
+        found["include"] = [value for value in include if value != SEALED]  # which this server gives by itself
+    return found
 
 
 async def _chained(
@@ -193,3 +299,12 @@ async def _chained(
             yield first
             async for event in rest:
                 yield event
+
+
+async def _drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
+    """The last of the events."""
+    last: JsonObject = {}
+    async with aclosing(events) as all_of_them:
+        async for event in all_of_them:
+            last = event
+    return last

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import httpx2
 
-from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.printing import HIDDEN
-from threadkeep.domain.session import Session
-from threadkeep.errors import CannotParse, InvalidOption, NotFound, ProviderError, ResponseInProgress
+from threadkeep.errors import CannotParse, NotFound, ProviderError
 from threadkeep.formats import FormatName
 from threadkeep.server.provider_answers import (
     MAX_ANSWER_BYTES,
@@ -28,16 +23,13 @@ from threadkeep.server.provider_answers import (
     text_events,
     until_end,
 )
-from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
-from threadkeep.server.recorder.sessions import CONVERSATION, Origin, find, forked, labelled, place_of
+from threadkeep.server.recorder.exchanges import Exchange, Overflow, Unreadable
+from threadkeep.server.sessions import ClientCall, Locks, placed
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
-from threadkeep.store.history_sync.client_history import configure
-from threadkeep.store.history_sync.sync import BEGINNING, beginning_of
 from threadkeep.store.streaming.background import BackgroundFeed
 
 logger = logging.getLogger(__name__)
 
-TRIES: Final = 3  # to find a branch on which no call is being answered
 _ERROR: Final = 400  # the first status that says that there is no answer
 # keys of tools and servers in requests whose values are secrets, also where they look like none
 _SECRET_KEYS: Final = frozenset({"authorization", "authorization_token", "headers", "api_key", "access_token"})
@@ -64,11 +56,13 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, mo
         ThreadkeepError, SQLAlchemyError: it cannot be stored.
     """
     facts = exchange.facts
-    store, user_id = await facts.owner.store(store), facts.owner.user_id
+    store = await facts.owner.store(store)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
-    conversation = await _asked(store, facts, payload, user_id, locks, once)
-    del payload  # an answer may take long
+    route = {"model": facts.route.model, "stream": facts.route.is_stream}
+    asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
+    conversation = await placed(store, asked, locks)
+    del payload, asked  # an answer may take long
     exchange.release_request()
     answer = await exchange.answer()
     if answer is None:
@@ -107,125 +101,6 @@ def _hidden(value: Any) -> Any:
 
 def _masked(value: Any) -> Any:
     return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-
-
-# What is asked
-
-
-class Locks:
-    """A lock for each place where conversations are found or begun, for as long as it is needed."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, place: Hashable) -> asyncio.Lock:
-        """Return the lock of a place."""
-        return self._locks.setdefault(place, asyncio.Lock())
-
-
-async def _asked(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, user_id: str | None, locks: Locks, once: str | None
-) -> AsyncConversation:
-    """The conversation, on the branch that has the history of the request, with its settings.
-
-    A call that names a conversation that is not there for its owner is stored as if it named none. `once` is the
-    idempotency key of a call that may have been stored in part.
-    """
-    route = facts.route
-    session = get_format(route.format).parse_request(payload, model=route.model, stream=route.is_stream)
-    origin = Origin.of(facts, payload, user_id)
-    try:
-        return await _placed(store, facts, payload, session, origin, locks, once)
-    except NotFound:
-        if origin.conversation_id is None:
-            raise
-        headers = {name: value for name, value in facts.headers.items() if name != CONVERSATION}
-        origin = Origin.of(replace(facts, headers=headers), payload, user_id)
-        return await _placed(store, facts, payload, session, origin, locks, once)
-
-
-async def _placed(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, locks: Locks,
-    once: str | None,
-) -> AsyncConversation:  # fmt: skip
-    """The conversation to which a call belongs; NotFound if it is not there (any more)."""
-    async with locks.of(place_of(facts, origin, session)):
-        conversation = await find(store, origin, payload, session)
-        if conversation is None:
-            conversation, is_new = await _begun(store, facts, payload, session, origin, once)
-            if is_new:
-                return conversation
-        conversation = await _continued(conversation, payload, facts.route.format, session, once)
-        await conversation.run_sync(configure, session)
-        labels = labelled(conversation.labels, origin)
-        if labels != conversation.labels:
-            await conversation.update(labels=labels)
-        return conversation
-
-
-async def _continued(
-    conversation: AsyncConversation, payload: JsonObject, format: FormatName, session: Session, once: str | None
-) -> AsyncConversation:
-    """The conversation with what is new of the history, on the branch that has it."""
-    before = conversation.branch
-    for _ in range(TRIES):
-        try:
-            result = await conversation.sync_request(payload, format, idempotency_key=once)
-            break
-        except ResponseInProgress:  # another call is being answered there
-            conversation = await forked(conversation, session)
-    else:
-        result = await conversation.sync_request(payload, format, on_conflict="branch", idempotency_key=once)
-    if result.branch != conversation.branch:
-        conversation = await conversation.on_branch(result.branch)
-    if conversation.branch != before:
-        await conversation.set_active_branch(conversation.branch)
-    return conversation
-
-
-async def _begun(
-    store: AsyncStore, facts: CallFacts, payload: JsonObject, session: Session, origin: Origin, once: str | None
-) -> tuple[AsyncConversation, bool]:
-    """A new conversation, or the one of a faster process, and whether it is new.
-
-    A key of one user learns of no external id of others, so it uses the ids of its user alone.
-    """
-    names = (
-        origin.external_ids[-1:]
-        if facts.owner.user_id is not None and not facts.owner.names_user
-        else origin.external_ids
-    )
-    refusal: InvalidOption | None = None
-    for external_id in names or (None,):
-        try:
-            return await _new_conversation(store, facts, payload, session, origin, external_id, once), True
-        except InvalidOption as error:  # it is there, or belongs to another user
-            refusal = error
-            if (conversation := await find(store, origin, payload, session)) is not None:
-                return conversation, False
-    assert refusal is not None  # noqa: S101 - there is a name, or None
-    raise refusal
-
-
-async def _new_conversation(
-    store: AsyncStore,
-    facts: CallFacts,
-    payload: JsonObject,
-    session: Session,
-    origin: Origin,
-    external_id: str | None,
-    once: str | None,
-) -> AsyncConversation:
-    labels, beginning = dict(origin.labels), beginning_of(session)
-    if external_id is None and beginning is not None:
-        labels[BEGINNING] = beginning
-    conversation = await store.import_request(
-        payload, facts.route.format, model=facts.route.model, stream=facts.route.is_stream, labels=labels,
-        external_id=external_id, idempotency_key=once,
-    )  # fmt: skip
-    if origin.is_aside:
-        await conversation.archive()
-    return conversation
 
 
 # What is answered

@@ -24,7 +24,8 @@ from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, 
 from threadkeep.server.recorder.order import CallQueue, QueuePlace
 from threadkeep.server.recorder.spool import Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.spooling import SpooledExchange
-from threadkeep.server.recorder.storing import Locks, PartlyStored, store_exchange
+from threadkeep.server.recorder.storing import PartlyStored, store_exchange
+from threadkeep.server.sessions import Locks
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.work.connections import AWAY, error_name
 

@@ -17,7 +17,7 @@ from threadkeep.server.rest.answering import MessageInput, answer, stored_turn, 
 from threadkeep.server.rest.media import has_media, with_media
 from threadkeep.server.rest.objects import conversation_view, message_view, seconds
 from threadkeep.server.service import Call
-from threadkeep.server.turns import unused_branch
+from threadkeep.server.sessions import unused_branch
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation

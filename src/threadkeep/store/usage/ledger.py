@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, select, update
 
 from threadkeep.db import backends, driver
 from threadkeep.db.models import usage_records
@@ -26,6 +26,9 @@ from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep
 from threadkeep.store.work.item_rows import fitting
 from threadkeep.store.work.refs import ConfigHashes, ConversationRef, get_row
 from threadkeep.store.work.validation import identifier, past_moment
+
+if TYPE_CHECKING:
+    from threadkeep.store.store import Store
 
 UNKNOWN: Final = NormalizedUsage()
 MAX_FIGURE: Final = 10**12  # no request has more tokens or takes so long, and sums of millions fit into 64 bits
@@ -157,6 +160,26 @@ def record_attempt(
     is_new = handle.transactions.write(write, is_repeatable=key is not None)
     if is_new and handle.resources.observers:
         observing.tell(handle, attempt)
+
+
+def record_unstored(store: Store, call: observing.ObservedCall, key: int) -> None:
+    """Write the ledger row of a call whose conversation is not in this store, with its prices, and tell the observers.
+
+    `key` stands for its conversation: the row is there once, also where this is repeated.
+    """
+    handle, scope, attempt, now = store.handle, store.handle.scope, call.attempt, datetime.now(UTC)
+    if attempt.usage is not None:
+        bill = (attempt.format, attempt.provider, attempt.model, attempt.figures, attempt.usage, attempt.terms or {})
+        attempt.cost = handle.resources.prices.cost(BillableCall(*bill, now))
+    ref = ConversationRef(scope, key, call.conversation_id)
+
+    def write(connection: Connection) -> None:
+        is_there = select(usage_records.c.id).where(*ref.rows_of(usage_records.c))
+        if connection.execute(is_there).first() is None:
+            insert_attempt(connection, ref, attempt, now, user_id=scope.user)
+
+    handle.transactions.write(write, is_repeatable=True)
+    observing.announce(call, handle.resources.observers)
 
 
 def insert_attempt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -71,14 +71,16 @@ def tell(
         is_stream,
     )
 
-    def tell_all(transactions: object) -> None:  # noqa: ARG001 - a callback after a commit
-        for observer in list(handle.resources.observers):
-            try:
-                observer(call)
-            except Exception:  # the call is stored, whatever becomes of the news
-                LOG.exception("An observer of calls has failed.")
-
     if handle.transactions.sees_commit:
-        handle.transactions.after_commit(tell_all)
+        handle.transactions.after_commit(lambda _: announce(call, handle.resources.observers))
     else:
-        tell_all(None)
+        announce(call, handle.resources.observers)
+
+
+def announce(call: ObservedCall, observers: Sequence[Observer]) -> None:
+    """Call the observers with a call that is stored; what they raise is logged."""
+    for observer in list(observers):
+        try:
+            observer(call)
+        except Exception:  # the call is stored, whatever becomes of the news
+            LOG.exception("An observer of calls has failed.")
