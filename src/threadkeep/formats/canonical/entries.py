@@ -132,17 +132,13 @@ def entry_of(
         return ItemEntry(
             position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), text, None, codec, maker
         )
-    return _mapped_entry(item, position, turn, seen, maker)
-
-
-def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int | None, maker: str | None) -> ItemEntry:
-    """The entry of an item that says more than what is sent of it, or is sent in another form."""
+    # It says more than what is sent of it, or is sent in another form
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
     bare = _without_origin(full)  # the origin has a column of its own
     # A payload is made of the item's own values, so equal is the same.
     over = overlay(full, payload) if bare != payload and overlay(bare, payload) is not None else None
-    text, codec = (None, PLAIN) if payload is None else encode(payload)
+    sent, sent_codec = (None, PLAIN) if payload is None else encode(payload)
     rest, rest_codec = (None, PLAIN) if over is None else encode(over)
     role, origin = item.get("role"), item.get("origin")
     return ItemEntry(
@@ -153,9 +149,9 @@ def _mapped_entry(item: JsonObject, position: int, turn: int | None, seen: int |
         seen=seen,
         call_id=call_id_of(item),
         origin=origin if isinstance(origin, str) else None,
-        payload=text,
+        payload=sent,
         rest=rest,
-        codec=codec | rest_codec,
+        codec=sent_codec | rest_codec,
         maker=maker,
     )
 
@@ -168,8 +164,10 @@ def _plain_payload(item: JsonObject) -> tuple[JsonObject, bool] | None:
         if texts is not None and _has_keys(item, _MESSAGE_KEYS) and texts == _TEXT_TYPES.get(item["role"]):
             return _without_origin(item), True
         return _own_payload(item, texts) if _is_as_it_came(item, texts) else None
-    if kind == "function_call_output" and _has_keys(item, _OUTPUT_KEYS) and _is_plain_output(item):
-        return _without_origin(item), True
+    if kind == "function_call_output" and _has_keys(item, _OUTPUT_KEYS):
+        call_id = item["call_id"]
+        if isinstance(item["output"], str) and isinstance(call_id, str) and 0 < len(call_id) <= LONGEST_CALL_ID:
+            return _without_origin(item), True
     return None
 
 
@@ -191,12 +189,6 @@ def _texts_in(content: Any) -> str | None:
             return None
         text_type = kind
     return text_type
-
-
-def _is_plain_output(item: JsonObject) -> bool:
-    """Whether an item with the keys of an output is the text that a called function returned."""
-    call_id = item["call_id"]
-    return isinstance(item["output"], str) and isinstance(call_id, str) and 0 < len(call_id) <= LONGEST_CALL_ID
 
 
 def _is_as_it_came(item: JsonObject, texts: str | None) -> bool:

@@ -135,7 +135,27 @@ Path = list[str | int]
 def difference(full: Any, base: Any) -> JsonObject | None:
     """What makes `full` of `base`; None where both are the same JSON, with their keys in the same order."""
     over = _over(full, base)
-    return None if over is None else _without_copies(over, base)
+    if over is None:
+        return None
+    # No long text stands in it that the base has, too
+    long = [(path, text) for path, text in _long_texts(over, [])]
+    if not long:
+        return over
+    known: dict[str, tuple[Path, int]] = {}
+    for path, text in _long_texts(base, []):
+        head, comma, _ = text.partition(",")  # of a data URL, what it encodes may stand alone
+        known[text] = (path, 0)
+        if comma:
+            start = len(head) + 1
+            known.setdefault(text[start:], (path, start))
+    places = [(path, *known[text]) for path, text in long if text in known and path]
+    if not places:
+        return over
+    whole = loads(dumps(over))
+    for path, *_ in places:
+        *way, last = path
+        _at(whole, way)[last] = ""
+    return {"over": whole, "texts": [list(place) for place in places]}
 
 
 def applied(base: Any, over: JsonObject | None) -> Any:
@@ -206,28 +226,6 @@ def _is_json_of(text: str, value: JsonObject) -> bool:
         return dumps(loads(text)) == dumps(value)
     except (ValueError, InvalidItem):
         return False
-
-
-def _without_copies(over: JsonObject, base: Any) -> JsonObject:
-    """A difference in which no long text stands that the base has, too."""
-    long = [(path, text) for path, text in _long_texts(over, [])]
-    if not long:
-        return over
-    known: dict[str, tuple[Path, int]] = {}
-    for path, text in _long_texts(base, []):
-        head, comma, _ = text.partition(",")  # of a data URL, what it encodes may stand alone
-        known[text] = (path, 0)
-        if comma:
-            start = len(head) + 1
-            known.setdefault(text[start:], (path, start))
-    places = [(path, *known[text]) for path, text in long if text in known and path]
-    if not places:
-        return over
-    whole = loads(dumps(over))
-    for path, *_ in places:
-        *way, last = path
-        _at(whole, way)[last] = ""
-    return {"over": whole, "texts": [list(place) for place in places]}
 
 
 def _long_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

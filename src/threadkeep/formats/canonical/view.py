@@ -152,7 +152,10 @@ def _output(item: JsonObject, origin: str | None) -> JsonObject:
     output = item["output"]
     if isinstance(output, list):
         parts = [_part(part, "user", origin=origin) for part in output]
-        output = [part if part.get("type") in _OUTPUT_PARTS else _input_text(part) for part in parts]
+        output = [
+            part if part.get("type") in _OUTPUT_PARTS else {"type": "input_text", "text": _part_text(part)}
+            for part in parts
+        ]
     elif not isinstance(output, str):
         output = _text_of(output)
     kinds = (("call_id", str), ("name", str), ("namespace", str), ("caller", dict), ("created_by", str))
@@ -281,10 +284,6 @@ def _video(part: JsonObject) -> JsonObject:
     url = part.get("video_url")
     key = "file_data" if base64_media_type(url) else "file_url"
     return {"type": "input_file", **({key: url} if isinstance(url, str) else {})}
-
-
-def _input_text(part: JsonObject) -> JsonObject:
-    return {"type": "input_text", "text": _part_text(part)}
 
 
 def _part_text(part: Any) -> str:

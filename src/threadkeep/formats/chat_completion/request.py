@@ -68,8 +68,9 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     is_cut = rendering.view.head < 0 and options.upto is not None  # instructions alone are not what a cut leaves
     if len(messages) == (is_cut and settings.get("instructions") is not None):
         raise nothing_to_send("message")
-    if snapshot.imported is not None or rendering.rules.json_word:
-        _check_json_mode(body, messages, rendering)
+    texts = (text for message in messages for text in _texts(message))
+    if "response_format" in body and rendering.leaves_out_json_mode(body["response_format"], texts, "messages"):
+        del body["response_format"]
     fixed = writer.imported if not has_dialect else 0
     messages, stable = vendors.in_order(messages, rendering.rules, context, stable=writer.stable(), fixed=fixed)
     vendors.fit_calls(messages, rendering.rules, context, fixed=writer.imported)
@@ -88,23 +89,6 @@ def _instructions(rendering: Rendering, dialect: Dialect) -> list[JsonObject]:
         return []
     is_list = dialect.text == "parts" or (rendering.spelling or {}).get("instructions") == LIST
     return [{"role": "system", "content": [{"type": "text", "text": instructions}] if is_list else instructions}]
-
-
-def _check_json_mode(body: JsonObject, messages: list[JsonObject], rendering: Rendering) -> None:
-    """JSON mode needs the word JSON in the messages; requests of other formats, and cut ones, may lack it."""
-    form = body.get("response_format")
-    if not isinstance(form, dict) or form.get("type") != "json_object":
-        return
-    is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
-    if not is_as_it_came and not any("json" in text.lower() for message in messages for text in _texts(message)):
-        if rendering.snapshot.imported is None:
-            rendering.context.loss(
-                "refused", "text.format", "JSON mode is refused without the word JSON in the messages."
-            )
-            return
-        del body["response_format"]
-        detail = "JSON mode was left out: it needs the word JSON in the messages."
-        rendering.context.repair("option", "text.format", detail)
 
 
 def _texts(message: JsonObject) -> list[str]:

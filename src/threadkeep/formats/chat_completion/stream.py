@@ -337,13 +337,11 @@ def _partner(known: GrowingList, element: JsonObject) -> int | None:
     else:
         is_one_piece = isinstance(kind, str) and kind in _ONE_PIECE
         place = len(known) - 1 if known and is_one_piece and isinstance(known[-1], dict) else None
-    return None if place is None or _is_apart(known[place], element) else place
-
-
-def _is_apart(known: JsonObject, new: JsonObject) -> bool:
-    """Whether two elements cannot be pieces of one; what is encrypted comes whole."""
-    is_encrypted = bool(known.get("data")) and bool(new.get("data"))
-    return known.get("type") != new.get("type") or _differ(known, new, "id") or is_encrypted
+    if place is None:
+        return None
+    before = known[place]
+    is_encrypted = before.get("data") and element.get("data")  # that comes whole
+    return None if before.get("type") != kind or _differ(before, element, "id") or is_encrypted else place
 
 
 def _differ(known: JsonObject, new: JsonObject, key: str) -> bool:

@@ -305,7 +305,10 @@ def _with_text(one: PlacedMessage, rules: ProviderRules, context: Context) -> Pl
     content = one.message.get("content")
     kept = _without_blanks(content, rules)
     if not kept and not any(one.message.get(key) for key in _INSTEAD):
-        _report_empty(one.message, context)
+        context.repair("blank_text", "content", f"A message of the {one.role} without text was left out.")
+        rest = {key: value for key, value in one.message.items() if key not in ("role", "content")}
+        if others := [key for key, value in rest.items() if value not in (None, "", [])]:
+            context.loss("reasoning", "", f"Keys of a message without text were left out: {', '.join(others)}.")
         return None
     if kept == content:
         return one
@@ -326,13 +329,6 @@ def _without_blanks(content: Any, rules: ProviderRules) -> Any:
     if not isinstance(content, list):
         return content if content and is_taken(content) else None
     return [part for part in content if not isinstance(part, dict) or is_taken(part.get("text"))] or None
-
-
-def _report_empty(message: JsonObject, context: Context) -> None:
-    context.repair("blank_text", "content", f"A message of the {message.get('role')} without text was left out.")
-    others = [key for key, value in message.items() if key not in ("role", "content") and value not in (None, "", [])]
-    if others:
-        context.loss("reasoning", "", f"Keys of a message without text were left out: {', '.join(others)}.")
 
 
 # Neighbours

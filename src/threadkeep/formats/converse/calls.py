@@ -106,7 +106,8 @@ def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject
     kind = None if context.is_as_came else taken_by(context.model)
     for index, part in enumerate(content):
         block = _thinking(part, is_own=item.get("origin") == NAME, is_text=item.get("origin") == "pydantic_ai")
-        if block is None or kind not in (None, SIGNED if _is_signed(block) else UNSIGNED):
+        is_signed = block is not None and ("redactedContent" in block or block["reasoningText"].get("signature"))
+        if block is None or kind not in (None, SIGNED if is_signed else UNSIGNED):
             context.loss("reasoning", f"content[{index}]", _REFUSALS[kind or SIGNED])
         else:
             blocks.append({"reasoningContent": block})
@@ -118,10 +119,6 @@ def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject
 def taken_by(model: str) -> str | None:
     """The kind of reasoning that a model takes; None where that is not known."""
     return SIGNED if claude.is_claude(model) else next((kind for pattern, kind in TAKEN if pattern.search(model)), None)
-
-
-def _is_signed(block: JsonObject) -> bool:
-    return "redactedContent" in block or bool(block["reasoningText"].get("signature"))
 
 
 def _thinking(part: JsonObject, *, is_own: bool, is_text: bool) -> JsonObject | None:

@@ -75,7 +75,9 @@ def with_points(body: JsonObject, model: object, end: int | None) -> JsonObject:
     name = model.lower() if isinstance(model, str) else ""
     places = next((places for pattern, places in CACHED if pattern.search(name)), _EVERYWHERE)
     room = MOST - len([block for path in _paths(body) for block in _at(body, path) if _is_point(block)])
-    for path in [path for path in _wanted(body, places, end) if _takes_point(_at(body, path))][: max(room, 0)]:
+    ends = [(path, block) for path in _wanted(body, places, end) for block in _at(body, path)[-1:]]
+    able = [path for path, block in ends if isinstance(block, dict) and _UNMARKED.isdisjoint(block)]
+    for path in able[: max(room, 0)]:
         # A point at the end of a list, which those behind it may follow
         paths = _paths(body)
         behind = [block for later in paths[paths.index(path) + 1 :] for block in _at(body, later) if _is_point(block)]
@@ -110,10 +112,6 @@ def _at(body: Any, path: Path) -> list[Any]:
 
 def _is_point(block: Any) -> bool:
     return isinstance(block, dict) and POINT in block
-
-
-def _takes_point(blocks: Sequence[Any]) -> bool:
-    return bool(blocks) and isinstance(blocks[-1], dict) and _UNMARKED.isdisjoint(blocks[-1])
 
 
 def _extended(thing: Any, path: Path, last: JsonObject) -> Any:

@@ -91,7 +91,8 @@ class ConverseAssembler(BlockAssembler):
                 case "contentBlockDelta":
                     self._grow(read)
                 case "contentBlockStop":
-                    self._stop(read)
+                    if isinstance(index := read.get("contentBlockIndex"), int):
+                        self._open.pop(index, None)
                 case "messageStop":
                     self.is_ended = True
                     self._keys.update({key: read[key] for key in _FROM_END if read.get(key) is not None})
@@ -118,10 +119,6 @@ class ConverseAssembler(BlockAssembler):
                 grow(self._texts, block, piece)
             elif isinstance(piece, dict):
                 _grow_object(self._texts, _inner(block, key), piece)
-
-    def _stop(self, payload: JsonObject) -> None:
-        if isinstance(index := payload.get("contentBlockIndex"), int):
-            self._open.pop(index, None)
 
     def _block(self, payload: JsonObject) -> JsonObject:
         stated = payload.get("contentBlockIndex")

@@ -40,21 +40,17 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
         if kind == "function":
             if not declared:
                 entries.append({DECLARATIONS: declared})
-            _declare(declared, declaration(tool, context, path), is_own=tool.get("origin") == NAME)
+            function = declaration(tool, context, path)
+            names = [] if tool.get("origin") == NAME else [before.get("name") for before in declared]
+            if function.get("name") in names:  # the service refuses a name twice: the later definition stands
+                declared[names.index(function.get("name"))] = function
+            else:
+                declared.append(function)
         elif kind != "provider_tool":
             context.loss("tool", path, f"Gemini has no tool of type {kind!r}.")
         elif (payload := own_block(tool, NAME, context, path)) is not None:
             _add(entries, tool, payload)
     return entries
-
-
-def _declare(declared: list[JsonObject], function: JsonObject, *, is_own: bool) -> None:
-    """Declare a function; the service refuses a name twice, so that a later definition stands in place of the first."""
-    names = [] if is_own else [before.get("name") for before in declared]
-    if function.get("name") in names:
-        declared[names.index(function.get("name"))] = function
-    else:
-        declared.append(function)
 
 
 def _add(entries: list[Any], tool: JsonObject, payload: Any) -> None:

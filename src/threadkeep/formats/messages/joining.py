@@ -144,15 +144,12 @@ def placed(turns: Sequence[MessagesTurn], context: Context) -> tuple[list[Messag
 def with_leader(turns: list[MessagesTurn], context: Context) -> list[MessagesTurn]:
     """The turns with the user's turn first; an imported request that began otherwise stays as it came."""
     first = next((turn for turn in turns if turn.role != "system"), None)
-    if first is None or first.role != "assistant" or first.is_imported or _is_compaction(first):
+    if first is None or first.role != "assistant" or first.is_imported:
+        return turns
+    if first.blocks and block_type(first.blocks[0]) == "compaction":  # it stands for all messages before it
         return turns
     context.repair("leading_assistant", "", f"A user message {FILLER!r} was put before the assistant's: users begin.")
     return [ellipsis(), *turns]
-
-
-def _is_compaction(turn: MessagesTurn) -> bool:
-    """Whether a turn begins with what stands for all messages before it: the service has it first."""
-    return bool(turn.blocks) and block_type(turn.blocks[0]) == "compaction"
 
 
 def since_answer(turns: list[MessagesTurn]) -> list[MessagesTurn]:

@@ -99,8 +99,14 @@ class FastPath:
 
     def _loses_ids(self, entries: Sequence[ItemEntry], texts: Sequence[bytes], others: Sequence[Glance]) -> bool:
         """Whether an item goes without its id."""
-        is_other = bool(self._own_ids) and have_other_ids(texts, others, self._own_ids)
-        return is_other or bool(self._gaps) or _has_gaps(entries)
+        if self._gaps or (self._own_ids and have_other_ids(texts, others, self._own_ids)):
+            return True
+        # An item of an answer may not be there, while others behind it are
+        if isinstance(entries, PackedEntries):
+            is_unbroken = entries.is_unbroken()
+        else:
+            is_unbroken = entries[-1].position - entries[0].position == len(entries) - 1
+        return not is_unbroken and any(is_behind_gap(before, entry) for before, entry in pairwise(entries))
 
     def _goes_through(self, entries: Sequence[ItemEntry], index: int, kind: str, position: int, call_id: str) -> bool:
         """Whether an item that is not a message is sent as it is."""
@@ -123,7 +129,9 @@ class FastPath:
     def _leads_on(self, entries: Sequence[ItemEntry], index: int) -> bool:
         """Whether what reasoning led to follows it, and the provider knows it."""
         is_known = not (self._keeps_nothing and lacks_content(entries[index].payload))
-        return is_known and index + 1 < len(entries) and _leads_to(entries[index], entries[index + 1])
+        if not is_known or index + 1 == len(entries):
+            return False
+        return entries[index].turn == entries[index + 1].turn and _is_led_to(entries[index + 1])
 
     def _sent_before(self, entries: Sequence[ItemEntry], end: int) -> int:
         for index in range(self._unseen, end):
@@ -134,17 +142,6 @@ class FastPath:
         return self._sent
 
 
-def _has_gaps(entries: Sequence[ItemEntry]) -> bool:
-    """Whether an item of an answer is not there, and others behind it are."""
-    if isinstance(entries, PackedEntries):
-        is_unbroken = entries.is_unbroken()
-    else:
-        is_unbroken = entries[-1].position - entries[0].position == len(entries) - 1
-    if is_unbroken:  # nearly always
-        return False
-    return any(is_behind_gap(before, entry) for before, entry in pairwise(entries))
-
-
 def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
     """A glance at each item that is not a message."""
     looks = zip(columns[_TYPE], columns[_POSITION], columns[_CALL_ID], strict=True)
@@ -153,10 +150,6 @@ def _others(columns: Sequence[Sequence[Any]]) -> list[Glance]:
         for index, (kind, position, call_id) in enumerate(looks)
         if kind != "message"
     ]
-
-
-def _leads_to(reasoning: ItemEntry, entry: ItemEntry) -> bool:
-    return reasoning.turn == entry.turn and _is_led_to(entry)
 
 
 def _is_led_to(entry: ItemEntry) -> bool:
@@ -379,14 +372,12 @@ def _use_call_ids_once(plan: InputPlan) -> None:
             plan.call_ids[call.position] = call_id
             if output is not None:
                 plan.call_ids[output.position] = call_id
-        elif output is not None and (sent_call_id(output) != call_id or _lacks_call_id(output)):
-            plan.answer_ids[output.position] = call_id
+        elif output is not None:
+            # The service does not read it under the key of the SDK's type
+            is_unread = output.type in RENAMED and output.item().get(CALL_ID) is None
+            if is_unread or sent_call_id(output) != call_id:
+                plan.answer_ids[output.position] = call_id
         used.add(call_id)
-
-
-def _lacks_call_id(output: ItemEntry) -> bool:
-    """Whether an output names its call under the key of the SDK's type alone, which the service does not read."""
-    return output.type in RENAMED and output.item().get(CALL_ID) is None
 
 
 def ids_of(payloads: Iterable[bytes]) -> set[bytes]:

@@ -65,12 +65,16 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     dialect = dialect_of(RESPONSES, snapshot, options)
     head, has_prompt = _head(rendering, state, dialect)
     pieces, stable = _input(rendering, state, dialect)
-    if not has_prompt:
-        if not pieces and (state is None or (not entries and options.upto is not None)):
-            raise nothing_to_send("item")
-        if state is None and _lacks_json_word(rendering, pieces):
-            head = _without_json_mode(head, rendering)
-    body = _with_input(head, pieces, _spelled_input(rendering))
+    if not has_prompt and not pieces and (state is None or (not entries and options.upto is not None)):
+        raise nothing_to_send("item")
+    form = value_at(snapshot.settings, "text.format") if state is None and not has_prompt else None
+    if rendering.leaves_out_json_mode(form, (piece.decode() for piece in pieces), "input"):
+        changed = loads(head)
+        del changed["text"]["format"]
+        if not changed["text"]:
+            del changed["text"]
+        head = dumps(changed)
+    body = _with_input(head, pieces, rendering)
     return rendering.finish(body, 0 if state is not None else stable)
 
 
@@ -149,27 +153,6 @@ def _with_effort(body: JsonObject, dialect: Dialect, context: Context) -> JsonOb
     return body if body["reasoning"] else with_value(body, "reasoning", None)
 
 
-def _lacks_json_word(rendering: Rendering, pieces: Sequence[bytes]) -> bool:
-    """Whether a request for JSON mode, which came from another format or was cut, does not say JSON in its input."""
-    text = rendering.snapshot.settings.get("text")
-    form = text.get("format") if isinstance(text, dict) else None
-    is_checked = rendering.snapshot.imported is not None or rendering.rules.json_word
-    if not is_checked or not isinstance(form, dict) or form.get("type") != "json_object":
-        return False
-    is_as_it_came = rendering.spelling is not None and len(rendering.entries) >= rendering.imported
-    return not is_as_it_came and not any(b"json" in piece.lower() for piece in pieces)
-
-
-def _without_json_mode(head: bytes, rendering: Rendering) -> bytes:
-    if rendering.snapshot.imported is None:
-        rendering.context.loss("refused", "text.format", "JSON mode is refused without the word JSON in the input.")
-        return head
-    rendering.context.repair("option", "text.format", "JSON mode was left out: it needs the word JSON in the input.")
-    body = loads(head)
-    text = {key: value for key, value in body.pop("text").items() if key != "format"}
-    return dumps(body | ({"text": text} if text else {}))
-
-
 def _set_state(body: JsonObject, state: ServerState | None) -> None:
     """Refer to what the provider holds; without state to nothing, whatever the options say."""
     if state is None:
@@ -191,24 +174,17 @@ def _check(body: JsonObject) -> None:
         )
 
 
-def _spelled_input(rendering: Rendering) -> bytes | None:
-    """The `input` of a request that is not a list of items, as JSON; None where it is one, as for nearly all."""
+def _with_input(head: bytes, pieces: Sequence[bytes], rendering: Rendering) -> bytes:
+    """The body with `input` as its last key, where there is one; an imported request may have had an unusual one."""
     entries, word = rendering.entries, (rendering.spelling or {}).get("input")
+    value: tuple[bytes, ...] = (b"[", *pieces, b"]") if pieces else ()
     if word == "empty" and not entries:
-        return b"[]"
-    if word == "text" and len(entries) == 1 and entries[0].origin == NAME:
+        value = (b"[]",)
+    elif word == "text" and len(entries) == 1 and entries[0].origin == NAME:
         match entries[0].item():
             case {"role": "user", "content": [{"type": "input_text", "text": str(text)}]}:
-                return dumps(text)
-    return None
-
-
-def _with_input(head: bytes, pieces: Sequence[bytes], spelled: bytes | None) -> bytes:
-    """The body with `input` as its last key, where there is one; `spelled` is an input that is not a list of items."""
-    if spelled is None and not pieces:
-        return head
-    value = (b"[", *pieces, b"]") if spelled is None else (spelled,)
-    return b"".join((head[:-1], b'"input":' if head == b"{}" else b',"input":', *value, b"}"))
+                value = (dumps(text),)
+    return b"".join((head[:-1], b'"input":' if head == b"{}" else b',"input":', *value, b"}")) if value else head
 
 
 # keys of which a request needs one

@@ -134,7 +134,12 @@ def input_of(
     if state is None:
         return _rendered(entries, plan, context)
     shown = _news(entries, state)
-    overdue = list(_overdue(plan, shown, context))
+    here = {entry.position for entry in shown}
+    overdue: list[bytes] = []
+    for position, calls in plan.placeholders.items():  # for calls that the provider has, and still waits for
+        if position not in here:
+            waiting = [call for call in calls if call.position > plan.pairing.sent]
+            overdue += _placeholders(waiting, plan, context)
     elements, stable = _rendered(shown, plan, context)
     return [*overdue, *elements], stable
 
@@ -147,7 +152,9 @@ def _rendered(entries: Sequence[ItemEntry], plan: InputPlan, context: Context) -
     for entry in entries:
         if stable is None and entry.turn == LAYER:
             stable = len(elements)
-        if entry.payload is not None and entry.position not in special and _is_sent_as_stored(entry):
+        # Nothing is to be reported of an item that says no more, or goes back to where it came from
+        is_plain = entry.rest is None or (entry.origin == NAME and entry.type not in _LOOKED_AT)
+        if entry.payload is not None and entry.position not in special and is_plain:
             elements.append(entry.payload)
             continue
         context.position = entry.position
@@ -161,11 +168,6 @@ def _rendered(entries: Sequence[ItemEntry], plan: InputPlan, context: Context) -
 
 # items of this format of which something may have to be reported, though they came from it
 _LOOKED_AT: Final = frozenset({"function_call", *INPUT_VALUES})
-
-
-def _is_sent_as_stored(entry: ItemEntry) -> bool:
-    """Whether there is nothing to report of an item: it says no more, or goes back to where it came from."""
-    return entry.rest is None or (entry.origin == NAME and entry.type not in _LOOKED_AT)
 
 
 def _news(entries: Sequence[ItemEntry], state: ServerState) -> list[ItemEntry]:
@@ -213,7 +215,12 @@ def _with_other_ids(entry: ItemEntry, plan: InputPlan, context: Context) -> Iter
         return
     if call_id is not None:
         item = {**item, "call_id": call_id}
-        _report_call_id(entry, plan, context)
+        if position in plan.call_ids:
+            context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
+        elif entry.type in plans.RENAMED:
+            context.repair(
+                "call_id", "call_id", "The output states its call's id as `call_id`: the service reads that."
+            )
     if position in plan.not_own:
         context.repair("item_id", "id", f"The id {item['id']!r} was left out: it is another vendor's.")
     elif position in plan.idless:
@@ -225,24 +232,9 @@ def _with_other_ids(entry: ItemEntry, plan: InputPlan, context: Context) -> Iter
     yield dumps(item)
 
 
-def _report_call_id(entry: ItemEntry, plan: InputPlan, context: Context) -> None:
-    if entry.position in plan.call_ids:
-        context.repair("duplicate_call_id", "call_id", f"The call id {entry.call_id!r} was sent before.")
-    elif entry.type in plans.RENAMED:
-        context.repair("call_id", "call_id", "The output states its call's id as `call_id`: the service reads that.")
-
-
 def _placeholders(calls: Sequence[ItemEntry], plan: InputPlan, context: Context) -> Iterator[bytes]:
     for call in calls:
         item = call.item()
         context.missing_output(call, placeholder_of(item))
         call_id = plan.call_ids.get(call.position) or plans.sent_call_id(call)
         yield dumps(placeholder_item(item, call_id))
-
-
-def _overdue(plan: InputPlan, shown: Sequence[ItemEntry], context: Context) -> Iterator[bytes]:
-    """Placeholders for calls that the provider has and still waits for."""
-    here = {entry.position for entry in shown}
-    for position, calls in plan.placeholders.items():
-        if position not in here:
-            yield from _placeholders([call for call in calls if call.position > plan.pairing.sent], plan, context)

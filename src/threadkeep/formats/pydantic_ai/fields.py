@@ -74,10 +74,6 @@ def _effort(thinking: Any) -> JsonObject | None:
     return {"effort": thinking} if isinstance(thinking, str) else None
 
 
-def _tool_choice(value: Any, context: Context) -> Any:
-    return context.tool_choice(value, CHOICES, lambda name: [name])
-
-
 def _choice(word: Any) -> Any:
     return word if isinstance(word, str) and word in CHOICES else None
 
@@ -98,7 +94,12 @@ FIELDS: Final[tuple[Row, ...]] = (
     _setting("parallel_tool_calls"),
     Field("service_tier", f"{SETTINGS}.service_tier", _tier, lambda tier: tier if tier in TIERS else None),
     Field("reasoning", f"{SETTINGS}.thinking", _thinking, _effort),
-    Field("tool_choice", f"{SETTINGS}.tool_choice", _tool_choice, _choice),
+    Field(
+        "tool_choice",
+        f"{SETTINGS}.tool_choice",
+        lambda value, context: context.tool_choice(value, CHOICES, lambda name: [name]),
+        _choice,
+    ),
     Field("metadata", "metadata"),
     SpecialField("stream", "not sent: `Agent.run_stream` streams"),
     SpecialField(

@@ -271,10 +271,6 @@ def _thinks(body: JsonObject) -> bool:
     return thinking != "disabled" and body.get("enable_thinking") is not False
 
 
-def _is_asked_to_think(body: JsonObject) -> bool:
-    return body.get("enable_thinking") is True or body.get("reasoning_effort") not in (None, "none")
-
-
 VENDORS: Final = (
     SettingRow(
         "DeepSeek", _CHAT, "response_format", absent("no JSON schema"), "Vane issue 969; deep-research 22",
@@ -299,7 +295,8 @@ VENDORS: Final = (
     ),
     SettingRow(
         "Qwen while it is asked to think", _CHAT, "tool_choice", _OPEN, "eino issue 994; qwen-code issue 7659; "
-        "oh-my-pi issue 886", when=_is_asked_to_think, models=contains(r"(?:^|/)qw(?:en|q)"),
+        "oh-my-pi issue 886", models=contains(r"(?:^|/)qw(?:en|q)"),
+        when=lambda body: body.get("enable_thinking") is True or body.get("reasoning_effort") not in (None, "none"),
         providers=("alibaba", "dashscope", "qwen"),
     ),
     SettingRow(

@@ -215,7 +215,8 @@ def can_read(target: RequestTarget, origin: str | None, maker: Maker) -> bool:
     accounts = {maker.account, target.account} - {None}
     is_claudes = family == target.family == "claude" and origin != "chat_completion"
     if is_claudes and {provider, target.provider} <= CLAUDE_PLATFORMS:
-        return _claude_reads(target.model, maker.model) and (len(accounts) < _BOTH or not _is_of_account(maker.model))
+        is_of_account = maker.model is not None and plain_model(maker.model) in _OF_ACCOUNT
+        return _claude_reads(target.model, maker.model) and (len(accounts) < _BOTH or not is_of_account)
     return provider == target.provider and len(accounts) < _BOTH and _reads_model(target, maker)
 
 
@@ -245,10 +246,6 @@ def _claude_reads(reader: str | None, writer: str | None) -> bool:
         return True
     one, other = names
     return one == other or other in _READ_BY_ALL or other in _READS.get(one, ())
-
-
-def _is_of_account(model: str | None) -> bool:
-    return model is not None and plain_model(model) in _OF_ACCOUNT
 
 
 # The makers in a conversation

@@ -140,16 +140,13 @@ def _take_output(
     of_function = waiting.get(("function", call_id))
     if key not in waiting and of_function and of_function[-1][-1].type == "provider_item":
         key = ("function", call_id)  # only its provider knows it: outputs of functions and custom tools answer it
-    if key in waiting or not _is_by_name(output):
+    # One of a function names its tool; others without the id of a call came from the provider's own tools
+    is_by_name = output.call_id is None and (output.type not in _NAMELESS or bool(output.item().get("name")))
+    if key in waiting or not is_by_name:
         _answer(pairing, waiting.get(key), output, kinds)
         waiting.setdefault(key, [])
     else:
         pairing.by_name[output.position] = output
-
-
-def _is_by_name(output: ItemEntry) -> bool:
-    """Whether an output names no call: one of a function names its tool, others came from the provider's own tools."""
-    return output.call_id is None and (output.type not in _NAMELESS or bool(output.item().get("name")))
 
 
 def _list_unanswered(pairing: Pairing, call: ItemEntry, kinds: PairedKinds) -> None:

@@ -243,11 +243,6 @@ def own_block(thing: JsonObject, name: str, context: Context, path: str) -> Any:
     return None
 
 
-def _no_reasoning(_part: JsonObject, context: Context, path: str) -> None:
-    """Leave a text of reasoning out."""
-    context.loss("reasoning", path, "A text of reasoning was left out.")
-
-
 def no_media(part: JsonObject, context: Context, path: str) -> None:
     """Leave a picture, file or video out."""
     context.loss("media", path, f"The format does not take this {part['type']} here: {source_of(part)}.")
@@ -261,6 +256,9 @@ def unknown_part(part: JsonObject, context: Context, path: str) -> None:
 # part type -> what leaves it out, for formats and places that do not take it
 NOT_SENT: Final[dict[str, Mapper]] = {
     "refusal": lambda _part, context, path: context.loss("refusal", path, "The refusal was left out."),
-    **dict.fromkeys(("reasoning_text", "summary_text"), _no_reasoning),
+    **dict.fromkeys(
+        ("reasoning_text", "summary_text"),
+        lambda _part, context, path: context.loss("reasoning", path, "A text of reasoning was left out."),
+    ),
     **dict.fromkeys(sorted(MEDIA), no_media),
 }

@@ -5,11 +5,11 @@ What JSON or providers have no form for is replaced: rows keep it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import orjson
 
@@ -83,6 +83,21 @@ class Rendering:
             return False
         detail = "The system text was sent as the user's: the model takes none."
         self.context.repair("role", "instructions", detail)
+        return True
+
+    def leaves_out_json_mode(self, form: Any, texts: Iterable[str], place: str) -> bool:
+        """Whether JSON mode is left out: it needs the word JSON, which imported and cut requests may lack."""
+        imported = self.snapshot.imported
+        is_checked = imported is not None or self.rules.json_word
+        if not is_checked or not isinstance(form, dict) or form.get("type") != "json_object":
+            return False
+        is_as_it_came = self.spelling is not None and len(self.entries) >= self.imported
+        if is_as_it_came or any("json" in text.lower() for text in texts):
+            return False
+        if imported is None:
+            self.context.loss("refused", "text.format", f"JSON mode is refused without the word JSON in the {place}.")
+            return False
+        self.context.repair("option", "text.format", f"JSON mode was left out: it needs the word JSON in the {place}.")
         return True
 
     def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:

@@ -45,10 +45,6 @@ from threadkeep.formats.shared.provider_rules import applies, contains, named
 # Conditions
 
 
-def _has(path: str) -> Callable[[JsonObject], bool]:
-    return lambda body: bool(value_at(body, path))
-
-
 def _reasons(body: JsonObject) -> bool:
     """Whether a request asks for an effort."""
     effort = body.get("reasoning_effort") or value_at(body, "reasoning.effort")
@@ -202,7 +198,7 @@ SETTINGS: Final = (
         "reasoning_effort",
         only("none", says="none but 'none' with tools"),
         "openai-openapi issue 541; pipecat 4043; livekit 5088",
-        when=_has("tools"),
+        when=lambda body: bool(body.get("tools")),
         models=named(r"gpt-5\.(?:[4-9])"),
         who="OpenAI's GPT-5.4 and newer",
         option=_EFFORT,

@@ -32,7 +32,12 @@ def placed_tools(tools: Sequence[JsonObject], context: Context | None = None) ->
             yield path, tool
             continue
         if context is not None:
-            _report_namespace(tool, context, path)
+            name, others = tool.get("name"), sorted(tool.keys() - _SPREAD - OURS)
+            context.repair(
+                "namespace", path, f"The tools of the namespace {name!r} were sent with its name before theirs."
+            )
+            if others:
+                context.loss("tool", path, f"Keys of the namespace {name!r} were left out: {', '.join(others)}.")
         for number, one in enumerate(inner):
             yield f"{path}.tools[{number}]", _in_namespace(one, tool)
 
@@ -44,13 +49,6 @@ def _in_namespace(tool: Any, namespace: JsonObject) -> JsonObject:
     named = {"name": qualified_name({**tool, "namespace": namespace.get("name")})} if "name" in tool else {}
     texts = [text for text in (namespace.get("description"), tool.get("description")) if isinstance(text, str) and text]
     return {**tool, **named, **({"description": "\n\n".join(texts)} if texts else {})}
-
-
-def _report_namespace(tool: JsonObject, context: Context, path: str) -> None:
-    name = tool.get("name")
-    context.repair("namespace", path, f"The tools of the namespace {name!r} were sent with its name before theirs.")
-    if others := sorted(tool.keys() - _SPREAD - OURS):
-        context.loss("tool", path, f"Keys of the namespace {name!r} were left out: {', '.join(others)}.")
 
 
 def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapper, kinds: Collection[str]) -> Any:

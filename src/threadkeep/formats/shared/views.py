@@ -21,6 +21,7 @@ from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.makers import RequestTarget, reads_own, target_of
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
+from threadkeep.formats.shared.parts import with_parts
 from threadkeep.formats.shared.provider_rules import ANYTHING, ProviderRules
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
@@ -64,7 +65,11 @@ def view_of(
         shown = [*shown[:kept], *windowed(shown[kept:], options.window, snapshot.turns_before)]
     if not options.reasoning:
         shown = [entry for entry in shown if entry.type != "reasoning"]
-    shown, omitted = _with_fewer_pictures(shown, snapshot, options, rules)
+    omitted = 0
+    if not options.vision:
+        shown = list(map(_without_pictures, shown))
+    elif options.pictures is not None:
+        shown, omitted = pictures.with_newest(shown, snapshot, options.pictures, rules)
     has_layer = options.dynamic_context is not None and bool(shown)
     if has_layer:
         _insert_layer(shown, options)
@@ -314,8 +319,11 @@ def compacted(
     undone = {mark.position for mark in marks if mark.type != UNDONE} - standing(marks).keys()
 
     def is_shown(entry: ItemEntry) -> bool:
-        if entry.type in KINDS and (current is not None or entry.position in undone or _is_ours(entry)):
-            return False
+        if entry.type in KINDS:
+            # What only says something about the view goes to no provider
+            is_ours = entry.type == UNDONE or (entry.origin is None and compaction_of(entry).summary is not None)
+            if current is not None or entry.position in undone or is_ours:
+                return False
         return not any(window.repeats(entry) for window in windows)
 
     if current is None:
@@ -346,37 +354,16 @@ def _stand_ins(
     ]
 
 
-def _is_ours(entry: ItemEntry) -> bool:
-    """Whether an entry only says something about the view, and goes to no provider."""
-    return entry.type == UNDONE or (entry.origin is None and compaction_of(entry).summary is not None)
-
-
 # Pictures
-
-
-def _with_fewer_pictures(
-    entries: list[ItemEntry], snapshot: Snapshot, options: RenderOptions, rules: ProviderRules
-) -> tuple[list[ItemEntry], int]:
-    """Entries with the pictures that the options want, and how many earlier ones they leave out."""
-    if not options.vision:
-        return list(map(_without_pictures, entries)), 0
-    if options.pictures is None:
-        return entries, 0
-    return pictures.with_newest(entries, snapshot, options.pictures, rules)
 
 
 def _without_pictures(entry: ItemEntry) -> ItemEntry:
     """An entry with a note in the place of each picture."""
     if b'"input_image"' not in (entry.payload or b"") and b'"input_image"' not in (entry.rest or b""):
         return entry
-    item = entry.item()
-    for key in ("content", "output"):
-        parts = item.get(key)
-        if isinstance(parts, list):
-            item = {**item, key: [_note_for(part) for part in parts]}
-    return changed_entry(entry, item)
 
+    def shown(part: Any, _path: str) -> Any:
+        is_picture = isinstance(part, dict) and part.get("type") == "input_image"
+        return {"type": "input_text", "text": NO_PICTURE} if is_picture else part
 
-def _note_for(part: Any) -> Any:
-    is_picture = isinstance(part, dict) and part.get("type") == "input_image"
-    return {"type": "input_text", "text": NO_PICTURE} if is_picture else part
+    return changed_entry(entry, with_parts(entry.item(), shown))
