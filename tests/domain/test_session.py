@@ -19,7 +19,7 @@ from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidItem, InvalidOption, UnknownFormat
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "session_roundtrip.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text().splitlines()]

@@ -9,8 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from threadkeep.formats.canonical.entries import ItemEntry, entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, Snapshot, entry_of
 
 Json = dict[str, Any]
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.entries import ItemEntry, entry_of
-from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, ServerState, Snapshot, entry_of
 
 Json = dict[str, Any]
 

@@ -11,8 +11,7 @@ from tests.formats.conversations import APPENDS, CONVERSATIONS, Append, Conversa
 from tests.formats.validity_converse import refused
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.canonical.entries import Snapshot, entry_of, snapshot_of
 
 FORMAT = get_format("converse")
 

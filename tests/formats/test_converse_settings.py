@@ -11,7 +11,7 @@ from tests.formats.requests_converse import CLAUDE, FORMAT, LOOKUP, Json, outlin
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 
 # System text
 

@@ -11,8 +11,7 @@ from tests.corpus import errors, level, recorded, strings
 from threadkeep.domain.response import Response
 from threadkeep.errors import ProviderError
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, entry_of
 
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 # constants of the wire that follow from the type of the item they became

@@ -17,7 +17,7 @@ from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender, InvalidOption
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.gemini.request import CACHED
 
 FORMAT = get_format("gemini")

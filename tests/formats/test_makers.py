@@ -9,7 +9,7 @@ import pytest
 
 from tests.formats.factories import Json
 from threadkeep import LossError, Rendered, Session, Store, Turns
-from threadkeep.domain.makers import Maker, maker_from
+from threadkeep.domain.response import Maker, maker_from
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.makers import RequestTarget, can_read, family_of, plain_model, provider_name

@@ -13,7 +13,7 @@ from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.snapshots import snapshot_of
+from threadkeep.formats.canonical.entries import snapshot_of
 
 NAME: Final = "messages"
 WIRE = get_format(NAME)

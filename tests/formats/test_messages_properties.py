@@ -20,7 +20,7 @@ from tests.formats.validity_messages import refused
 from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ThreadkeepError
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.snapshots import Snapshot, snapshot_of
+from threadkeep.formats.canonical.entries import Snapshot, snapshot_of
 from threadkeep.formats.shared.arguments import Mending
 
 WIRE = get_format("messages")

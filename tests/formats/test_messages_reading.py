@@ -13,8 +13,7 @@ from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, entry_of
 
 MARK = {"type": "ephemeral"}
 WIRE = get_format(FORMAT)

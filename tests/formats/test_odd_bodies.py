@@ -15,7 +15,7 @@ from threadkeep import Session
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import ThreadkeepError
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.canonical.snapshots import snapshot_of
+from threadkeep.formats.canonical.entries import snapshot_of
 from threadkeep.formats.canonical.view import canonical_item
 
 Json = dict[str, Any]

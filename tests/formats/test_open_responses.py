@@ -12,7 +12,7 @@ from threadkeep.domain.call_kinds import MISSING_OUTPUT
 from threadkeep.domain.rendering import ImportInfo, RenderOptions
 from threadkeep.errors import CannotRender, ItemRefused, LossError
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.snapshots import ServerState
+from threadkeep.formats.canonical.entries import ServerState
 
 FORMAT: Final = "open_responses"
 STATE = ServerState("resp_1", 2)

@@ -15,7 +15,7 @@ from tests.formats.factories import answer, assistant, call, output, reasoning, 
 from threadkeep.domain.rendering import Rendered
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.open_responses import plan
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.formats.conversations import APPENDS, CONVERSATIONS, Append, Conversation
 from tests.formats.validity import refused
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
+from threadkeep.formats.canonical.entries import ServerState, Snapshot, entry_of
 
 
 @given(conversation=CONVERSATIONS, data=st.data())

@@ -15,8 +15,7 @@ from threadkeep.domain.jsontext import decode, loads
 from threadkeep.domain.response import Response
 from threadkeep.errors import CannotParse, CannotRender, ProviderError, StreamChunk
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, entry_of
 
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
 Json = dict[str, Any]

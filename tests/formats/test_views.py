@@ -10,7 +10,7 @@ from threadkeep import Session, Turns
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import NAMES, FormatName
-from threadkeep.formats.canonical.snapshots import snapshot_of
+from threadkeep.formats.canonical.entries import snapshot_of
 from threadkeep.formats.shared.views import NO_PICTURE, SUMMARY, view_of, windowed
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="

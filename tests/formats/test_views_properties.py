@@ -18,7 +18,7 @@ from threadkeep.domain.options import DIALECTS
 from threadkeep.domain.rendering import Rendered, RenderOptions, Turns
 from threadkeep.errors import CannotRender
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 from threadkeep.formats.shared.views import view_of

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from threadkeep.errors import CannotRender
 from threadkeep.formats import FormatName, get_format
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 
 # format -> the key of a request under which the turns are
 TURNS: dict[FormatName, str] = {

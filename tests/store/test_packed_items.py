@@ -14,8 +14,7 @@ from sqlalchemy import Connection, event, text
 from tests.databases import Database
 from tests.factories import a_call, a_completion, a_message, an_answer, an_output
 from threadkeep import Conversation, Store
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.snapshots import PackedEntries, _entry
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, _entry
 from threadkeep.store.reading import history
 from threadkeep.store.work.item_rows import read_entries, read_packed
 
@@ -173,7 +172,7 @@ def test_a_vendor_whose_ids_have_a_form_makes_no_entries_necessary(
         made.append(line)
         return _entry(line, *texts)
 
-    monkeypatch.setattr("threadkeep.formats.canonical.snapshots._entry", counted)
+    monkeypatch.setattr("threadkeep.formats.canonical.entries._entry", counted)
     conversation = stored.create_conversation(model="gpt-5.4", input=PLAIN["calls"])
     conversation.add_items([a_message("Hi", "assistant") | {"id": "msg_1"}, a_call("c") | {"id": "fc_1"}])
     conversation.add_items([an_output("c"), a_message()])

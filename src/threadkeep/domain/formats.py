@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from threadkeep.domain.session import Session
     from threadkeep.domain.usage import Usage
     from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
-    from threadkeep.formats.canonical.snapshots import Snapshot
+    from threadkeep.formats.canonical.entries import Snapshot
     from threadkeep.formats.shared.streams import StreamAssembler
 
 

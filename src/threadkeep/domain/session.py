@@ -25,10 +25,9 @@ from threadkeep.domain.items import (
     message_of,
 )
 from threadkeep.domain.jsontext import UNSET, JsonObject, mismatch
-from threadkeep.domain.makers import Maker, asked_of, maker_from
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
-from threadkeep.domain.response import Response
+from threadkeep.domain.response import Maker, Response, asked_of, maker_from
 from threadkeep.domain.tools import Tool, ToolList, tools_from
 from threadkeep.errors import InvalidOption
 
@@ -73,7 +72,7 @@ class Session(OptionAttributes, ToolList):
         self._tools = [] if tools in (None, [], ()) else [tool.to_dict() for tool in tools_from(tools)]
         self._items: list[Item] = []
         self._turns: list[int | None] = []
-        self._makers: list[str | None] = []  # of each item, see `domain.makers`
+        self._makers: list[str | None] = []  # of each item, see `Maker`
         self._gaps: frozenset[int] = frozenset()
         self.response_boundary = 0
         self.imported: ImportInfo | None = None

@@ -14,8 +14,7 @@ from threadkeep.domain.stored import StoredResponse
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotRender, FormatError
 from threadkeep.formats import get_format
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, entry_of
 from threadkeep.server.objects import item_object
 from threadkeep.server.sealed import sealed, sealed_rest
 from threadkeep.server.service import Call

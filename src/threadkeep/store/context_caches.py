@@ -35,7 +35,7 @@ from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption, shown
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.store.media.urls import cache_for, takes_urls, with_urls
 from threadkeep.store.reading.history import HistoryPage, read_history
 from threadkeep.store.work import connections, validation

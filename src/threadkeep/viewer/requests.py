@@ -22,7 +22,7 @@ from threadkeep.domain.rendering import Loss, Rendered, Repair
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import CannotRender, NotFound, UnknownFormat
 from threadkeep.formats import NAMES, FormatName
-from threadkeep.formats.canonical import entries, snapshots
+from threadkeep.formats.canonical import entries
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MARK
 from threadkeep.store.reading import overviews, rendering
@@ -71,7 +71,7 @@ class _LookedAt(Handle):
 class _MarkedCache(HandleCache):
     """What has been read of such a conversation; nothing of it is kept for others."""
 
-    def update(self, page: HistoryPage) -> snapshots.Snapshot | None:
+    def update(self, page: HistoryPage) -> entries.Snapshot | None:
         """Return the snapshot that requests are rendered from, with marks in base64."""
         return super().update(replace(page, entries=[_encoded(entry) for entry in page.entries]))
 

@@ -10,7 +10,7 @@ from threadkeep.domain.formats import OpenCall
 from threadkeep.domain.items import Item
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.fields import read_fields, render_fields
 from threadkeep.formats.shared.parsing import items_of_turns, parser, request_object, session_of, turns_in
 from threadkeep.formats.shared.parts import TEXTS

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from threadkeep.contrib.importers.records import Answer, Count, Entry, Skipped, Transcript
-from threadkeep.domain import makers, response
+from threadkeep.domain import response
 from threadkeep.domain.items import Item, item_from
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.formats.shared.parsing import with_cut_items
@@ -198,7 +198,7 @@ class Planned:
     def _records(self, entry: Entry) -> list[ItemRecord]:
         """The items of an entry as they are going to be stored, without those that cannot be."""
         answer = entry.answer
-        maker = None if answer is None else makers.Maker(answer.provider, answer.model).text
+        maker = None if answer is None else response.Maker(answer.provider, answer.model).text
         records, model = [], None if answer is None else answer.model
         for item in self._items(entry):
             try:

@@ -31,7 +31,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.chat_completion import fields, vendors
 from threadkeep.formats.chat_completion import parts as spellings
 from threadkeep.formats.chat_completion.calls import is_call, read_call

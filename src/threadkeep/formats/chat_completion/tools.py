@@ -19,9 +19,9 @@ from threadkeep.formats.chat_completion.fields import CHOICES, LIMIT, NAME
 from threadkeep.formats.chat_completion.parts import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED, merged
 from threadkeep.formats.shared.cache_marks import MARK
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
+from threadkeep.formats.shared.fields import defined_tools
 from threadkeep.formats.shared.parts import native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import defined_tools
 
 # key of a function -> the type of its value
 FUNCTION_KEYS: Final[dict[str, type]] = {"name": str, "description": str, "parameters": dict, "strict": bool}

@@ -21,8 +21,8 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.converse.fields import NAME, RESULT_STATUSES
 from threadkeep.formats.converse.parts import RESULT, WriteContext, blocks_of
 from threadkeep.formats.shared import arguments, claude, provider_rules
+from threadkeep.formats.shared.claude import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_blocks
 from threadkeep.formats.shared.parts import MEDIA, native_keys, note
-from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _VALID_ID: Final = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_.:-]")
@@ -98,7 +98,7 @@ def _content(item: JsonObject, context: WriteContext) -> list[JsonObject]:
 
 def reasoning_blocks(item: JsonObject, context: WriteContext) -> list[JsonObject]:
     """The blocks of a reasoning item that the service can read; the rest is reported."""
-    content = thinking_of(item)
+    content = thinking_blocks(item)
     if signer_of(item) not in _SIGNERS:
         context.loss("reasoning", "", "Reasoning was left out: it did not come from this service or from Anthropic's.")
         return []

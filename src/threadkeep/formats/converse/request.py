@@ -43,7 +43,7 @@ from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, merged,
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, ROLES, SCHEMA, reasoning_fields, schema_of
 from threadkeep.formats.converse.parts import BlockReader, WriteContext

@@ -26,9 +26,9 @@ from threadkeep.formats.converse.fields import NAME
 from threadkeep.formats.converse.parts import cache_point, is_blank
 from threadkeep.formats.converse.turns import ConverseTurn
 from threadkeep.formats.shared.claude import fit_sampling, fit_thinking, is_claude, thinking_type
+from threadkeep.formats.shared.fields import object_schema, placed_tools, report_options
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import object_schema, placed_tools, report_options
 
 TOOL_BLOCKS: Final = ("toolUse", "toolResult")
 # tool choice -> toolChoice

@@ -44,7 +44,7 @@ from threadkeep.domain.jsontext import JsonObject, body_object, dumps, merged, p
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.gemini import fields
 from threadkeep.formats.gemini.fields import (
     JSON_SCHEMA,

@@ -19,9 +19,9 @@ from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.gemini.fields import NAME, is_schema, json_schema
 from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
+from threadkeep.formats.shared.fields import placed_tools, report_options
 from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import placed_tools, report_options
 
 DECLARATIONS: Final = "functionDeclarations"
 CHOICES: Final = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}

@@ -20,9 +20,9 @@ from threadkeep.formats.messages.fields import ERRORS, NAME, THOUGHTS
 from threadkeep.formats.messages.parts import block_type, own_parts, wire_parts
 from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.shared.claude import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_blocks
 from threadkeep.formats.shared.parts import native_keys, report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.thinking import ANTHROPIC, BEDROCK, REDACTED, signer_of, thinking_of
 
 _REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -95,7 +95,7 @@ def thoughts(
 
     `is_known`: it is known who made it, and that the service reads what that one has signed.
     """
-    content = thinking_of(item)
+    content = thinking_blocks(item)
     if item.get("origin") == NAME:
         blocks = _own_thoughts(item, content, needs_signature=needs_signature)
     elif item.get("origin") is None or signer_of(item) in ((ANTHROPIC, BEDROCK) if is_known else (ANTHROPIC,)):

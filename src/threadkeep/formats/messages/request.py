@@ -24,8 +24,7 @@ from threadkeep.domain.jsontext import JsonObject, body_object
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
 from threadkeep.formats.messages import joining
 from threadkeep.formats.messages import turns as cache_marks
 from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES, fit

@@ -15,9 +15,9 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, value_at
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import NAME
+from threadkeep.formats.shared.fields import as_named, object_schema, tools_by_name
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import as_named, object_schema, tools_by_name
 
 # tool choice of Open Responses -> its type here
 CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}

@@ -21,9 +21,8 @@ from typing import Any, Final
 from threadkeep.domain.call_kinds import BY_CALL, CALL_ID, KINDS
 from threadkeep.domain.jsontext import decode
 from threadkeep.domain.tool_names import hashed
-from threadkeep.formats.canonical.entries import ItemEntry, is_behind_gap
+from threadkeep.formats.canonical.entries import Glance, ItemEntry, PackedEntries, Snapshot, is_behind_gap
 from threadkeep.formats.canonical.items import LONGEST_CALL_ID, NAME, sized_call_id
-from threadkeep.formats.canonical.snapshots import Glance, PackedEntries, Snapshot
 from threadkeep.formats.open_responses.fields import IDLESS
 from threadkeep.formats.shared import pairing
 from threadkeep.formats.shared.pairing import ALL_KINDS, Pairing

@@ -32,8 +32,8 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.domain.tools import tool_from
 from threadkeep.errors import CannotParse, CannotRender, InvalidOption
+from threadkeep.formats.canonical.entries import ServerState, Snapshot, initial_state
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
-from threadkeep.formats.canonical.snapshots import ServerState, Snapshot, initial_state
 from threadkeep.formats.open_responses import fields
 from threadkeep.formats.open_responses.fields import (
     FIELDS,

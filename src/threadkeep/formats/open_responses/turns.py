@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.rendering import Loss, Repair
-from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.entries import ItemEntry, ServerState, Snapshot
 from threadkeep.formats.canonical.items import INPUT_VALUES, NAME, wire_item
-from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
 from threadkeep.formats.open_responses import plan as plans
 from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
 from threadkeep.formats.shared.dialects import Dialect

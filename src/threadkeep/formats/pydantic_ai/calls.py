@@ -14,16 +14,16 @@ from base64 import b64decode
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import Maker
+from threadkeep.domain.response import Maker
 from threadkeep.domain.tool_names import qualified_name
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME
 from threadkeep.formats.pydantic_ai.parts import user_content
 from threadkeep.formats.shared import arguments, pairing
+from threadkeep.formats.shared.claude import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_blocks
 from threadkeep.formats.shared.makers import CLAUDE_PLATFORMS, provider_name, vendor_of
 from threadkeep.formats.shared.parts import report_foreign
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.thinking import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_of
 
 _FAILED: Final = ("failed", "incomplete")
 
@@ -104,7 +104,7 @@ def _encrypted(item: JsonObject, text: str, maker: Maker) -> JsonObject:
 
 def _signed(item: JsonObject, signer: str, context: Context) -> list[JsonObject]:
     """Thinking of Claude's."""
-    blocks = thinking_of(item)
+    blocks = thinking_blocks(item)
     parts = [part for block in blocks if (part := _thought(block, signer)) is not None]
     if len(parts) < max(len(blocks), 1):
         context.loss("reasoning", "", "Reasoning was left out that holds nothing to read.")

@@ -27,16 +27,16 @@ from threadkeep.domain.jsontext import JsonObject, body_object, merged, place
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.pydantic_ai.fields import EXTRAS, FIELDS, HISTORY, NAME, REQUEST, RESPONSE, SETTINGS, TOOLS
 from threadkeep.formats.pydantic_ai.parts import items_of
 from threadkeep.formats.pydantic_ai.turns import PydanticWriter
 from threadkeep.formats.shared import fields, pairing, parsing
+from threadkeep.formats.shared.fields import as_named, tools_by_name
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, nothing_to_send
 from threadkeep.formats.shared.reports import Context
-from threadkeep.formats.shared.tools import as_named, tools_by_name
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session

@@ -1,4 +1,4 @@
-"""What Anthropic's models refuse, whichever service they are asked through.
+"""What Anthropic's models refuse, and their signed thinking, whichever service they are asked through.
 
 * Thinking has a budget, which is 1,024 tokens at least, or none that the request sets.
 * While the model thinks, temperature and top_k are its own, and top_p is 0.95 at least.
@@ -160,3 +160,42 @@ def lacks(model: Any, rule: str) -> bool:
     """
     name = _NAME.search(model) if isinstance(model, str) else None
     return name is not None and name["family"].lower() in RULES[rule] and not follows(model, rule)
+
+
+ANTHROPIC, BEDROCK = "anthropic", "bedrock"  # providers, as Pydantic AI names them
+REDACTED: Final = "redacted_thinking"
+_PYDANTIC_AI: Final = "pydantic_ai"
+_SIGNERS: Final = {"messages": ANTHROPIC, "converse": BEDROCK}
+# signer -> the id by which Pydantic AI knows thinking that is encrypted
+REDACTED_IDS: Final = {ANTHROPIC: REDACTED, BEDROCK: "redacted_content"}
+
+
+def signer_of(item: JsonObject) -> str | None:
+    """The provider that signed the thinking of a reasoning item; None where it is not known."""
+    origin = item.get("origin")
+    if origin == _PYDANTIC_AI:
+        signer = _part(item).get("provider_name")
+        return signer if isinstance(signer, str) else None
+    return _SIGNERS.get(str(origin))
+
+
+def thinking_blocks(item: JsonObject) -> list[JsonObject]:
+    """The blocks of a reasoning item as Anthropic writes them; of a part of Pydantic AI, if it is signed, the one."""
+    content = item.get("content")
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    if item.get("origin") != _PYDANTIC_AI:
+        return blocks
+    signature = item.get("encrypted_content")
+    if not isinstance(signature, str) or not signature:
+        return []
+    if _part(item).get("id") in REDACTED_IDS.values():
+        return [{"type": REDACTED, "data": signature}]
+    text = "".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
+    return [{"type": "thinking", "thinking": text, "signature": signature}]
+
+
+def _part(item: JsonObject) -> JsonObject:
+    """What a part of Pydantic AI says besides its text and signature."""
+    spelling = item.get("spelling")
+    part = spelling.get("part") if isinstance(spelling, dict) else None
+    return part if isinstance(part, dict) else {}

@@ -27,10 +27,9 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import Maker, asked_of, maker_from
 from threadkeep.domain.rendering import RenderOptions
-from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
-from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
+from threadkeep.domain.response import Maker, asked_of, maker_from
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry
 from threadkeep.formats.shared.reports import Context
 
 _MEMO: Final = "makers"  # the place in a snapshot's memo

@@ -22,8 +22,7 @@ from typing import Final, Protocol
 
 from threadkeep.domain import call_kinds
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

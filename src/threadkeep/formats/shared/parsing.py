@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from threadkeep.domain import call_kinds, makers, rendering, tools
+from threadkeep.domain import call_kinds, rendering, tools
 from threadkeep.domain.formats import get_format, other_body, other_message
 from threadkeep.domain.items import Item, changed_item, item_from_object
 from threadkeep.domain.jsontext import JsonObject, body_object, loads
-from threadkeep.domain.response import Response
+from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, ProviderError
 from threadkeep.formats.canonical.entries import call_id_of
@@ -200,7 +200,7 @@ def session_of(
     session.update(**{**settings, "extra": extra or None})
     for number, items in enumerate(turns):
         session.add_items([_typed(item) for item in items], turn=number)
-    session.attribute(makers.asked_of(session.settings).answering(None))  # as far as a request tells
+    session.attribute(asked_of(session.settings).answering(None))  # as far as a request tells
     session.imported = rendering.ImportInfo(format_name, len(session.items), spelling or {})
     return session
 

@@ -29,10 +29,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import maker_from
 from threadkeep.domain.media import base64_media_type
-from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
-from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
+from threadkeep.domain.response import maker_from
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry
 from threadkeep.formats.shared.makers import RequestTarget, author_of, provider_of
 from threadkeep.formats.shared.pairing import ALL_KINDS
 from threadkeep.formats.shared.parts import note, parts_of, url_of, with_parts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ FILLER: Final = "..."
 NO_OUTPUT: Final = "(no output)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProviderRules:
     """What a provider takes. The defaults are the most lenient."""
 
@@ -57,7 +57,7 @@ class ProviderRules:
     many_pictures: int | None = None  # beyond this number …
     many_side: int | None = None  # … pictures may have only so many pixels on a side
 
-    @property
+    @cached_property
     def takes_any_order(self) -> bool:
         """Whether messages of any role and content may stand anywhere."""
         is_free = self.system == "anywhere" and self.takes_developer and self.user_after_tool and not self.alternates

@@ -17,17 +17,16 @@ from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import PLAIN, REQUEST_DEPTH, JsonObject, dumps, encode
 from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
-from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry, snapshot_of
 from threadkeep.formats.canonical.items import NAME
-from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot, snapshot_of
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.arguments import Mending, Report, is_unicode
+from threadkeep.formats.shared.fields import placed_tools
 from threadkeep.formats.shared.makers import RequestTarget, readable, target_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.shared.setting_rules import Rows, fitted, settings_for
-from threadkeep.formats.shared.tools import placed_tools
 from threadkeep.formats.shared.views import HistoryView, view_of
 
 if TYPE_CHECKING:

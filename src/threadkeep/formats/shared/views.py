@@ -16,8 +16,7 @@ from typing import Any, Final, cast
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
-from threadkeep.formats.canonical.entries import ItemEntry, changed_entry, entry_of
-from threadkeep.formats.canonical.snapshots import PackedEntries, Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry, entry_of
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.makers import RequestTarget, reads_own, target_of
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto

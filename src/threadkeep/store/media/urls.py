@@ -12,8 +12,7 @@ from threadkeep.domain import jsontext, media
 from threadkeep.domain.formats import Format, MediaUrls
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import DamagedRow
-from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
-from threadkeep.formats.canonical.snapshots import Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, Snapshot, changed_entry
 from threadkeep.store.media.cutting import MARK
 from threadkeep.store.media.rows import read_contents
 from threadkeep.store.work.handle import Handle, HandleCache

@@ -15,8 +15,7 @@ from threadkeep.db.queries.histories import HEAD, history_after, locked_history_
 from threadkeep.domain import jsontext, stored
 from threadkeep.domain.ids import CONVERSATION_PREFIX, public_id_text
 from threadkeep.errors import AmbiguousId, InvalidOption, shown
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.snapshots import ServerState
+from threadkeep.formats.canonical.entries import ItemEntry, ServerState
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.work import refs
 from threadkeep.store.work.caches import ConfigCache

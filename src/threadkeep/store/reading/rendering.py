@@ -17,9 +17,8 @@ from threadkeep.domain.items import item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, loads_stored
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions, Repair, ViewOptions
 from threadkeep.domain.session import Session
-from threadkeep.formats.canonical.entries import is_behind_gap
+from threadkeep.formats.canonical.entries import Snapshot, is_behind_gap
 from threadkeep.formats.canonical.given import given_item
-from threadkeep.formats.canonical.snapshots import Snapshot
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches import render_with_cache
 from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls

@@ -19,8 +19,7 @@ from threadkeep.db.queries.histories import HEAD, marks_of
 from threadkeep.db.queries.items import earlier_with_call_ids, page_before, turns_in
 from threadkeep.domain.ids import short_hash
 from threadkeep.domain.rendering import RenderOptions, Turns
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.snapshots import ServerState, Snapshot
+from threadkeep.formats.canonical.entries import ItemEntry, ServerState, Snapshot
 from threadkeep.formats.shared import views
 from threadkeep.formats.shared.pairing import ALL_KINDS, paired, upto
 from threadkeep.store.media.cutting import MediaForm

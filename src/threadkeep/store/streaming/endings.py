@@ -16,8 +16,7 @@ from threadkeep.db.backends import check_sizes
 from threadkeep.domain.ids import short_hash
 from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import body_object, bytes_as_text, dumps, dumps_any, shallow
-from threadkeep.domain.makers import Maker
-from threadkeep.domain.response import Response
+from threadkeep.domain.response import Maker, Response
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge, shown
 from threadkeep.formats.shared.parsing import with_cut_items

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.responses import ended, parts_of, stream_of, unfinished_of
-from threadkeep.domain import formats, makers
+from threadkeep.domain import formats
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain.response import maker_from
 from threadkeep.errors import ThreadkeepError
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import LOG, UNSTORED, Ending, StreamCall
@@ -66,7 +67,7 @@ class StreamRecovery:
             "provider": item_rows.fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
             "base_url": notes.get("base_url"), "service_tier": notes.get("service_tier"),
         }  # fmt: skip
-        call = StreamCall(info, notes.get("model"), self.prices, makers.maker_from(notes.get("maker") or ""))
+        call = StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
         return Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
-from threadkeep.domain import formats, makers, rendering
+from threadkeep.domain import formats, rendering
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import event_text, is_done, mismatch
-from threadkeep.domain.response import Response
+from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
 from threadkeep.errors import (
     CannotParse,
@@ -89,7 +89,7 @@ def prepared(
     check = head_check(options)
     settings, request = handle.cache.conversation.settings, request_info(handle, format, rendered)
     model, provider = settings.get("model"), call.get("provider")
-    asked = makers.asked_of(settings, request.view, provider)
+    asked = asked_of(settings, request.view, provider)
     start = StreamStart(
         format=format,
         token=secrets.token_bytes(16),

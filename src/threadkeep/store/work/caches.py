@@ -24,7 +24,6 @@ from threadkeep.db.models import configs, tool_definitions, tool_sets
 from threadkeep.db.queries import conversations as queries
 from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.formats.canonical import entries as entry_rows
-from threadkeep.formats.canonical import snapshots
 from threadkeep.store.work.refs import tenant_not_found
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class CachedHistory:
 
 def size_of(entries: Collection[ItemEntry]) -> int:
     """About how many bytes items take."""
-    if isinstance(entries, snapshots.PackedEntries):
+    if isinstance(entries, entry_rows.PackedEntries):
         return sum(map(len, entries.texts)) + ENTRY_BYTES * len(entries)
     texts = chain.from_iterable(map(_texts(), entries))
     return sum(map(len, filter(None, texts))) + ENTRY_BYTES * len(entries)

@@ -15,15 +15,14 @@ from threadkeep.domain import options
 from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, json_copy, loads_stored
 from threadkeep.errors import InvalidOption
-from threadkeep.formats.canonical import snapshots
+from threadkeep.formats.canonical import entries as entry_rows
 from threadkeep.store.reading import history
 from threadkeep.store.usage import observing
 from threadkeep.store.work.caches import CachedHistory, HistoryCache
 from threadkeep.store.work.refs import BranchRef, Scope
 
 if TYPE_CHECKING:
-    from threadkeep.formats.canonical.entries import ItemEntry
-    from threadkeep.formats.canonical.snapshots import Snapshot
+    from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
     from threadkeep.store.media.cutting import MediaForm
     from threadkeep.store.media.stores import BlobStore
     from threadkeep.store.reading.history import HistoryPage
@@ -261,7 +260,7 @@ class HandleCache:
                 self._entries, self.next_position, self._format_cache = [], 0, {}
             elif self.next_position != before or not self._size:
                 self._keep(page.entries)
-        return snapshots.Snapshot(
+        return entry_rows.Snapshot(
             conversation.settings, conversation.tools, entries, page.server_state, conversation.imported,
             format_cache, conversation.format_cache, configured=conversation.hashes,
         )  # fmt: skip

@@ -21,9 +21,8 @@ from threadkeep.domain import items as item_objects
 from threadkeep.domain.ids import own_id, short_hash
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
-from threadkeep.formats.canonical.entries import ItemEntry, entry_of
+from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, entries_of_joined, entries_of_rows, entry_of
 from threadkeep.formats.canonical.given import given_text
-from threadkeep.formats.canonical.snapshots import PackedEntries, entries_of_joined, entries_of_rows
 from threadkeep.formats.canonical.view import StoredItemViews
 from threadkeep.store.media.cutting import BLOB_BYTES, SPLICED, MediaForm, MediaPiece, take_out_media
 from threadkeep.store.media.rows import insert_media, link_media, with_media

@@ -17,7 +17,7 @@ from threadkeep.domain import rendering
 from threadkeep.domain.content import TypedObject
 from threadkeep.domain.formats import Format, OpenCall, get_format
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, body_object, dumped
-from threadkeep.domain.makers import asked_of
+from threadkeep.domain.response import asked_of
 from threadkeep.domain.running import StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import StoredItem

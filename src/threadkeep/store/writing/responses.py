@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Table, select
 from threadkeep import errors
 from threadkeep.db.models import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.db.queries.appends import FIRST, NUMBER
-from threadkeep.domain import formats, ids, items, makers
+from threadkeep.domain import formats, ids, items
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumped, dumps, loads, mismatch
 from threadkeep.domain.rendering import Rendered
-from threadkeep.domain.response import Response
+from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
 from threadkeep.formats.shared.parsing import with_cut_items, without_known
 from threadkeep.store.reading.responses import body_columns
@@ -223,7 +223,7 @@ def add_answer(
         raise
     attempt = attempt_of(response, format, call, handle.resources.prices, model)
     settings = handle.cache.conversation.settings
-    maker = makers.asked_of(settings, request.view, attempt.provider).answering(response.model)
+    maker = asked_of(settings, request.view, attempt.provider).answering(response.model)
     new = NewResponse.of(response, raw, attempt, key, turn.items, maker=maker.text)
     result = appending.write_items(
         handle.transactions, ref.scope, new.all_records,

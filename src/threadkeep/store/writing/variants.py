@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
 from threadkeep.domain.items import Compaction, item_from, item_from_object, message_of
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.makers import asked_of
+from threadkeep.domain.response import asked_of
 from threadkeep.domain.running import Siblings, Variant
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption, shown
