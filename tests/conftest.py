@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, fast_folder
 
 FACES = ("sync", "async")
+OTHER_FACES = {"async", "rest"}  # which a quick run of tests that are marked one_face does not have
 KINDS = {"database", "empty_database", "kind", "place", "server"}  # parameters of tests that name a kind of database
 
 # "quick": SQLite, and no slow tests, which is what contributors wait for; "all": the whole matrix; "rest": the whole
@@ -103,7 +104,7 @@ def is_quick(item: pytest.Item) -> bool:
     """Whether a test is part of a quick run: it is not slow, needs no database server and does not repeat another."""
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     kinds = {value[0] if isinstance(value, tuple) else value for name, value in parameters.items() if name in KINDS}
-    is_repetition = item.get_closest_marker("one_face") is not None and parameters.get("face") == "async"
+    is_repetition = item.get_closest_marker("one_face") is not None and parameters.get("face") in OTHER_FACES
     return item.get_closest_marker("slow") is None and kinds.isdisjoint(SERVERS) and not is_repetition
 
 

@@ -7,17 +7,18 @@ import time
 from collections.abc import Callable
 
 SECONDS = 20.0
-PAUSE = 0.01
+FIRST_PAUSE, MAX_PAUSE = 0.005, 0.05  # to look is not free
 
 
 def wait_until(
     is_reached: Callable[[], object], problem: Callable[[], object] = lambda: None, *, seconds: float = SECONDS
 ) -> None:
     """Wait until something is true; if it takes too long, fail with what there is to say about the problem."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, FIRST_PAUSE
     while not is_reached():
         assert time.monotonic() < end, problem()
-        time.sleep(PAUSE)
+        time.sleep(pause)
+        pause = min(1.5 * pause, MAX_PAUSE)
 
 
 def listens(port: int) -> bool:

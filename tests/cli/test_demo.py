@@ -95,7 +95,7 @@ def test_the_demo_on_a_terminal(demo: Cli) -> None:
 
 
 def test_the_demo_as_json(demo: Cli) -> None:
-    result = demo.spawn("demo", "--json").json
+    result = demo("demo", "--json").json
     assert set(result["requests"]) == set(SPOKEN)
     assert [message["role"] for message in result["requests"]["chat_completion"]["payload"]["messages"]] == [
         "system", "user", "assistant", "tool", "tool", "assistant", "user",
@@ -173,6 +173,7 @@ def test_the_picture_is_a_whole_png() -> None:
     assert kinds == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
 
 
+@pytest.mark.slow
 def test_a_month_can_be_stored(demo: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "a month"
     report = demo("demo", "--data", str(folder), "--json").json

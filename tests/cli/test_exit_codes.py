@@ -136,7 +136,7 @@ def test_a_broken_pipe_ends_quietly(cli: Cli) -> None:
         assert process.stderr.read() == b""
 
 
-@pytest.mark.parametrize("command", ["--help", "db sql"])
+@pytest.mark.parametrize("command", ["--help", pytest.param("db sql", marks=pytest.mark.slow)])
 def test_a_pipe_may_be_closed_before_anything_is_printed(cli: Cli, command: str) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
@@ -150,11 +150,11 @@ def test_a_pipe_may_be_closed_before_anything_is_printed(cli: Cli, command: str)
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        ("render {id} -f gemini >&-", 0),
-        ("show conv_1 2>&-", 3),
-        ("import - <&-", 0),
-        ("append {id} - -f gemini <&-", 5),
         ("stats <&- >&- 2>&-", 0),
+        pytest.param("render {id} -f gemini >&-", 0, marks=pytest.mark.slow),
+        pytest.param("show conv_1 2>&-", 3, marks=pytest.mark.slow),
+        pytest.param("import - <&-", 0, marks=pytest.mark.slow),
+        pytest.param("append {id} - -f gemini <&-", 5, marks=pytest.mark.slow),
     ],
 )
 def test_streams_may_be_closed(cli: Cli, stored: str, command: str, code: int) -> None:
@@ -164,7 +164,10 @@ def test_streams_may_be_closed(cli: Cli, stored: str, command: str, code: int) -
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["show {id}", "--help", "--version"])
+@pytest.mark.parametrize(
+    "command",
+    ["show {id}", pytest.param("--help", marks=pytest.mark.slow), pytest.param("--version", marks=pytest.mark.slow)],
+)
 def test_a_full_disk_is_an_error(cli: Cli, stored: str, command: str) -> None:
     full = Path("/dev/full")
     if not full.exists():
@@ -182,6 +185,7 @@ def test_a_full_disk_is_an_error(cli: Cli, stored: str, command: str) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_output_needs_no_utf8_terminal(cli: Cli) -> None:
     with cli.store() as store:
         stored = store.save(Session.from_dict({**SESSION, "input": "naïve 🧵"})).id

@@ -24,7 +24,7 @@ LISTS = {
     "stats": (), "changes": (), "branches": (None,), "title": (None,), "label": (None,),
 }  # fmt: skip
 READS = {"show": (None,), "tree": (None,)}
-QUICK = ("ls", "search", "usage", "show")
+QUICK = ("search", "show")
 LOOKS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow, id=name) for name in ({**LISTS, **READS})]
 RUN = r"""
 import sys

@@ -77,6 +77,7 @@ def test_only_a_user_or_tenant_is_shown(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_with_keys_the_pages_ask_for_one(cli: Cli, stored: str) -> None:
     secret = re.search(r"tk_\w+", cli("keys", "create", "--label", "browser").out)
     assert secret

@@ -29,7 +29,7 @@ from threadkeep.store.work import connections
 FACES = ["openai", "rest"]
 LATER = "Later, or never."
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.one_face]
 
 
 @dataclass

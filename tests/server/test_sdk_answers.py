@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sampled
 Json = dict[str, Any]
 
 IS_WHOLE: Final = MATRIX != "quick"
-SHARE: Final = 12  # of the samples beyond the least, a quick run has one in so many
+SHARE: Final = 48  # of the samples beyond the least, a quick run has one in so many
 SOURCES: Final = (
     "openai.responses.output", "openai.chat.response", "anthropic.messages.response", "anthropic.beta.response",
     "google.response", "bedrock.response",

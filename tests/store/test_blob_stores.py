@@ -89,6 +89,7 @@ def shown(item: Any) -> Any:
 
 
 @pytest.mark.parametrize("blobs", [*KINDS], indirect=True)
+@pytest.mark.one_face
 class TestEveryKind:
     def test_media_are_objects_and_rows_name_them(
         self, opened: Any, elsewhere: Any, blobs: Watched, tables: Tables

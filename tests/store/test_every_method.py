@@ -31,7 +31,7 @@ from threadkeep import (
 )
 from threadkeep.formats import NAMES
 
-EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 5 if MATRIX == "quick" else 12
+EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 3 if MATRIX == "quick" else 12
 # a closed store can be asked nothing else, a backup makes files of any name, and errors of a function are the caller's
 UNTOUCHED = {"close", "backup", "run_in_transaction"}
 TENANTS = {"for_tenant", "create_tenant", "delete_tenant"}

@@ -127,7 +127,7 @@ def goes_on(store: Store, interactions: list[Json], links: list[Json]) -> bool:
 def test_conversations_go_on_as_their_clients_went_on(wire: FormatName) -> None:
     """The first request, each answer and each new input give the next request: texts, calls, ids, signatures, media."""
     with Store("sqlite://") as store:
-        found = [goes_on(store, *chain) for chain in chains(wire)]
+        found = [goes_on(store, *chain) for chain in islice(chains(wire), None, None, STEP)]
     assert sum(found) >= ENOUGH * len(found), f"{sum(found)} of {len(found)}"
 
 

@@ -245,7 +245,7 @@ def test_a_tenant_with_one_can_be_deleted(stores: Any, face: str, watching: Engi
 
 # Values anywhere
 
-STEP = 1 if is_set("THREADKEEP_LONG") else 51 if MATRIX == "quick" else 17  # places, of which one is tried
+STEP = 1 if is_set("THREADKEEP_LONG") else 101 if MATRIX == "quick" else 17  # places, of which one is tried
 
 VALUES: dict[str, Callable[[], Any]] = {
     "199 levels": lambda: nested(199),

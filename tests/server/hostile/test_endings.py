@@ -14,6 +14,8 @@ from tests.waiting import wait_until
 from threadkeep.formats import get_format
 from threadkeep.server import provider_answers
 
+pytestmark = pytest.mark.one_face
+
 AFTER = ("end", "open", "reset")
 # formats whose answers end with an event of their own; the others with [DONE], or with what does not come any more
 WITH_LAST_EVENT = ("open_responses", "messages", "converse")

@@ -23,6 +23,8 @@ from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.http import RecordedUpstream, UpstreamError, app, recorder_app, rest_app
 from threadkeep.server import provider_answers
 
+pytestmark = pytest.mark.one_face
+
 MIB = 1024 * 1024
 MOST = 200_000  # bytes of an answer in these tests
 WORD = "word " * 200

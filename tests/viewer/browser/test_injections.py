@@ -11,13 +11,12 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser
 
-from tests.conftest import MATRIX
 from tests.viewer.browser.conftest import Watched, serving, watching
 from tests.viewer.samples import PNG, answer
 from threadkeep import Conversation, Store
 from threadkeep.viewer import html_of
 
-pytestmark = pytest.mark.sampled
+pytestmark = pytest.mark.slow  # a browser takes longer to start than the pages to draw
 
 ATTACKS = (
     "<script>alert(1)</script>",
@@ -114,11 +113,10 @@ def open_everything(watched: Watched, path: str) -> None:
 def test_nothing_of_a_conversation_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, ids, _ = attacks
     with watching(chromium, address) as watched:
-        for one in ids[:: 5 if MATRIX == "quick" else 1]:
+        for one in ids:
             open_everything(watched, f"/c/{one}")
 
 
-@pytest.mark.slow
 def test_nothing_of_other_pages_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, ids, _ = attacks
     with watching(chromium, address) as watched:
@@ -129,7 +127,6 @@ def test_nothing_of_other_pages_runs(chromium: Browser, attacks: tuple[str, list
                 open_everything(watched, f"/c/{one}/responses/0{query}")
 
 
-@pytest.mark.slow
 def test_nothing_of_an_address_runs(chromium: Browser, attacks: tuple[str, list[str], Store]) -> None:
     address, _, _ = attacks
     with watching(chromium, address) as watched:

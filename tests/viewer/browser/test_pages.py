@@ -12,6 +12,8 @@ from tests.viewer.browser.conftest import Watched, serving, watching
 from threadkeep import Store
 from threadkeep.viewer import Owner
 
+pytestmark = pytest.mark.slow  # a browser takes longer to start than the pages to draw
+
 WIDE: ViewportSize = {"width": 1280, "height": 860}
 HUGE: ViewportSize = {"width": 2200, "height": 1200}
 PHONE: ViewportSize = {"width": 360, "height": 740}
@@ -37,13 +39,10 @@ def paths(month: str) -> dict[str, str]:
 
 
 NAMES = ("list", "errors", "thread", "branches", "request", "changes", "body", "search", "usage", "tools")
-LOOKS: list[Any] = [
-    pytest.param(WIDE, "light", id="wide"), pytest.param(WIDE, "dark", id="dark", marks=pytest.mark.slow),
-    pytest.param(PHONE, "light", id="phone", marks=pytest.mark.slow),
-]  # fmt: skip
+LOOKS = {"wide": (WIDE, "light"), "dark": (WIDE, "dark"), "phone": (PHONE, "light")}
 
 
-@pytest.mark.parametrize(("viewport", "scheme"), LOOKS)
+@pytest.mark.parametrize(("viewport", "scheme"), LOOKS.values(), ids=LOOKS)
 def test_everybody_can_use_pages(
     chromium: Browser, site: str, paths: dict[str, str], axe: str, viewport: Any, scheme: Any
 ) -> None:
