@@ -65,7 +65,6 @@ BLOCKS = st.fixed_dictionaries(
     }
 )
 REFUSALS = st.fixed_dictionaries({"type": st.just("refusal"), "refusal": st.just("I can't.")})
-VIDEOS = st.fixed_dictionaries({"type": st.just("input_video"), "video_url": URLS})
 PARTS = _kinds(TEXT_PARTS, TEXT_PARTS, IMAGES, FILES, BLOCKS, REFUSALS)
 
 ROLES = st.sampled_from(["user", "user", "assistant", "assistant", "system", "developer", "critic"])

@@ -19,7 +19,6 @@ VALUES = st.recursive(
 ODD = VALUES.filter(lambda value: value is not None)
 IDS = st.sampled_from(["c1", "c2", "a b", ""])
 MARKS = st.one_of(st.just({"type": "ephemeral"}), st.just({"type": "ephemeral", "ttl": "1h"}), VALUES)
-_NAMES = ("type", "role")
 
 
 def mostly(usual: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -27,7 +27,6 @@ MODELS: Final[dict[str, str]] = {
     "converse": "anthropic.claude-sonnet-5-v1:0",
     "pydantic_ai": "gpt-5.4",
 }
-NAMES_OF_TYPES: Final = ("type", "role", "part_kind", "kind")
 
 
 @dataclass(frozen=True)
@@ -250,8 +249,6 @@ def _with_server_tool(value: Json) -> list[Json]:
 
 # Parts of Pydantic AI
 
-_RETURNS: Final = {"tool-call": "tool-return", "builtin-tool-call": "builtin-tool-return"}
-
 
 def _agent_part(kind: str) -> Callable[[Any], tuple[list[Any], list[Any], list[Any]]]:
     def hold(value: Json) -> tuple[list[Any], list[Any], list[Any]]:
@@ -330,9 +327,6 @@ def _of_anthropic() -> Iterator[Element]:
             yield Element(
                 f"{prefix}.response", _named(kind), "messages", kind, answer, _block("assistant"), is_answer=True
             )
-
-
-OF_THE_MODEL: Final = frozenset({"functionCall", "executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 
 
 def _of_google() -> Iterator[Element]:

@@ -189,9 +189,7 @@ def is_first(name: str) -> bool:
 
 
 @pytest.mark.parametrize("face", ["sync"], indirect=True)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (not is_first(name))) for name in NAMES]
-)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (not is_first(one))) for one in NAMES])
 def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, damaged: Any, name: str) -> None:
     conversation, what = full(store), NAMES[name]
     store.reindex()
