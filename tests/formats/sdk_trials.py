@@ -54,7 +54,7 @@ SOURCES: Final = (
     "pydantic_ai.response",
     *(f"{root} options" for root in ROOTS),
 )
-_SHARE: Final = 12  # of the samples beyond the least, a quick run has one in so many
+_SHARE: Final = 24  # of the samples beyond the least, a quick run has one in so many
 
 
 @dataclass

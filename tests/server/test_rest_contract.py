@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import CHECKS, load_all_checks
 
-from tests.conftest import is_set
+from tests.conftest import MATRIX, is_set
 from tests.server.servers import running
 from tests.server.test_rest import UPSTREAMS
 from threadkeep import AsyncStore, Store
@@ -18,7 +18,7 @@ from threadkeep.http import Owner, rest_app
 from threadkeep.server.rest.application import ROUTES
 from threadkeep.server.rest.routing import openapi_document
 
-EXAMPLES = 300 if is_set("THREADKEEP_LONG") else 6
+EXAMPLES = 300 if is_set("THREADKEEP_LONG") else 3 if MATRIX == "quick" else 6
 load_all_checks()
 KEPT = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
@@ -26,7 +26,7 @@ KEPT = (
 CHECKED = [CHECKS.get_one(name) for name in KEPT]
 SCHEMA = schemathesis.openapi.from_dict(openapi_document(ROUTES))
 
-pytestmark = [pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 300)]
+pytestmark = [pytest.mark.sampled, pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 300)]
 
 
 @pytest.fixture(scope="module")

@@ -189,7 +189,7 @@ def content_of(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
-@pytest.mark.parametrize("vacuum", [False, True])
+@pytest.mark.parametrize("vacuum", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_files_of_sqlite_hold_nothing_either(tmp_path: Path, vacuum: bool) -> None:
     """Without rewriting the file copies of what fits on a page may be left, but no more, and no write-ahead log."""
     path = tmp_path / "chat.db"

@@ -21,7 +21,7 @@ from threadkeep.db.backends.sqlite import CHECKPOINT_PAGES
 
 pytestmark = pytest.mark.sampled
 
-N = 400 if is_set("THREADKEEP_LONG") else 24 if MATRIX == "quick" else 60
+N = 400 if is_set("THREADKEEP_LONG") else 16 if MATRIX == "quick" else 60
 Thunk = Callable[[], Any]
 
 

@@ -22,6 +22,8 @@ from threadkeep.domain.searching import beginning_of
 from threadkeep.store.reading.lists import Wanted
 from threadkeep.store.work.validation import MAX_TITLE
 
+pytestmark = pytest.mark.one_face
+
 FORMAT = "open_responses"
 FIRST = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

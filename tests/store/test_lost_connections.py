@@ -224,7 +224,10 @@ def test_an_append_that_may_have_arrived_is_repeated_with_a_key_alone(store: Any
 
 @pytest.mark.parametrize("happen", [True, False])
 @pytest.mark.parametrize("options", [{}, {"idempotency_key": "key"}], ids=["plain", "keyed"])
-@pytest.mark.parametrize("on_conflict", ["raise", "append", "branch"])
+@pytest.mark.parametrize(
+    "on_conflict",
+    ["raise", pytest.param("append", marks=pytest.mark.slow), pytest.param("branch", marks=pytest.mark.slow)],
+)
 def test_a_stream_goes_on_whichever_commit_was_lost(
     store: Any, tables: Tables, happen: bool, options: dict[str, str], on_conflict: str
 ) -> None:
