@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 
-from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, fast_folder
+from tests.databases import DATABASES, SERVERS, Database, Databases, NotAtHand, Upgrade, fast_folder
 
 FACES = ("sync", "async")
 OTHER_FACES = {"async", "rest"}  # which a quick run of tests that are marked one_face does not have
@@ -148,29 +148,29 @@ def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[D
 
     One kind only: ``@pytest.mark.parametrize("database", ["sqlite"], indirect=True)``.
     """
-    try:
-        made = databases.prepared(request.param, upgraded)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, upgraded)
 
 
 @pytest.fixture(params=KINDS_HERE)
 def empty_database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A new database without any table, for one test: migrations, and tests that count rows or break things."""
-    try:
-        made = databases.empty(request.param)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param)
 
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest) -> str:
     """The face of the store that a test goes through: ``sync`` or ``async``."""
     return str(request.param)
+
+
+def provided(databases: Databases, kind: str, upgrade: Upgrade | None = None) -> Iterator[Database]:
+    """A new database, with what `upgrade` makes in it, for a fixture; dropped at the end."""
+    try:
+        made = databases.prepared(kind, upgrade) if upgrade else databases.empty(kind)
+    except NotAtHand as refusal:
+        not_at_hand(refusal)
+    yield made
+    databases.drop(made)
 
 
 def upgraded(engine: Engine) -> None:

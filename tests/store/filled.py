@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, insert, update
 
-from tests.conftest import KINDS_HERE, MATRIX, not_at_hand, upgraded
-from tests.databases import Database, Databases, NotAtHand
+from tests.conftest import KINDS_HERE, MATRIX, provided, upgraded
+from tests.databases import Database, Databases
 from tests.factories import a_message
 from threadkeep import Store
 from threadkeep.db.models import conversations, items
@@ -49,12 +49,7 @@ def upgraded_and_filled(engine: Engine) -> None:
 @pytest.fixture(scope="module", params=KINDS_HERE)
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A copy of the filled database, in place of an empty one."""
-    try:
-        made = databases.prepared(request.param, upgraded_and_filled)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, upgraded_and_filled)
 
 
 @pytest.fixture(scope="module")

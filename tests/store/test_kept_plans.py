@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from tests.conftest import not_at_hand, upgraded
-from tests.databases import Database, Databases, NotAtHand
+from tests.conftest import provided, upgraded
+from tests.databases import Database, Databases
 from tests.factories import a_message, a_picture, an_answer, noise
 from threadkeep import Store, Turns
 
@@ -49,12 +49,7 @@ def upgraded_without_statistics(engine: Engine) -> None:
 
 @pytest.fixture(params=["postgresql"])
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
-    try:
-        made = databases.prepared(request.param, upgraded_without_statistics)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, upgraded_without_statistics)
 
 
 def rows_read(connection: Connection) -> Counter[str]:

@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, make_url, select, text, update
 
-from tests.conftest import not_at_hand
-from tests.databases import Database, Databases, NotAtHand
+from tests.conftest import provided
+from tests.databases import Database, Databases
 from tests.factories import an_answer
 from tests.store.test_partitions import plans_of
 from tests.store.test_retention import *  # noqa: F403 - the tests of that module, and its fixtures
@@ -39,12 +39,7 @@ def with_months(engine: Engine) -> None:
 @pytest.fixture(scope="module", params=["postgresql"])
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A database with partitions of months, in place of one without."""
-    try:
-        made = databases.prepared(request.param, with_months)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, with_months)
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from tests.conftest import not_at_hand
-from tests.databases import Database, Databases, NotAtHand
+from tests.conftest import provided
+from tests.databases import Database, Databases
 from tests.factories import an_answer
 from tests.store.test_branches import *  # noqa: F403 - the tests of that module, and its fixtures
 from tests.store.test_idempotency import *  # noqa: F403
@@ -34,12 +34,7 @@ def with_partitions(engine: Engine) -> None:
 @pytest.fixture(scope="module", params=["postgresql"])
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
     """A database with partitions, in place of one without."""
-    try:
-        made = databases.prepared(request.param, with_partitions)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, with_partitions)
 
 
 def partitions_read(plan: Any) -> Iterator[tuple[str, str]]:

@@ -16,8 +16,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, Engine, func, insert, select, text
 
-from tests.conftest import not_at_hand, upgraded
-from tests.databases import Database, Databases, NotAtHand
+from tests.conftest import provided, upgraded
+from tests.databases import Database, Databases
 from tests.factories import a_message, a_picture, an_answer, noise
 from tests.store.plans import foreign_reads, recorded
 from tests.store.test_tenancy import BY_ID, METHODS, OTHERS
@@ -181,12 +181,7 @@ def upgraded_and_crowded(engine: Engine) -> None:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Database]:
-    try:
-        made = databases.prepared(request.param, upgraded_and_crowded)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, request.param, upgraded_and_crowded)
 
 
 @pytest.fixture

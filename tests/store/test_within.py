@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_as
 from sqlalchemy.orm import Session as OrmSession
 from sqlalchemy.orm import scoped_session
 
-from tests.conftest import not_at_hand, upgraded
-from tests.databases import DATABASES, DRIVERS, Database, Databases, NotAtHand
+from tests.conftest import provided, upgraded
+from tests.databases import DATABASES, DRIVERS, Database, Databases
 from tests.factories import a_gemini_answer, a_message, a_picture, a_stream, an_answer, an_error, noise, texts_of
 from tests.store.faces import Blocking
 from tests.store.watching import Tables
@@ -77,12 +77,7 @@ def place(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def database(place: tuple[str, str], databases: Databases) -> Iterator[Database]:
-    try:
-        made = databases.prepared(place[0], upgraded)
-    except NotAtHand as refusal:
-        not_at_hand(refusal)
-    yield made
-    databases.drop(made)
+    yield from provided(databases, place[0], upgraded)
 
 
 @pytest.fixture(scope="module")
