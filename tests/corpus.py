@@ -9,15 +9,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pytest
 
 from threadkeep.domain.response import Response
+from threadkeep.domain.session import Session
 from threadkeep.formats import FormatName, get_format
 
 Json = dict[str, Any]
@@ -44,6 +47,14 @@ def recorded(name: str) -> dict[str, Json]:
     """The interactions of a format, or of `errors` and `compactions`, by id."""
     with gzip.open(path_of(f"{name}.jsonl.gz"), "rt", encoding="utf-8") as lines:
         return {one["id"]: one for one in map(json.loads, lines)}
+
+
+def session_of(one: Json) -> Session:
+    """The session of a recorded request; the path of some has the model and says whether it streams."""
+    if one["format"] not in {"gemini", "converse"}:
+        return get_format(one["format"]).parse_request(one["request"])
+    [model] = re.findall(r"[^/]+(?=/converse|:[a-zA-Z]+$)", unquote(one["path"]))
+    return get_format(one["format"]).parse_request(one["request"], model=model, stream=one["stream"])
 
 
 def errors(*formats: FormatName) -> dict[str, Json]:

@@ -8,10 +8,7 @@ from typing import Any, Final
 
 from tests.corpus import assembled, links, plain, recorded, response_of, strings
 from tests.formats.spelling_chat_completion import levelled
-from tests.formats.validity import refused
-from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 
 Json = dict[str, Any]
@@ -22,33 +19,11 @@ SPOKEN_FOR = ("assistant", "function")
 REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 
 
-def test_requests_go_back_as_they_came() -> None:
-    for one in recorded(NAME).values():
-        before = copy.deepcopy(one["request"])
-        rendered = FORMAT.render(FORMAT.parse_request(one["request"]))
-        assert levelled(rendered.payload) == levelled(one["request"]), one["id"]
-        assert (rendered.losses, rendered.repairs) == ([], []), one["id"]
-        assert one["request"] == before, one["id"]
-
-
 def test_nearly_all_requests_keep_their_spelling() -> None:
     """Only nulls, and lists that are the same as none, are not sent again."""
     requests = [one["request"] for one in recorded(NAME).values()]
     found = [request == FORMAT.render(FORMAT.parse_request(request)).payload for request in requests]
     assert sum(found) >= 0.97 * len(found)
-
-
-def test_any_cut_of_a_request_is_valid() -> None:
-    for one in recorded(NAME).values():
-        session = FORMAT.parse_request(one["request"])
-        allowed = set(refused(levelled(one["request"]), NAME))
-        for position in range(len(session.items)):
-            try:
-                payload = FORMAT.render(session, RenderOptions(upto=position)).payload
-            except CannotRender:
-                assert one["request"]["messages"][0]["role"] == "system", (one["id"], position)
-            else:
-                assert set(refused(levelled(payload), NAME)) <= allowed, (one["id"], position)
 
 
 # Streams

@@ -1,19 +1,34 @@
-"""Recorded answers of real providers: all are understood, nothing of them is lost, and their tokens add up."""
+"""Recorded traffic of all providers: requests go back as they came, nothing of an answer is lost, tokens add up."""
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 
-from tests.corpus import errors, level, recorded, strings
+from tests.corpus import errors, level, recorded, response_of, session_of, strings
+from tests.formats import validity, validity_converse, validity_gemini, validity_messages
+from tests.formats.sdk_trials import LEVELS
+from tests.wires import SPOKEN
 from threadkeep.domain.response import Response
-from threadkeep.errors import ProviderError
+from threadkeep.errors import CannotRender, ProviderError
 from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.canonical.entries import Snapshot, entry_of
 
+Json = dict[str, Any]
 FORMATS: Final[tuple[FormatName, ...]] = ("open_responses", "chat_completion")
+HEARD = {"user", "assistant"}
+REFUSED: Final[dict[str, Callable[[Json, str | None], list[str]]]] = {
+    "open_responses": lambda payload, _: validity.refused(payload, "open_responses"),
+    "chat_completion": lambda payload, _: validity.refused(payload, "chat_completion"),
+    "messages": lambda payload, _: validity_messages.refused(payload),
+    "gemini": validity_gemini.refused,
+    "converse": lambda payload, _: validity_converse.refused(payload),
+}
 # constants of the wire that follow from the type of the item they became
 SPOKEN_FOR = {"", "assistant", "function"}
 
@@ -23,6 +38,39 @@ def answers(format_name: FormatName) -> list[tuple[str, dict[str, Any], Response
     wire_format = get_format(format_name)
     bodies = [(name, one["response"]) for name, one in recorded(format_name).items()]
     return [(name, body, wire_format.parse_response(body)) for name, body in bodies if isinstance(body, dict)]
+
+
+@pytest.mark.parametrize("format_name", SPOKEN)
+def test_requests_go_back_as_they_came(format_name: FormatName) -> None:
+    wire, level = get_format(format_name), LEVELS[format_name]
+    for name, one in recorded(format_name).items():
+        before = copy.deepcopy(one["request"])
+        for session in (session_of(one), wire.parse_request(one["request"])):
+            rendered = session.render(format_name)
+            assert level(dict(rendered.payload)) == level(one["request"]), name
+            assert (rendered.losses, rendered.repairs) == ([], []), name
+            assert json.loads(rendered.body) == rendered.payload, name
+        assert one["request"] == before, name
+
+
+@pytest.mark.parametrize("format_name", SPOKEN)
+def test_any_cut_of_a_conversation_is_as_valid_as_its_request(format_name: FormatName) -> None:
+    level, refused = LEVELS[format_name], REFUSED[format_name]
+    for name, one in recorded(format_name).items():
+        session = session_of(one)
+        if format_name != "open_responses":  # whose answers may have ids that their vendor alone takes
+            with suppress(ProviderError):
+                session.add_response(response_of(one))
+        allowed = {fault.partition(":")[0] for fault in refused(level(one["request"]), session.model)}
+        for position in range(len(session.items)):
+            try:
+                payload = session.request_payload(format_name, upto=position)
+            except CannotRender:
+                heard = [item for item in session.items[: position + 1] if getattr(item, "role", None) in HEARD]
+                assert heard == [], (name, position)
+            else:
+                faults = refused(level(payload), session.model)
+                assert {fault.partition(":")[0] for fault in faults} <= allowed, (name, position)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
@@ -86,7 +134,9 @@ def is_hollow(value: Any) -> bool:
 
 
 def test_errors_of_all_vendors_are_told() -> None:
-    for name, one in errors(*FORMATS).items():
+    for name, one in errors(*SPOKEN).items():
         with pytest.raises(ProviderError) as raised:
             get_format(one["format"]).parse_response(one["response"])
         assert raised.value.message, name
+        assert raised.value.type or one["format"] != "gemini", name
+        assert one["format"] != "converse" or raised.value.message == one["response"]["message"], name

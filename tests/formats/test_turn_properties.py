@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.conversations import APPENDS, CONVERSATIONS, SETTINGS, TOOLS, Append, Conversation, grown
+from tests.formats.conversations import CONVERSATIONS, Conversation
 from tests.formats.factories import Json, answer, assistant, call, output, render, user
-from tests.formats.judges import faults
 from tests.formats.turns import MODELS, TURNS, rendered_turns
-from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import CannotRender
 from threadkeep.formats import NAMES, FormatName, get_format
-from threadkeep.formats.shared.reports import LOSSES, REPAIRS
-
-
-@pytest.mark.parametrize("format_name", TURNS)
-@given(conversation=CONVERSATIONS, data=st.data())
-def test_any_cut_of_any_conversation_is_valid(
-    format_name: FormatName, conversation: Conversation, data: st.DataObject
-) -> None:
-    last = conversation.entries[-1].position if conversation.entries else 0
-    upto = data.draw(st.one_of(st.none(), st.integers(0, last)))
-    model = conversation.settings["model"] = data.draw(MODELS[format_name])
-    with contextlib.suppress(CannotRender):  # nothing is left to be sent: the one refusal
-        rendered = get_format(format_name).render(conversation.snapshot(), RenderOptions(upto=upto))
-        assert faults(rendered.payload, format_name, model) == []
-        assert {loss.code for loss in rendered.losses} <= LOSSES.keys()
-        assert {repair.code for repair in rendered.repairs} <= REPAIRS.keys()
 
 
 @pytest.mark.parametrize("format_name", TURNS)
@@ -49,23 +28,6 @@ def test_the_stable_part_stays_while_the_conversation_grows(
         assert after[:stable] == before[:stable]
     for before, stable in renders:
         assert renders[-1][0][:stable] == before[:stable]
-
-
-@pytest.mark.parametrize("format_name", TURNS)
-@given(settings=SETTINGS, tools=TOOLS, appends=APPENDS)
-def test_rendering_changes_nothing_and_repeats_itself(
-    format_name: FormatName, settings: dict[str, Any], tools: list[dict[str, Any]], appends: list[Append]
-) -> None:
-    if format_name == "messages":
-        settings.pop("max_output_tokens", None)  # which may be too low for the thinking budget
-    given_before = copy.deepcopy((settings, tools, appends))
-    conversation = grown(settings, tools, [*appends, Append([user("Go on")])])
-    first = get_format(format_name).render(conversation.snapshot())
-    second = get_format(format_name).render(conversation.snapshot())
-    assert first.body == second.body
-    assert json.loads(first.body) == first.payload
-    assert list(first.payload)[-1] == TURNS[format_name]
-    assert (settings, tools, appends) == given_before
 
 
 @pytest.mark.parametrize("format_name", TURNS)

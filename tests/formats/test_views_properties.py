@@ -28,9 +28,9 @@ Json = dict[str, Any]
 MODELS = {
     "open_responses": ["gpt-5.4"],
     "chat_completion": ["gpt-5.4", "anthropic/claude-sonnet-4.5", "glm-5.2", "mimo-v2-flash"],
-    "messages": ["claude-sonnet-4-5", "claude-opus-4-8"],
-    "gemini": ["gemini-2.5-flash", "gemini-3-flash-preview"],
-    "converse": ["us.anthropic.claude-sonnet-4-6", "amazon.nova-2-lite-v1:0", "meta.llama", "tuned"],
+    "messages": ["claude-sonnet-4-5", "claude-opus-4-8", "gpt-5.4"],
+    "gemini": ["gemini-2.5-flash", "gemini-3-flash-preview", "models/gemini-2.0-flash", "tuned"],
+    "converse": ["us.anthropic.claude-sonnet-4-6", "amazon.nova-2-lite-v1:0", "meta.llama", "qwen.qwen3-32b", "tuned"],
     "pydantic_ai": ["openai:gpt-5.4"],
 }
 VIEWS = st.builds(
