@@ -129,11 +129,16 @@ class GrowingEvents:
     that have come since it was read last. So an item of very many parts is shown less often.
     """
 
-    def __init__(self, format: str, beginning: JsonObject, *, shows_output: bool = True) -> None:
-        """Unless it `shows_output`, there are no events between those before any output and the last one."""
+    def __init__(
+        self, format: str, beginning: JsonObject, *, shows_output: bool = True, is_renamed: bool = False
+    ) -> None:
+        """Unless it `shows_output`, there are no events between those before any output and the last one.
+
+        If it `is_renamed`, arguments of calls are not those that the provider sends, and are sent when they are whole.
+        """
         self._shows_output = shows_output
         self._piece_in = PIECES[format]
-        self._has_growing_arguments = format in _GROWING_ARGUMENTS
+        self._has_growing_arguments = format in _GROWING_ARGUMENTS and not is_renamed
         self._beginning = beginning
         self._number = 0
         self._credit = 0  # what may be read again

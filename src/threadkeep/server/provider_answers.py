@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 
 from threadkeep.domain.jsontext import is_done, loads
+from threadkeep.domain.printing import redact
 from threadkeep.errors import MissingExtra
 from threadkeep.server.body_limits import check_values
 from threadkeep.server.problems import Problem
@@ -18,6 +19,11 @@ from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
 
+_PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
+_MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
+_ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
+BAD_GATEWAY: Final = 502
+_MAX_PAUSE: Final = 100  # characters of when to come again
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # of an answer, decompressed; one event or line of it may be as long
 ANSWER_SECONDS: Final = 3_600.0  # for which an answer is read
 MAX_ERROR_BYTES: Final = 256 * 1024  # of the body of an error; what follows is not read
@@ -246,3 +252,16 @@ async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: fl
             if is_over:
                 return
             yield event
+
+
+def refused(error: UpstreamError) -> Problem:
+    """Return the answer to a request whose upstream refused, or did not answer."""
+    is_passed_on = error.status in _PASSED_ON or 500 <= error.status <= 599  # noqa: PLR2004 - failures of servers
+    status = error.status if is_passed_on else BAD_GATEWAY
+    given = error.body.get("error") if isinstance(error.body, dict) else None
+    said = given.get("message") if isinstance(given, dict) else None
+    is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
+    message = f"{error.message} {redact(str(said)[:_MAX_SAID])}" if is_told else error.message
+    again = error.retry_after or ""
+    headers = {"retry-after": again[:_MAX_PAUSE]} if again.isascii() and again.isprintable() and again else {}
+    return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)

@@ -15,6 +15,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotRender, FormatError
 from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import Snapshot, entry_of
+from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.objects import item_object
 from threadkeep.server.sealed import sealed, sealed_rest
 from threadkeep.server.service import Call
@@ -70,7 +71,8 @@ def stored_object(
     Unless it `is_whole`, it has no settings of its request, nor what the provider repeats of them. If it `is_sealed`,
     it has what only its provider can read.
     """
-    output = [item_object(item, masked) for item in details.items]
+    tools = AgentTools(details.asked.get(FUNCTIONS, {}))
+    output = [tools.called(item_object(item, masked)) for item in details.items]
     provider = (details.stored.view or {}).get("provider")
     if is_sealed and provider is not None:
         given = [item.to_object() for item in details.items]
@@ -87,7 +89,7 @@ def asked_for(details: ResponseDetails) -> JsonObject:
     if _ASKED not in cache:  # most conversations have the settings of others
         cache[_ASKED] = _settings_of(details.options)
     settings: JsonObject = cache[_ASKED]
-    return settings | details.asked
+    return settings | {key: value for key, value in details.asked.items() if key != FUNCTIONS}
 
 
 def _settings_of(options: Config) -> JsonObject:

@@ -17,7 +17,6 @@ from threadkeep.server.problems import Problem
 PREFIX: Final = "threadkeep.1."
 _KEY: Final = "encrypted_content"
 _SIGNED: Final = frozenset({"signature", "data", "thought_signature", "encrypted_index", _KEY})
-_PLACES: Final = ("call_id", "name", "arguments", "input", "role")  # of an item that a client sends back unchanged
 
 
 def sealed(item: JsonObject, given: Mapping[str, Any], provider: str) -> JsonObject:
@@ -75,10 +74,12 @@ def _put_back(items: list[Any], signed: JsonObject) -> None:
 
 
 def _what(item: Mapping[str, Any]) -> list[Any]:
-    """What an item says, however its content is spelled."""
+    """What an item says, however its content is spelled; a call has an id."""
+    if item.get("call_id") is not None:
+        return [item.get("type"), item["call_id"]]
     content = item.get("content")
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
-    return [item.get("type", "message"), texts, *(item.get(key) for key in _PLACES)]
+    return [item.get("type", "message"), item.get("role"), texts]
 
 
 def _is_signed(value: Any) -> bool:

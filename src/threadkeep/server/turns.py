@@ -16,17 +16,17 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.ids import response_id
 from threadkeep.domain.jsontext import JsonObject, event_text
 from threadkeep.domain.options import OPTIONS
-from threadkeep.domain.printing import redact
 from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
 from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import FormatError, LossError, NotFound
 from threadkeep.server import service
+from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
 from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
-from threadkeep.server.provider_answers import AnswerTooLong, UpstreamError, until_end
+from threadkeep.server.provider_answers import BAD_GATEWAY, AnswerTooLong, UpstreamError, refused, until_end
 from threadkeep.server.request_state import is_late
 from threadkeep.server.requests import idempotency_key, required
 from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
@@ -57,10 +57,6 @@ LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream co
 STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
 _MAX_LOSSES: Final = 20  # that the header names …
 _MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
-_PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
-_MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
-_BAD_GATEWAY: Final = 502
-_ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
 _KNOWN: Final = frozenset({*OPTIONS, "input", "tools"})  # keys of requests
 # options of streams that all streams of this server heed: they have usage, and no padding
 _HEEDED: Final[Mapping[str, Any]] = {"include_usage": (True, False, None), "include_obfuscation": (False, None)}
@@ -80,11 +76,13 @@ class TurnOptions(NamedTuple):
     unknown: Sequence[str] = ()  # keys that only an upstream of Open Responses may know …
     stream_options: JsonObject | None = None  # … as those of a stream
     is_stored: bool = True
+    tools: AgentTools = AgentTools({})  # what functions stand for, where the upstream gets functions alone
 
     @property
     def besides(self) -> JsonObject:
         """What it says of itself, and is not sent to the upstream."""
-        facts = {"background": self.is_background, "previous_response_id": self.previous_response_id}
+        facts: JsonObject = {"background": self.is_background, "previous_response_id": self.previous_response_id}
+        facts[FUNCTIONS] = self.tools.names if self.tools.are_renamed else None
         return {name: value for name, value in facts.items() if value}
 
     @classmethod
@@ -315,7 +313,8 @@ class Turn:
         """The items from an index on, as far as they have come, with the ids that they will have."""
         items = recorder.writer.items_from(first)
         id_, hidden, place = self.conversation.id, masked(self.call), self.rendered.head + 1 + first
-        found = [partial_item(item, id_, position, hidden) for position, item in enumerate(items, place)]
+        shown = (partial_item(item, id_, position, hidden) for position, item in enumerate(items, place))
+        found = [*map(self.options.tools.called, shown)]
         if not self.call.is_sealed:
             return found
         return [
@@ -372,7 +371,8 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
             recorder = await _recorder(turn, stack)
             beginning = turn.beginning(recorder)
             is_followed = turn.options.is_stream and not turn.options.is_background
-            growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed)
+            are_renamed = turn.options.tools.are_renamed
+            growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed, is_renamed=are_renamed)
             try:
                 async with aclosing(_growing_events(turn, recorder, growing)) as made_events:
                     async for made in made_events:
@@ -418,7 +418,7 @@ def _note_broken(
     broken = error
     if not isinstance(broken, UpstreamError):  # what cannot be read is the fault of the provider, not of the request
         text = f"answered with a stream that cannot be read as {turn.upstream.format}: {error.message}"
-        broken = UpstreamError(_BAD_GATEWAY, None, f"{turn.upstream.name} {text}")
+        broken = UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} {text}")
     if not recorder.writer.assembler.has_events:  # no event tells of it
         recorder.writer.note_error({"message": refused(broken).message})
     if not growing.has_begun:
@@ -481,17 +481,4 @@ async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
             if recorder.writer.received_bytes > most:
                 raise AnswerTooLong(most)
     if not recorder.writer.assembler.has_events:
-        raise UpstreamError(_BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")
-
-
-def refused(error: UpstreamError) -> Problem:
-    """Return the answer to a request whose upstream refused, or did not answer."""
-    is_passed_on = error.status in _PASSED_ON or 500 <= error.status <= 599  # noqa: PLR2004 - failures of servers
-    status = error.status if is_passed_on else _BAD_GATEWAY
-    given = error.body.get("error") if isinstance(error.body, dict) else None
-    said = given.get("message") if isinstance(given, dict) else None
-    is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
-    message = f"{error.message} {redact(str(said)[:_MAX_SAID])}" if is_told else error.message
-    again = error.retry_after or ""
-    headers = {"retry-after": again[:_MAX_PATH]} if again.isascii() and again.isprintable() and again else {}
-    return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)
+        raise UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")

@@ -21,6 +21,7 @@ from threadkeep.domain.options import OPTIONS, settings_with
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
+from threadkeep.server.agent_tools import as_functions
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.body_limits import MAX_INPUT, check_tools
 from threadkeep.server.event_streams import EventStream
@@ -65,6 +66,9 @@ async def create(call: Call) -> Response:
     if upstream is None:
         problem = f"The model '{options.model}' does not exist."
         raise Problem(404, problem, param="model", code="model_not_found")
+    if upstream.format != "open_responses":
+        body, tools = as_functions(body)
+        options = options._replace(tools=tools)
     if options.is_background and options.is_stream:  # before it begins, which it would do unseen
         call.service.streams.check(call.permission.owner.name)
     with ExitStack() as counted:
