@@ -211,29 +211,26 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a block quote that keeps its own Markdown."""
-    return "\n".join(f"> {line}".rstrip() for line in _harmless(printable(text).splitlines()))
+    """A text as a block quote that keeps its own Markdown, but for HTML, pictures and odd links, which are text.
 
-
-def _harmless(lines: Iterable[str]) -> Iterator[str]:
-    """Lines whose HTML, pictures and odd links are text; code in fences at the margin stays as it is.
-
-    Where a fence is not at the margin, readers may differ about where it ends: from there on nothing is taken for code.
+    Code in fences at the margin stays as it is. Where a fence is not at the margin, readers may differ about where it
+    ends: from there on nothing is taken for code.
     """
     fence, is_certain = "", True
-    for line in lines:
+    lines: list[str] = []
+    for line in printable(text).splitlines():
         mark = _FENCE.match(line) if is_certain else None
         if fence:
-            yield line
+            lines.append(line)
             if mark and mark[1].startswith(fence) and not mark[2].strip():
                 fence = ""
-            continue
-        if mark:
+        elif mark:
             fence = mark[1]
-            yield line
-            continue
-        is_certain = is_certain and not _FENCE_ELSEWHERE.match(line)
-        yield _ACTIVE.sub(_escaped, line)
+            lines.append(line)
+        else:
+            is_certain = is_certain and not _FENCE_ELSEWHERE.match(line)
+            lines.append(_ACTIVE.sub(_escaped, line))
+    return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -67,9 +67,15 @@ def text(value: Any, context: Context) -> JsonObject:
     if not isinstance(value, dict):
         return {}
     keys = _only("text", ("format", "verbosity"), value, context)
-    if "format" in keys:
-        keys = {"response_format": _response_format(keys.pop("format"), context), **keys}
-    return keys
+    if "format" not in keys:
+        return keys
+    form = keys.pop("format")
+    if isinstance(form, dict) and form.get("type") == "json_schema":
+        nested = form.get("json_schema")
+        if not isinstance(nested, dict):
+            nested, form = {key: form[key] for key in SCHEMA_KEYS if form.get(key) is not None}, {"type": "json_schema"}
+        form = {**form, "json_schema": fields.with_valid_name(nested, context)}
+    return {"response_format": form, **keys}
 
 
 def _read_text(keys: JsonObject) -> JsonObject | None:
@@ -83,15 +89,6 @@ def _read_text(keys: JsonObject) -> JsonObject | None:
     if isinstance(schema, dict) and schema and schema.keys() <= {*SCHEMA_KEYS} and None not in schema.values():
         form = {"type": form["type"], **schema}
     return {"format": form, **option}
-
-
-def _response_format(form: Any, context: Context) -> Any:
-    if not isinstance(form, dict) or form.get("type") != "json_schema":
-        return form
-    nested = form.get("json_schema")
-    if not isinstance(nested, dict):
-        nested, form = {key: form[key] for key in SCHEMA_KEYS if form.get(key) is not None}, {"type": "json_schema"}
-    return {**form, "json_schema": fields.with_valid_name(nested, context)}
 
 
 def prompt_cache_options(value: Any, context: Context) -> Any:

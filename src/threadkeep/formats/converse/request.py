@@ -410,19 +410,16 @@ def _tool(tool: Any) -> JsonObject:
     """A function; anything else is a tool of this format."""
     match tool:
         case {"toolSpec": {"name": str(name)} as spec, **others} if tool_names.is_valid_name(name):
-            function: JsonObject = {"type": "function", "name": name, **_function_keys(spec)}
+            keys = (
+                ("description", spec.get("description"), str),
+                ("parameters", value_at(spec, "inputSchema.json"), dict),
+                ("strict", spec.get("strict"), bool),
+            )
+            known = {key: value for key, value, kind in keys if isinstance(value, kind)}
+            function: JsonObject = {"type": "function", "name": name, **known}
             plain = {"name": name, **tool_keys(function, Context())}
             strange = {key: value for key, value in spec.items() if key not in plain or plain[key] != value}
             strange |= {key: None for key in plain if key not in spec}
             native: Any = {**others, **({"toolSpec": strange} if strange else {})}
             return {**function, **({"native": {NAME: native}} if native else {})}
     return {"type": "provider_tool", "format": NAME, "payload": tool}
-
-
-def _function_keys(spec: JsonObject) -> JsonObject:
-    keys = (
-        ("description", spec.get("description"), str),
-        ("parameters", value_at(spec, "inputSchema.json"), dict),
-        ("strict", spec.get("strict"), bool),
-    )
-    return {key: value for key, value, kind in keys if isinstance(value, kind)}

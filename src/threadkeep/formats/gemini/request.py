@@ -242,7 +242,12 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     system, system_words = _system(body.get("systemInstruction"), settings, native)
     settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     turns = system + turns_of(contents, OpenCalls())
-    odd = _oddities(contents, turns[len(system) :], sum(map(len, system)))
+    odd: JsonObject = {}  # the spelling of contents that are spelled unusually, by the position of their first item
+    first = sum(map(len, system))
+    for content, items in zip(contents, turns[len(system) :], strict=True):
+        if items[0]["type"] != "provider_item" and (words := oddities(content)):
+            odd[str(first)] = words
+        first += len(items)
     spelling |= noted(names, objects=objects + tool_objects, contents=odd).get("spelling", {}) | system_words
     return parsing.session_of(NAME, turns, settings=settings, tools=tools, native=native | strange, spelling=spelling)
 
@@ -271,16 +276,6 @@ def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
             f"contents is {provider_errors.shortened(contents)}, not a list of contents.", hint=parsing.SENT_REQUEST
         )
     raise parsing.no_turns(body, NAME, "contents")
-
-
-def _oddities(contents: Sequence[Any], turns: Sequence[Sequence[Any]], first: int) -> JsonObject:
-    """The spelling of contents that are spelled unusually, by the position of their first item."""
-    oddities_by_position: JsonObject = {}
-    for content, items in zip(contents, turns, strict=True):
-        if items[0]["type"] != "provider_item" and (odd := oddities(content)):
-            oddities_by_position[str(first)] = odd
-        first += len(items)
-    return oddities_by_position
 
 
 def _read_settings(body: JsonObject, family: GeminiFamily) -> tuple[JsonObject, JsonObject, JsonObject]:

@@ -439,16 +439,14 @@ def _output(response: JsonObject) -> tuple[Any, JsonObject]:
     text = result if is_plain else dumps(value or {}).decode()
     if not isinstance(parts, list) or not parts:
         return text, {}
-    nested = [_nested(part) for part in parts]
+    nested = [
+        user_part(part, known, names) if "text" not in known else block(part, NAME)
+        for part, (known, names) in zip(parts, map(read_part, parts), strict=True)
+    ]
     if not value:
         return nested, {}
     spelling = {} if is_plain else {"response": "json"}
     return [{"type": "input_text", "text": text}, *nested], spelling
-
-
-def _nested(part: Any) -> JsonObject:
-    known, names = read_part(part)
-    return user_part(part, known, names) if "text" not in known else block(part, NAME)
 
 
 def items_of(parts: Sequence[Any], ids: Ids) -> list[JsonObject]:

@@ -154,7 +154,11 @@ FIELDS: Final[tuple[Row, ...]] = (
 
 def fit(body: JsonObject, settings: JsonObject, context: Context, *, has_limit: bool = True) -> None:
     """Make the settings of a request agree; `has_limit`: a token limit is sent though none is set."""
-    _set_user_id(body, settings, context)
+    user_id = settings.get("safety_identifier")
+    if user_id is not None and (settings.get("metadata") or {}).get("user_id") not in (None, user_id):
+        raise CannotRender("safety_identifier and metadata.user_id differ.", hint="Set one, or both to the same.")
+    if user_id is not None and fits_user_id(user_id, context):
+        body["metadata"] = {"user_id": user_id}
     fit_thinking(body, context)
     _limit(body, has_limit=has_limit)
     fit_sampling(body, context)
@@ -162,17 +166,6 @@ def fit(body: JsonObject, settings: JsonObject, context: Context, *, has_limit: 
     if kind == "enabled" and choice.get("type") in ("any", "tool"):
         context.loss("tool_choice", "tool_choice", "No tool can be forced while thinking has a budget.")
         body["tool_choice"] = {key: value for key, value in choice.items() if key != "name"} | {"type": "auto"}
-
-
-def _set_user_id(body: JsonObject, settings: JsonObject, context: Context) -> None:
-    user_id = settings.get("safety_identifier")
-    if user_id is None:
-        return
-    named = (settings.get("metadata") or {}).get("user_id")
-    if named not in (None, user_id):
-        raise CannotRender("safety_identifier and metadata.user_id differ.", hint="Set one, or both to the same.")
-    if fits_user_id(user_id, context):
-        body["metadata"] = {"user_id": user_id}
 
 
 def _limit(body: JsonObject, *, has_limit: bool) -> None:

@@ -267,7 +267,12 @@ class StreamAssembler:
         body = self._object_in(event)
         if not _is_event_of(body, self._signs):
             self.refuse_other(body)
-            _refuse_event(body, self.name)
+            # An event of another format is refused: the whole response would be passed over in silence
+            if others := [name for name in format_names() if _is_event_of(body, get_format(name).signs)]:
+                raise CannotParse(
+                    f"The event is not of the format {self.name} but of {' or '.join(others)}: {shortened(body)}",
+                    hint=f"Name the format {' or '.join(map(repr, others))}.",
+                )
         self.check(body)
         if NOT_KEPT in body:
             body = dict(body)
@@ -398,16 +403,6 @@ def input_of(text: str) -> Any:
     except ValueError:  # InvalidItem, too
         return text
     return value
-
-
-def _refuse_event(event: jsontext.JsonObject, name: str) -> None:
-    """Refuse an event of another format: the whole response would be passed over in silence."""
-    others = [other for other in format_names() if _is_event_of(event, get_format(other).signs)]
-    if others:
-        raise CannotParse(
-            f"The event is not of the format {name} but of {' or '.join(others)}: {shortened(event)}",
-            hint=f"Name the format {' or '.join(map(repr, others))}.",
-        )
 
 
 def _is_event_of(event: jsontext.JsonObject, signs: Signs) -> bool:

@@ -54,9 +54,12 @@ def normalized_usage(
     reasoning than output, it was not counted.
     """
     thought = reasoning or 0
-    if total is not None:
-        input_tokens, output_tokens = _with_gap(input_tokens, output_tokens, total, thought)
-    elif output_tokens is not None and thought > output_tokens:
+    if total is not None and input_tokens is not None and output_tokens is not None:
+        gap = total - input_tokens - output_tokens
+        if thought and gap >= thought:
+            output_tokens, gap = output_tokens + thought, gap - thought
+        input_tokens += max(gap, 0)
+    elif total is None and output_tokens is not None and thought > output_tokens:
         output_tokens += thought
     if input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
@@ -68,18 +71,6 @@ def normalized_usage(
         reasoning_tokens=reasoning,
         total_tokens=total,
     )
-
-
-def _with_gap(
-    input_tokens: int | None, output_tokens: int | None, total: int, reasoning: int
-) -> tuple[int | None, int | None]:
-    """Input and output with what the total has beyond them."""
-    if input_tokens is None or output_tokens is None:
-        return input_tokens, output_tokens
-    gap = total - input_tokens - output_tokens
-    if reasoning and gap >= reasoning:
-        output_tokens, gap = output_tokens + reasoning, gap - reasoning
-    return input_tokens + max(gap, 0), output_tokens
 
 
 # The iterations of an answer of Anthropic's API: some are in the totals of its usage, others are not.
