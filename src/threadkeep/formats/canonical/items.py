@@ -24,19 +24,8 @@ from typing import Any, Final
 
 from threadkeep.domain import call_kinds, media, tool_names
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.arguments import sent_arguments
-from threadkeep.formats.shared.parts import (
-    PRIVATE,
-    in_base64,
-    is_broken,
-    native_keys,
-    note,
-    own_block,
-    own_keys,
-    report_foreign,
-    report_private,
-    url_of,
-)
 from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "open_responses"  # the format whose items these are
@@ -138,10 +127,10 @@ def wire_parts(parts: list[Any], role: str, context: Context, path: str) -> list
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         mapper = PARTS.get(part["type"])
-        sent = own_keys(part) if mapper is None else mapper(part, role, context, part_path)
-        if not PRIVATE.isdisjoint(part):
-            report_private(part, NAME, context, part_path)
-            sent = None if sent is None else sent | native_keys(part, NAME)
+        sent = shared.own_keys(part) if mapper is None else mapper(part, role, context, part_path)
+        if not shared.PRIVATE.isdisjoint(part):
+            shared.report_private(part, NAME, context, part_path)
+            sent = None if sent is None else sent | shared.native_keys(part, NAME)
         if sent is not None:
             wire.append(sent)
     return wire
@@ -152,7 +141,7 @@ def own_parts(parts: list[Any]) -> list[Any]:
     return [
         part.get("payload")
         if part.get("type") == "provider_item"
-        else own_keys(part, PART_KEYS.get(part["type"])) | native_keys(part, NAME)
+        else shared.own_keys(part, PART_KEYS.get(part["type"])) | shared.native_keys(part, NAME)
         for part in parts
     ]
 
@@ -197,8 +186,8 @@ def _refusal(part: JsonObject, role: str, context: Context, path: str) -> JsonOb
 
 
 def _noted(part: JsonObject, role: str, context: Context, path: str, why: tuple[str, str]) -> JsonObject:
-    context.loss(why[0], path, f"{why[1]}: {note(part)[1:-1]}.")
-    return {"type": text_type(role), "text": note(part)}
+    context.loss(why[0], path, f"{why[1]}: {shared.note(part)[1:-1]}.")
+    return {"type": text_type(role), "text": shared.note(part)}
 
 
 def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
@@ -212,7 +201,7 @@ def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObje
     if "image_url" not in kept:
         if "file_id" not in kept:
             return _noted(part, role, context, path, ("image_source", "The image has neither image_url nor file_id"))
-    elif is_broken(url := in_base64(kept["image_url"])):
+    elif shared.is_broken(url := shared.in_base64(kept["image_url"])):
         return _noted(part, role, context, path, ("data_url", "The data URL of the image is broken"))
     else:
         kept["image_url"] = url
@@ -226,7 +215,7 @@ def _image(part: JsonObject, role: str, context: Context, path: str) -> JsonObje
 def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObject:
     if role == ASSISTANT:
         return _noted(part, role, context, path, ("media", "An assistant message holds no file"))
-    url = url_of(part)
+    url = shared.url_of(part)
     if media.base64_media_type(url) is not None:
         return _file_with_data(part, url, role, context, path)
     if part.get("file_data"):
@@ -238,7 +227,7 @@ def _file(part: JsonObject, role: str, context: Context, path: str) -> JsonObjec
 
 def _file_with_data(part: JsonObject, url: str, role: str, context: Context, path: str) -> JsonObject:
     media_type = str(media.base64_media_type(url))
-    if is_broken(url) or media_type.startswith(_NO_FILES):
+    if shared.is_broken(url) or media_type.startswith(_NO_FILES):
         return _noted(part, role, context, path, ("data_url", "The format takes no such file_data"))
     if media_type.startswith("image/"):
         context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
@@ -263,7 +252,7 @@ PARTS: Final[dict[str, PartMapper]] = {
     "input_image": _image,
     "input_file": _file,
     "input_video": _video,
-    "provider_item": lambda part, _role, context, path: own_block(part, NAME, context, path),
+    "provider_item": lambda part, _role, context, path: shared.own_block(part, NAME, context, path),
 }
 
 
@@ -329,8 +318,8 @@ def wire_item(item: JsonObject, context: Context) -> JsonObject | None:
     else:
         wire = ITEMS.get(item["type"], _unknown)(item, context)
         if "native" in item:
-            report_foreign(item, NAME, context, "native")
-            wire = None if wire is None else wire | native_keys(item, NAME)
+            shared.report_foreign(item, NAME, context, "native")
+            wire = None if wire is None else wire | shared.native_keys(item, NAME)
     wire = None if wire is None else as_input(wire, context)
     return {"id": wire["id"], **wire} if wire is not None and "id" in wire else wire
 
@@ -381,7 +370,7 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
     kind = item["type"]
     if kind == "provider_item":
         return _block(item, context)
-    kept = own_keys(item, ANSWER_KEYS.get(kind))
+    kept = shared.own_keys(item, ANSWER_KEYS.get(kind))
     parts = LISTS.get(kind)
     if parts is not None and isinstance(kept.get(parts), list):
         kept[parts] = own_parts(kept[parts])
@@ -389,7 +378,7 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
         kept["arguments"] = sent_arguments(item, context)
     elif kind == "reasoning":
         kept.setdefault("summary", [])
-    return spelled(kept | native_keys(item, NAME), item.get("spelling"))
+    return spelled(kept | shared.native_keys(item, NAME), item.get("spelling"))
 
 
 def _kept(item: JsonObject, context: Context) -> JsonObject:
@@ -454,7 +443,7 @@ def _encrypted(item: JsonObject, context: Context) -> JsonObject | None:
 
 
 def _block(item: JsonObject, context: Context) -> JsonObject | None:
-    payload = own_block(item, NAME, context, "")
+    payload = shared.own_block(item, NAME, context, "")
     return payload if isinstance(payload, dict) else None
 
 
@@ -462,7 +451,7 @@ def _unknown(item: JsonObject, context: Context) -> JsonObject | None:
     if item.get("origin") is not None:
         context.loss("item", "", f"An item of type {item['type']}, which came from {item['origin']}, was left out.")
         return None
-    kept = own_keys(item)
+    kept = shared.own_keys(item)
     kind = call_kinds.BY_CALL.get(item["type"]) or call_kinds.BY_OUTPUT.get(item["type"])
     if kind is not None and isinstance(kept.get("call_id"), str):
         kept["call_id"] = wire_call_id(kept["call_id"], context)

@@ -42,20 +42,6 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.chat_completion.fields import NAME, PART_KEYS, REASONING_KEYS
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.parts import (
-    ENDINGS,
-    Mapper,
-    block,
-    decoded_text,
-    in_base64,
-    is_broken,
-    is_textual,
-    native_keys,
-    note,
-    report_foreign,
-    url_of,
-    with_native_keys,
-)
 from threadkeep.formats.shared.reports import Context
 
 # of a request
@@ -177,15 +163,15 @@ def without_transcript(parts: Sequence[JsonObject]) -> list[JsonObject]:
 
 def without_audio(item: JsonObject) -> JsonObject:
     """An item without the audio that it came with."""
-    keys = {key: value for key, value in native_keys(item, NAME).items() if key != "audio"}
+    keys = {key: value for key, value in shared.native_keys(item, NAME).items() if key != "audio"}
     return {**item, "native": {**item["native"], NAME: keys}}
 
 
 def with_native(item: JsonObject, message: JsonObject, entry: ItemEntry, context: Context) -> JsonObject:
     """A message with the keys that it came with; a response has no role yet."""
-    report_foreign(item, NAME, context, "native")
+    shared.report_foreign(item, NAME, context, "native")
     is_whole = "role" in message or "audio" in item_spelling(item, entry)
-    return message | message_keys(native_keys(item, NAME), is_whole=is_whole)
+    return message | message_keys(shared.native_keys(item, NAME), is_whole=is_whole)
 
 
 def own_keys(parts: Sequence[JsonObject]) -> tuple[Sequence[JsonObject], JsonObject]:
@@ -217,7 +203,11 @@ CARRIED: Final = ("prompt_cache_breakpoint",)
 
 
 def wire_parts(
-    parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str, carried: Sequence[str] = CARRIED
+    parts: Sequence[Any],
+    mappers: dict[str, shared.Mapper],
+    context: Context,
+    path: str,
+    carried: Sequence[str] = CARRIED,
 ) -> list[Any]:
     """The parts of a message or tool output, by the mappers of its role; `carried` are keys that each may have."""
     if len(parts) == 1 and len(part := parts[0]) == shared.TEXT_KEYS and part["type"] in shared.TEXTS:
@@ -253,20 +243,20 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 
 def _image(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    url = in_base64((part.get("image_url") or "").strip())
+    url = shared.in_base64((part.get("image_url") or "").strip())
     if not url:
         if part.get("file_id"):
             shared.no_media(part, context, path)
             return None
         return _noted(part, context, path, "image_source", "The image has no URL.")
-    if is_broken(url):
+    if shared.is_broken(url):
         return _noted(part, context, path, "data_url", "The data URL of the image is broken.")
     detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
 def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
-    url = url_of(part)
+    url = shared.url_of(part)
     own_type = base64_media_type(url)
     if own_type is None:
         if part.get("file_id"):
@@ -276,9 +266,9 @@ def _file(part: JsonObject, context: Context, path: str) -> JsonObject | None:
         shared.no_media(part, context, path)
         return None
     media_type = part.get("media_type") or own_type
-    if is_textual(media_type) and (text := decoded_text(url)) is not None:
+    if shared.is_textual(media_type) and (text := shared.decoded_text(url)) is not None:
         return {"type": "text", "text": text}
-    if is_broken(url):
+    if shared.is_broken(url):
         return _noted(part, context, path, "data_url", "The data URL of the file is broken.")
     return _file_with_data(part, media_type, url.partition(",")[2], context, path)
 
@@ -294,7 +284,7 @@ def _file_with_data(part: JsonObject, media_type: str, data: str, context: Conte
         return None
     name = part.get("filename")
     if not name:
-        name = f"file.{ENDINGS.get(media_type, 'bin')}"
+        name = f"file.{shared.ENDINGS.get(media_type, 'bin')}"
         context.repair("file_name", path, f"The file has no name and was sent as {name}: data needs one.")
     file = {"filename": name, "file_data": f"data:{media_type};base64,{data}"}
     return {"type": "file", "file": file | ({"file_id": part["file_id"]} if part.get("file_id") else {})}
@@ -302,10 +292,10 @@ def _file_with_data(part: JsonObject, media_type: str, data: str, context: Conte
 
 def _noted(part: JsonObject, context: Context, path: str, code: str, why: str) -> JsonObject:
     context.loss(code, path, why)
-    return {"type": "text", "text": note(part)}
+    return {"type": "text", "text": shared.note(part)}
 
 
-ANYWHERE: Final[dict[str, Mapper]] = {
+ANYWHERE: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
     "input_text": _text,
     "output_text": _text,
@@ -313,7 +303,7 @@ ANYWHERE: Final[dict[str, Mapper]] = {
     "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
 # role -> part type -> mapper
-PARTS: Final[dict[str, dict[str, Mapper]]] = {
+PARTS: Final[dict[str, dict[str, shared.Mapper]]] = {
     "system": ANYWHERE,
     "developer": ANYWHERE,
     "assistant": ANYWHERE,
@@ -353,7 +343,7 @@ def _read_part(wire: Any, text_type: str) -> JsonObject:
         return _with_rest({"type": text_type, "text": wire["text"], **word}, wire, "text")
     readers = _ASSISTANTS if text_type == "output_text" else _READERS
     reader = readers.get(kind) if isinstance(kind, str) else None
-    return (None if reader is None else reader(wire)) or block(wire, NAME)
+    return (None if reader is None else reader(wire)) or shared.block(wire, NAME)
 
 
 def _read_url(wire: JsonObject, key: str, part_type: str, more: str = "") -> JsonObject | None:
@@ -416,7 +406,7 @@ def _with_rest(part: JsonObject, wire: JsonObject, key: str, known: Collection[s
         part[_BREAKPOINT] = strange.pop(_BREAKPOINT)
     if known is not None and (inner := {k: v for k, v in wire[key].items() if k not in known and v is not None}):
         strange[key] = inner
-    return with_native_keys(part, strange, NAME)
+    return shared.with_native_keys(part, strange, NAME)
 
 
 _ASSISTANTS: Final = {"refusal": _read_refusal}
@@ -468,7 +458,7 @@ def _refusal(part: JsonObject, _context: Context, _path: str) -> JsonObject:
 
 
 # parts of messages and outputs that came from this format
-OWN_PARTS: Final[dict[str, Mapper]] = {
+OWN_PARTS: Final[dict[str, shared.Mapper]] = {
     **ANYWHERE,
     "input_text": _own_text,
     "output_text": _own_text,

@@ -18,19 +18,6 @@ from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
 from threadkeep.formats.gemini import spelling
 from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.parts import (
-    MEDIA,
-    PRIVATE,
-    TEXTS,
-    Mapper,
-    in_base64,
-    is_base64,
-    native_keys,
-    note,
-    report_private,
-    source_of,
-    url_of,
-)
 from threadkeep.formats.shared.reports import Context
 
 # ending of a name -> media type
@@ -57,15 +44,17 @@ _KINDS: Final = {"input_image": "image/", "input_video": "video/"}
 _NO_SOURCE: Final = {"input_image": "image_source", "input_file": "file_source", "input_video": "media"}
 
 
-def wire_parts(parts: Sequence[Any], mappers: dict[str, Mapper], context: Context, path: str) -> list[JsonObject]:
+def wire_parts(
+    parts: Sequence[Any], mappers: dict[str, shared.Mapper], context: Context, path: str
+) -> list[JsonObject]:
     """The parts of a message, by the mappers of its role."""
     wire = []
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
         sent = mappers.get(part["type"], shared.unknown_part)(part, context, part_path)
-        if not PRIVATE.isdisjoint(part):
-            report_private(part, NAME, context, part_path)
-            sent = None if sent is None else spelling.overlaid(sent, native_keys(part, NAME))
+        if not shared.PRIVATE.isdisjoint(part):
+            shared.report_private(part, NAME, context, part_path)
+            sent = None if sent is None else spelling.overlaid(sent, shared.native_keys(part, NAME))
         if sent is not None:
             wire.append(sent)
     return wire
@@ -75,7 +64,7 @@ def own_part(part: JsonObject) -> Any:
     """A part of a message that came from this format, as it came."""
     if part["type"] == "provider_item":
         return part.get("payload")
-    wire = own_media(part) if part["type"] in MEDIA else _text(part, Context(), "")
+    wire = own_media(part) if part["type"] in shared.MEDIA else _text(part, Context(), "")
     return _as_it_came(wire, part)
 
 
@@ -83,7 +72,7 @@ def own_parts(parts: Sequence[Any], context: Context, path: str) -> list[Any]:
     """The parts of a message that came from this format."""
     wire: list[Any] = []
     for index, part in enumerate(parts):
-        is_own = part["type"] in TEXTS or part["type"] in MEDIA or part.get("format") == NAME
+        is_own = part["type"] in shared.TEXTS or part["type"] in shared.MEDIA or part.get("format") == NAME
         wire += [own_part(part)] if is_own else wire_parts([part], ASSISTANT, context, f"{path}[{index}]")
     return [part for part in wire if part is not None]
 
@@ -116,7 +105,7 @@ def own_thought(thought: JsonObject) -> JsonObject:
 def _as_it_came(wire: JsonObject, thing: JsonObject) -> JsonObject:
     """What a part or thought became, with the keys and in the spelling that it came with."""
     return spelling.respelled(
-        spelling.overlaid(wire, native_keys(thing, NAME)), spelling.spelling_of(thing).get("snake", ())
+        spelling.overlaid(wire, shared.native_keys(thing, NAME)), spelling.spelling_of(thing).get("snake", ())
     )
 
 
@@ -141,7 +130,7 @@ def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
     source = next((value for key in SOURCES[kind] if (value := str(part.get(key) or "").strip())), "")
     if not source:
         return _noted(part, _NO_SOURCE[kind], "The part has no source", context, path)
-    url = url_of(part) if source == str(part.get("file_data")).strip() else in_base64(source)
+    url = shared.url_of(part) if source == str(part.get("file_data")).strip() else shared.in_base64(source)
     if base64_media_type(url) is not None or url.startswith("data:"):
         return _inline(part, url, context, path)
     media_type = part.get("media_type") or _ending(part, url) or _FALLBACKS.get(kind)
@@ -159,7 +148,7 @@ def _report_name(part: JsonObject, context: Context, path: str) -> None:
 
 def _inline(part: JsonObject, url: str, context: Context, path: str) -> JsonObject:
     own_type, data = base64_media_type(url), url.partition(",")[2]
-    if own_type is None or not is_base64(data):
+    if own_type is None or not shared.is_base64(data):
         return _noted(part, "data_url", "The data URL is broken", context, path)
     is_stated = part["type"] == "input_file"  # the types of pictures are the ones of their data
     media_type = (part.get("media_type") if is_stated else None) or own_type
@@ -183,8 +172,8 @@ def _ending(part: JsonObject, url: str) -> str | None:
 
 
 def _noted(part: JsonObject, code: str, why: str, context: Context, path: str) -> JsonObject:
-    context.loss(code, path, f"{why}: {source_of(part)}.")
-    return {"text": note(part)}
+    context.loss(code, path, f"{why}: {shared.source_of(part)}.")
+    return {"text": shared.note(part)}
 
 
 def own_media(part: JsonObject) -> JsonObject:
@@ -199,14 +188,14 @@ def own_media(part: JsonObject) -> JsonObject:
     return {"inlineData": {key: value for key, value in blob.items() if value is not None}}
 
 
-ASSISTANT: Final[dict[str, Mapper]] = {
+ASSISTANT: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
     "input_text": _text,
     "output_text": _text,
     "text": _text,
     "provider_item": lambda part, context, path: shared.own_block(part, NAME, context, path),
 }
-USER: Final[dict[str, Mapper]] = ASSISTANT | dict.fromkeys(sorted(MEDIA), media_part)
+USER: Final[dict[str, shared.Mapper]] = ASSISTANT | dict.fromkeys(sorted(shared.MEDIA), media_part)
 # role of a message -> mappers of its parts
 PARTS: Final = {"user": USER, **dict.fromkeys(("assistant", *sorted(SYSTEM_ROLES)), ASSISTANT)}
 

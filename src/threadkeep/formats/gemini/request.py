@@ -46,20 +46,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.gemini import fields
-from threadkeep.formats.gemini.fields import (
-    JSON_SCHEMA,
-    MODEL,
-    NAME,
-    NAMES,
-    SCHEMA,
-    USER,
-    WORDS,
-    GeminiFamily,
-    family_of,
-    fields_of,
-    is_schema,
-    json_schema,
-)
+from threadkeep.formats.gemini.fields import JSON_SCHEMA, MODEL, NAME, SCHEMA, USER, WORDS
 from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, choice_in, tool_config, tools_in, wire_tools
@@ -136,7 +123,7 @@ def _system_parts(writer: GeminiWriter, rendering: Rendering) -> list[Any]:
     return []
 
 
-def _settings(snapshot: Snapshot, family: GeminiFamily, context: Context) -> JsonObject:
+def _settings(snapshot: Snapshot, family: fields.GeminiFamily, context: Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(fields.fields_of(family), settings, context)
     if settings.get("parallel_tool_calls") is False:
@@ -220,7 +207,7 @@ def _with_schema(body: JsonObject, noted: JsonObject) -> JsonObject:
         return body
     schema = value_at(body, path)
     came = noted.get("came", schema)
-    if "came" in noted and json_schema(came) != schema:
+    if "came" in noted and fields.json_schema(came) != schema:
         return body
     return with_value(with_value(body, path, None), noted.get("path", path), came)
 
@@ -236,7 +223,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     body = levelled(parsing.request_object(payload, NAME, "contents"), names, HEAD)
     contents, objects = _contents(body)
     model = body["model"] if model is None and isinstance(body.get("model"), str) else model
-    settings, native, spelling = _read_settings(body, family_of(model))
+    settings, native, spelling = _read_settings(body, fields.family_of(model))
     tools, strange, tool_objects = tools_in(body.get("tools"), names)
     settings |= _choice(native, tools)
     system, system_words = _system(body.get("systemInstruction"), settings, native)
@@ -278,14 +265,14 @@ def _contents(body: JsonObject) -> tuple[list[Any], list[str]]:
     raise parsing.no_turns(body, NAME, "contents")
 
 
-def _read_settings(body: JsonObject, family: GeminiFamily) -> tuple[JsonObject, JsonObject, JsonObject]:
+def _read_settings(body: JsonObject, family: fields.GeminiFamily) -> tuple[JsonObject, JsonObject, JsonObject]:
     """The options that a request sets, the keys that say something else, and the spelling."""
     read = {key: value for key, value in body.items() if key not in _READ_APART}
     words = {path: word for path in WORDS if isinstance(word := value_at(read, path), str)}
     for path, word in words.items():
         read = with_value(read, path, WORDS[path](word))
     read, schema = _with_usual_schema(read)
-    settings, native = read_fields(fields_of(family), read)
+    settings, native = read_fields(fields.fields_of(family), read)
     if value_at(native, SCHEMA) is not None or value_at(native, JSON_SCHEMA) is not None:
         schema = {}
         for path in (SCHEMA, JSON_SCHEMA):
@@ -303,8 +290,8 @@ def _with_usual_schema(body: JsonObject) -> tuple[JsonObject, JsonObject]:
     for path in (SCHEMA, JSON_SCHEMA):
         came = value_at(body, path)
         if came is not None:
-            read = json_schema(came) if path == SCHEMA else came
-            usual = SCHEMA if is_schema(read) else JSON_SCHEMA
+            read = fields.json_schema(came) if path == SCHEMA else came
+            usual = SCHEMA if fields.is_schema(read) else JSON_SCHEMA
             note = ({"path": path} if usual != path else {}) | ({"came": came} if read != came else {})
             return with_value(with_value(body, path, None), usual, read), note
     return body, {}
@@ -314,7 +301,7 @@ def _choice(native: JsonObject, tools: Sequence[JsonObject]) -> JsonObject:
     """The tool choice that a request states, taken out of its keys; none that the option would not give back."""
     config = value_at(native, _CHOICE)
     choice = choice_in(config) if isinstance(config, dict) else None
-    context = Context(tools, NAMES)
+    context = Context(tools, fields.NAMES)
     has_functions = any(tool["type"] == "function" for tool in tools)
     try:
         rendered = tool_config(choice, context, has_functions=has_functions)

@@ -26,19 +26,7 @@ from threadkeep.domain.media import base64_media_type, parse_data_url
 from threadkeep.formats.messages.fields import NAME, PLAIN_TEXT, THOUGHTS
 from threadkeep.formats.shared import parsing
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.parts import (
-    Mapper,
-    block,
-    decoded_text,
-    in_base64,
-    is_base64,
-    is_textual,
-    native_keys,
-    note,
-    source_of,
-    split_native,
-    url_of,
-)
+from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.reports import Context
 
 # role (of tool outputs: tool) -> kinds of blocks that stand there; assistant messages hold texts and all other kinds
@@ -89,7 +77,7 @@ def wire_parts(parts: Sequence[JsonObject], role: str, context: Context, path: s
         if sent is not None:
             wire.append(sent)
     notes = [] if role == "system" else [part for part in parts if part["type"] in shared.MEDIA]
-    return wire or [{"type": "text", "text": note(part)} for part in notes]
+    return wire or [{"type": "text", "text": shared.note(part)} for part in notes]
 
 
 def own_parts(parts: Sequence[JsonObject], role: str, context: Context, path: str) -> list[Any]:
@@ -98,7 +86,7 @@ def own_parts(parts: Sequence[JsonObject], role: str, context: Context, path: st
     for index, part in enumerate(parts):
         own = OWN_PARTS.get(part["type"])
         if own is not None:
-            wire.append(_as_input(own(part) | native_keys(part, NAME)))
+            wire.append(_as_input(own(part) | shared.native_keys(part, NAME)))
         elif part["type"] != "provider_item":
             wire += wire_parts([part], role, context, path)
         elif (block := shared.own_block(part, NAME, context, f"{path}[{index}]")) is not None:
@@ -133,7 +121,7 @@ def _own_source(part: JsonObject) -> JsonObject:
     if media_type is None:
         return {"type": "url", "url": url}
     is_text = media_type == PLAIN_TEXT
-    data = decoded_text(url) if is_text else url.partition(",")[2]
+    data = shared.decoded_text(url) if is_text else url.partition(",")[2]
     return {"type": "text" if is_text else "base64", "media_type": media_type, "data": data}
 
 
@@ -163,7 +151,7 @@ def _text_of_tool(part: JsonObject, context: Context, path: str) -> JsonObject |
     return _text(part, context, path)
 
 
-def _marked(mapper: Mapper) -> Mapper:
+def _marked(mapper: shared.Mapper) -> shared.Mapper:
     """A mapper that gives its blocks the cache mark of their parts."""
 
     def marked(part: JsonObject, context: Context, path: str) -> Any:
@@ -180,7 +168,7 @@ def _with_keys(sent: Any, part: JsonObject, role: str, context: Context, path: s
     """
     if not shared.PRIVATE.isdisjoint(part):
         shared.report_private(part, NAME, context, path)
-        sent = sent | native_keys(part, NAME) if isinstance(sent, dict) else sent
+        sent = sent | shared.native_keys(part, NAME) if isinstance(sent, dict) else sent
     if part.get(shared.BREAKPOINT) is None or not isinstance(sent, dict):
         return sent
     if role == "tool":
@@ -218,7 +206,7 @@ def _block(role: str, part: JsonObject, context: Context, path: str) -> Any:
 
 def _image(part: JsonObject, context: Context, path: str) -> JsonObject:
     """An image block, or a note where the service takes no such picture."""
-    url = in_base64(str(part.get("image_url") or "").strip())
+    url = shared.in_base64(str(part.get("image_url") or "").strip())
     media_type = base64_media_type(url)
     if media_type is None:
         return _elsewhere("image", url, part, context, path)
@@ -227,7 +215,7 @@ def _image(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 def _inline_image(media_type: str, url: str, part: JsonObject, context: Context, path: str) -> JsonObject:
     data = url.partition(",")[2]
-    if not is_base64(data):
+    if not shared.is_base64(data):
         return _noted("data_url", "The data URL is broken", part, context, path)
     if media_type not in _IMAGES:
         return _noted("media", f"The service takes no pictures of type {media_type}", part, context, path)
@@ -236,7 +224,7 @@ def _inline_image(media_type: str, url: str, part: JsonObject, context: Context,
 
 def _document(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A document block (an image block for pictures), or a note where the service takes no such file."""
-    url = url_of(part)
+    url = shared.url_of(part)
     own_type = base64_media_type(url)
     if own_type is not None:
         wire = _inline_document(str(part.get("media_type") or own_type), url, part, context, path)
@@ -251,17 +239,17 @@ def _document(part: JsonObject, context: Context, path: str) -> JsonObject:
 def _inline_document(media_type: str, url: str, part: JsonObject, context: Context, path: str) -> JsonObject:
     data = url.partition(",")[2]
     media_type = _ALIASES.get(media_type, media_type)
-    if not is_base64(data):
+    if not shared.is_base64(data):
         return _noted("data_url", "The data URL is broken", part, context, path)
     if media_type == _PDF:
         return {"type": "document", "source": {"type": "base64", "media_type": _PDF, "data": data}}
     if media_type in _IMAGES:
         context.repair("file_as_image", path, f"A file of type {media_type} was sent as an image.")
         return _inline_image(media_type, url, part, context, path)
-    text = decoded_text(url) if is_textual(media_type) else None
+    text = shared.decoded_text(url) if shared.is_textual(media_type) else None
     if text is None or not text.strip():
         why = f"The service takes no files of type {media_type}"
-        if is_textual(media_type):
+        if shared.is_textual(media_type):
             why = "The text is not UTF-8" if text is None else "The text is empty"
         return _noted("media", why, part, context, path)
     return {"type": "document", "source": {"type": "text", "media_type": PLAIN_TEXT, "data": text}}
@@ -278,19 +266,19 @@ def _elsewhere(kind: str, url: str, part: JsonObject, context: Context, path: st
 
 
 def _noted(code: str, why: str, part: JsonObject, context: Context, path: str) -> JsonObject:
-    context.loss(code, path, f"{why}: {source_of(part)}.")
-    return {"type": "text", "text": note(part)}
+    context.loss(code, path, f"{why}: {shared.source_of(part)}.")
+    return {"type": "text", "text": shared.note(part)}
 
 
-_ANYWHERE: Final[dict[str, Mapper]] = {
+_ANYWHERE: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
     "input_text": _marked_text,
     "output_text": _output_text,
     "text": _marked_text,
 }
-_MEDIA: Final[dict[str, Mapper]] = {"input_image": _marked(_image), "input_file": _marked(_document)}
+_MEDIA: Final[dict[str, shared.Mapper]] = {"input_image": _marked(_image), "input_file": _marked(_document)}
 # role (of tool outputs: tool) -> part type -> mapper
-PARTS: Final[dict[str, dict[str, Mapper]]] = {
+PARTS: Final[dict[str, dict[str, shared.Mapper]]] = {
     "user": {**_ANYWHERE, **_MEDIA, "provider_item": partial(_block, "user")},
     "assistant": {**_ANYWHERE, "provider_item": partial(_block, "assistant")},
     "system": {**_ANYWHERE, "output_text": _marked_text, "provider_item": partial(_block, "system")},
@@ -312,7 +300,7 @@ def part_of(wire: Any, role: str) -> JsonObject:
         return block(wire, NAME)
     keys = {key: value for key, value in wire.items() if value is not None}
     part = READERS[kind](keys, role)
-    if part is None or OWN_PARTS[part["type"]](part) | native_keys(part, NAME) != keys:
+    if part is None or OWN_PARTS[part["type"]](part) | shared.native_keys(part, NAME) != keys:
         return block(wire, NAME)
     return part
 
@@ -321,12 +309,12 @@ def _read_text(wire: JsonObject, role: str) -> JsonObject | None:
     if not isinstance(wire.get("text"), str):
         return None
     if role != "assistant":
-        return split_native(wire, ("type", "text"), NAME) | {"type": "input_text"}
+        return shared.split_native(wire, ("type", "text"), NAME) | {"type": "input_text"}
     if wire.get("citations") == []:
         del wire["citations"]
     if not isinstance(wire.get("citations", []), list):
         return None
-    part = split_native(wire, ("type", "text", "citations"), NAME) | {"type": "output_text"}
+    part = shared.split_native(wire, ("type", "text", "citations"), NAME) | {"type": "output_text"}
     citations = part.pop("citations", None)
     return part | ({"annotations": citations} if citations else {})
 

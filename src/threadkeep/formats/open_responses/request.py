@@ -35,14 +35,7 @@ from threadkeep.errors import CannotParse, CannotRender, InvalidOption
 from threadkeep.formats.canonical.entries import ServerState, Snapshot, initial_state
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
 from threadkeep.formats.open_responses import fields
-from threadkeep.formats.open_responses.fields import (
-    FIELDS,
-    INPUT_TYPES,
-    TOOL_KEYS,
-    stream_options,
-    tool_choice,
-    wire_tools,
-)
+from threadkeep.formats.open_responses.fields import FIELDS, TOOL_KEYS
 from threadkeep.formats.open_responses.response import item_object
 from threadkeep.formats.open_responses.turns import input_of, joined_input
 from threadkeep.formats.open_responses.vendors import HostInput
@@ -250,7 +243,7 @@ def _turns(elements: Iterable[Any]) -> list[list[Item]]:
             side = "model" if role == "assistant" else None
         else:
             is_hosted = item.get("execution") == "server"  # searches for tools: their outputs come with the response
-            side = "tools" if item["type"] in INPUT_TYPES and not is_hosted else "model"
+            side = "tools" if item["type"] in fields.INPUT_TYPES and not is_hosted else "model"
         if side is None or side != last:
             turns.append([])
         turns[-1].append(with_given(item_from_object(item), element))
@@ -303,7 +296,7 @@ def _settings(body: JsonObject, tools: Sequence[JsonObject]) -> tuple[JsonObject
     if choice is not None:
         (settings if _is_said(choice, tools) else native)["tool_choice"] = choice
     if options is not None:
-        is_said = options and stream_options({**settings, "stream_options": options}) == options
+        is_said = options and fields.stream_options({**settings, "stream_options": options}) == options
         (settings if is_said else native)["stream_options"] = options
     return settings, native
 
@@ -312,7 +305,7 @@ def _is_said(choice: Any, tools: Sequence[JsonObject]) -> bool:
     """Whether the option gives this very tool choice back."""
     context = Context(tools)
     try:
-        return bool(tool_choice(choice, context) == choice)
+        return bool(fields.tool_choice(choice, context) == choice)
     except CannotRender:
         return False
 
@@ -329,6 +322,6 @@ def _tool(tool: Any) -> JsonObject:
         except InvalidOption:
             kept = {}
         said = {key: value for key, value in tool.items() if value is not None} if is_function else tool
-        if kept and wire_tools([kept], Context()) == [said]:
+        if kept and fields.wire_tools([kept], Context()) == [said]:
             return kept
     return {"type": "provider_tool", "format": NAME, "payload": tool}
