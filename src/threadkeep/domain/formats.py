@@ -152,19 +152,17 @@ class Format:
 
     def _function(self, name: str) -> Callable[..., Any]:
         if name == "arguments":
-            return self._no_arguments if self.sent_by is None else import_module(self.sent_by).arguments
+            if self.sent_by is None:
+                raise InvalidOption(f"No method of an SDK sends requests of the format {self.name}.", argument="method")
+            arguments: Callable[..., Any] = import_module(self.sent_by).arguments
+            return arguments
         if name == "assembler" and not self.has_streams:
-            return self._no_assembler
+            hint = "Parse the whole body with parse_response()."
+            raise CannotParse(f"The format {self.name} has no streams.", hint=hint)
         if name == "prefixes" and not self.has_context_caches:
             return lambda _session, _options=None: None
         function: Callable[..., Any] = getattr(import_module(f"{self.package}.{_ROOMS[name]}"), name)
         return function
-
-    def _no_arguments(self, *_: object) -> None:
-        raise InvalidOption(f"No method of an SDK sends requests of the format {self.name}.", argument="method")
-
-    def _no_assembler(self, _headers: object = None) -> None:
-        raise CannotParse(f"The format {self.name} has no streams.", hint="Parse the whole body with parse_response().")
 
 
 _loaders: Final[dict[str, Callable[[], Format]]] = {}

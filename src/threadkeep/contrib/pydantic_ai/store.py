@@ -132,25 +132,19 @@ _DETAILS: Final[JsonObject] = {"type": "", "loc": [], "msg": "", "input": None}
 
 def _read(messages: Iterable[JsonObject]) -> list[ModelMessage]:
     """Messages from their JSON: also with details of errors that Pydantic AI writes and does not read."""
-    return ModelMessagesTypeAdapter.validate_python([_readable(message) for message in messages])
+    messages = [
+        {**one, "parts": list(map(_readable, one["parts"]))} if isinstance(one.get("parts"), list) else one
+        for one in messages
+    ]
+    return ModelMessagesTypeAdapter.validate_python(messages)
 
 
-def _readable(message: JsonObject) -> JsonObject:
-    parts = message.get("parts")
-    if not isinstance(parts, list) or not any(_has_details(part) for part in parts):
-        return message
-    return {**message, "parts": [_with_details(part) if _has_details(part) else part for part in parts]}
-
-
-def _has_details(part: JsonObject) -> bool:
-    """Whether a part holds details of validation errors, as the parts do that ask a model to try again."""
+def _readable(part: JsonObject) -> JsonObject:
+    """A part with all keys of the details of validation errors, which parts hold that ask a model to try again."""
     content = part.get("content")
-    return str(part.get("part_kind")).startswith("retry-") and isinstance(content, list)
-
-
-def _with_details(part: JsonObject) -> JsonObject:
-    content = [{**_DETAILS, **detail} if isinstance(detail, dict) else detail for detail in part["content"]]
-    return {**part, "content": content}
+    if not str(part.get("part_kind")).startswith("retry-") or not isinstance(content, list):
+        return part
+    return {**part, "content": [{**_DETAILS, **one} if isinstance(one, dict) else one for one in content]}
 
 
 def _written(entry: ConversationEntry) -> tuple[JsonObject, Sequence[Item]]:

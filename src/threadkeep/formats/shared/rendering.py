@@ -381,16 +381,15 @@ def with_options(snapshot: Snapshot, options: Options) -> Snapshot:
 def with_items(snapshot: Snapshot) -> tuple[Snapshot, list[Report]]:
     """The snapshot with items that can be sent, and the reports, by position."""
     reports: list[Report] = []
-    entries = [_mended_entry(entry, reports) if entry.codec else entry for entry in snapshot.entries]
-    is_same = all(new is old for new, old in zip(entries, snapshot.entries, strict=True))
-    return snapshot if is_same else replace(snapshot, entries=entries), reports
-
-
-def _mended_entry(entry: ItemEntry, reports: list[Report]) -> ItemEntry:
-    mending = Mending()
-    item = mending.value(entry.item())
-    found = mending.reports(entry.position, "")
-    reports += found
-    if not found and is_unicode(entry.call_id or ""):  # a pair of surrogates is one character in the JSON, not there
-        return entry
-    return changed_entry(entry, item)
+    changed: dict[int, ItemEntry] = {}
+    for index, entry in enumerate(snapshot.entries):
+        if entry.codec:
+            mending = Mending()
+            item = mending.value(entry.item())
+            found = mending.reports(entry.position, "")
+            reports += found
+            if found or not is_unicode(entry.call_id or ""):  # pairs of surrogates are one character in the JSON alone
+                changed[index] = changed_entry(entry, item)
+    if not changed:
+        return snapshot, reports
+    return replace(snapshot, entries=[changed.get(i, entry) for i, entry in enumerate(snapshot.entries)]), reports
