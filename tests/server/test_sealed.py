@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import openai
@@ -9,6 +11,9 @@ import pytest
 
 from tests.server.scripts import Scripted
 from tests.server.test_creation import TOOL, in_front_of
+from threadkeep.server import sealed
+from threadkeep.server.body_limits import MAX_VALUES
+from threadkeep.server.problems import Problem
 from threadkeep.server.sealed import PREFIX
 
 INCLUDE: Any = ["reasoning.encrypted_content"]
@@ -140,6 +145,36 @@ def test_what_was_changed_is_refused(served: Any, text: str) -> None:
     with pytest.raises(openai.BadRequestError, match="Send it back unchanged") as refused:
         client.responses.create(model="messages", input=items, store=False)
     assert (refused.value.param, refused.value.code) == ("input[0].encrypted_content", "invalid_encrypted_content")
+
+
+def _sealed(*items: dict[str, Any]) -> dict[str, Any]:
+    text = urlsafe_b64encode(json.dumps({"provider": "p", "items": items}).encode()).decode()
+    return {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": PREFIX + text}
+
+
+def test_a_long_history_is_compared_with_what_was_signed_in_one_pass() -> None:
+    looks = 0
+
+    class Item(dict[str, Any]):
+        def get(self, *args: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().get(*args)
+
+    said = [Item(type="message", role="assistant", content=f"{number}") for number in range(300)]
+    signed = [
+        {**item, "content": [{"type": "output_text", "text": item["content"], "signature": "x"}]} for item in said
+    ]
+    assert sealed.unsealed([*said, *(_sealed(*signed) for _ in range(10))], "p") == signed
+    assert looks < 10 * len(said)
+
+
+def test_values_in_what_is_sealed_are_counted() -> None:
+    many = {"type": "reasoning", "content": [0] * (MAX_VALUES // 2)}
+    assert len(sealed.unsealed([_sealed(many)], "p")[0]["content"]) == MAX_VALUES // 2
+    with pytest.raises(Problem, match="more than 50,000 values") as refused:
+        sealed.unsealed([_sealed(many)] * 2, "p")
+    assert refused.value.status == 413
 
 
 def test_what_openai_encrypts_is_left_as_it_is(served: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.server.body_limits import check_values
 from threadkeep.server.problems import Problem
 
 PREFIX: Final = "threadkeep.1."
@@ -39,24 +40,33 @@ def unsealed(items: Any, provider: str) -> Any:
     """Return the items of a request with what their provider signed; for another one, without what it cannot read.
 
     Raises:
-        Problem: an item was changed since it was given out.
+        Problem: an item was changed since it was given out, or they have too many values.
     """
     if not isinstance(items, list):
         return items
-    found: list[Any] = []
+    given = {index: _decoded(item[_KEY]) for index, item in enumerate(items) if _is_sealed(item)}
+    check_values(b",".join(given.values()))  # of which that of the body knows nothing
+    found, places = list[Any](), dict[bytes, int]()  # what each says, and where it was said last
     for index, item in enumerate(items):
-        match item:
-            case {"type": "reasoning", "encrypted_content": str(text)} if text.startswith(PREFIX):
-                maker, given = _opened(text, f"input[{index}].{_KEY}")
-            case _:
-                found.append(item)
-                continue
-        if given[0]["type"] == "reasoning":
-            found.append(_with_id(given[0] if maker == provider else item | {_KEY: None}, item))
+        if index not in given:
+            places[_what(item)] = len(found)
+            found.append(item)
+            continue
+        maker, known = _opened(given[index], f"input[{index}].{_KEY}")
+        if known[0]["type"] == "reasoning":
+            found.append(_with_id(known[0] if maker == provider else item | {_KEY: None}, item))
         elif maker == provider:
-            for one in given:
-                _put_back(found, one)
+            for signed in known:
+                if (place := places.get(_what(signed))) is not None:
+                    found[place] = _with_id(signed, found[place])
     return found
+
+
+def _is_sealed(item: Any) -> bool:
+    match item:
+        case {"type": "reasoning", "encrypted_content": str(text)}:
+            return text.startswith(PREFIX)
+    return False
 
 
 def _with_id(item: JsonObject, known: JsonObject) -> JsonObject:
@@ -64,22 +74,15 @@ def _with_id(item: JsonObject, known: JsonObject) -> JsonObject:
     return {**item, "id": known["id"]} if "id" in known else item
 
 
-def _put_back(items: list[Any], signed: JsonObject) -> None:
-    """Put a signed call or message in the place of the last item that says the same."""
-    for index in range(len(items) - 1, -1, -1):
-        item = items[index]
-        if isinstance(item, dict) and _what(item) == _what(signed):
-            items[index] = _with_id(signed, item)
-            return
-
-
-def _what(item: Mapping[str, Any]) -> list[Any]:
+def _what(item: Any) -> bytes:
     """What an item says, however its content is spelled; a call has an id."""
+    if not isinstance(item, dict):
+        return b""
     if item.get("call_id") is not None:
-        return [item.get("type"), item["call_id"]]
+        return dumps([item.get("type"), item["call_id"]])
     content = item.get("content")
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [content]
-    return [item.get("type", "message"), item.get("role"), texts]
+    return dumps([item.get("type", "message"), item.get("role"), texts])
 
 
 def _is_signed(value: Any) -> bool:
@@ -96,10 +99,17 @@ def _seal(provider: str, given: Sequence[Mapping[str, Any]]) -> str:
     return PREFIX + urlsafe_b64encode(dumps({"provider": provider, "items": items})).decode()
 
 
-def _opened(text: str, param: str) -> tuple[str, list[JsonObject]]:
+def _decoded(text: str) -> bytes:
     try:
-        value = loads(urlsafe_b64decode(text[len(PREFIX) :].encode()))
+        return urlsafe_b64decode(text[len(PREFIX) :].encode())
     except (ValueError, binascii.Error):
+        return b""
+
+
+def _opened(text: bytes, param: str) -> tuple[str, list[JsonObject]]:
+    try:
+        value = loads(text)
+    except ValueError:
         value = None
     match value:
         case {"provider": str(provider), "items": [_, *_] as items} if all(map(_is_item, items)):
