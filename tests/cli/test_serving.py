@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from tests.cli.runs import Cli
+from threadkeep import AsyncStore
 from threadkeep.cli import serving
 from threadkeep.cli.serving import listening_at
+from threadkeep.server.connections import ACCEPTED_AT_ONCE
 
 
 def test_small_writes_wait_for_no_acknowledgement() -> None:
@@ -17,6 +27,43 @@ def test_small_writes_wait_for_no_acknowledgement() -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_new_connections_do_not_wait_for_each_other() -> None:
+    """Each pass of the event loop takes as long as what has come for all others: many are accepted in one."""
+    many, passes, answered = 4 * ACCEPTED_AT_ONCE, 0, list[int]()
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def counted(_application: Starlette) -> AsyncIterator[None]:
+        counting = asyncio.create_task(count())
+        yield
+        counting.cancel()
+
+    async def answer(_request: Request) -> Response:
+        answered.append(passes)
+        if len(answered) == many:
+            signal.raise_signal(signal.SIGINT)
+        return Response()
+
+    async def stop() -> None: ...
+
+    application = Starlette(routes=[Route("/", answer)], lifespan=counted)
+    application.state.stop = stop
+    with ExitStack() as stack:
+        listening, _url = stack.enter_context(listening_at("127.0.0.1", 0))
+        for _ in range(many):
+            client = stack.enter_context(socket.create_connection(listening.getsockname()))
+            client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        with suppress(KeyboardInterrupt):
+            serving.run(application, listening, AsyncStore("sqlite://"))
+    assert len(answered) == many
+    assert answered[-1] - answered[0] < many / 2
 
 
 def test_the_password_of_a_provider_is_not_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

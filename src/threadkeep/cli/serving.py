@@ -111,7 +111,7 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
 
     import uvicorn
 
-    from threadkeep.server.connections import Patience, max_connections, protocol
+    from threadkeep.server.connections import ACCEPTED_AT_ONCE, Patience, max_connections, protocol
     from threadkeep.server.observing import log_as_json
 
     class Server(uvicorn.Server):
@@ -134,6 +134,6 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        await Server(config).serve(sockets=[listening])
+        await Server(config).serve(sockets=[listening, *(listening.dup() for _ in range(1, ACCEPTED_AT_ONCE))])
     finally:
         await store.close()

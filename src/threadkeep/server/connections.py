@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of a request
 READ_SECONDS: Final = 60.0  # in which something of an answer must be read
+ACCEPTED_AT_ONCE: Final = 16  # new connections in one pass of the event loop: uvloop accepts one from each socket
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
 MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})  # what says how long a body is
