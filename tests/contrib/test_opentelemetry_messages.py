@@ -56,14 +56,13 @@ MESSAGES: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
     "media": (
         [
             user(
-                otel.TextPart("See"),
-                otel.BlobPart("image/png", "image", b"picture"),
+                otel.TextPart("See"), otel.BlobPart("image/png", "image", b"picture"),
                 otel.BlobPart("audio/mpeg", "audio", b"picture"),
                 otel.BlobPart("application/pdf", "document", b"picture"),
                 otel.UriPart("image/png", "image", "https://example.org/a.png"),
                 otel.UriPart("application/pdf", "application", "gs://bucket/a.pdf"),
                 otel.FilePart(None, "document", "file-1"),
-            )
+            ),
         ],
         [
             {
@@ -77,18 +76,16 @@ MESSAGES: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
                     {"type": "document_url", "document_url": "gs://bucket/a.pdf"},
                     {"type": "file", "file": {"file_id": "file-1"}},
                 ],
-            }
+            },
         ],
     ),
     "reasoning, a text and a call": (
         [assistant(otel.ReasoningPart("Hm."), otel.TextPart("Wait."), call("c1", arguments={"city": "Paris"}))],
         [
             {
-                "role": "assistant",
-                "content": "Wait.",
-                "reasoning_content": "Hm.",
+                "role": "assistant", "content": "Wait.", "reasoning_content": "Hm.",
                 "tool_calls": [wire_call("c1", '{"city":"Paris"}')],
-            }
+            },
         ],
     ),
     "outputs before what the user says beside them": (
@@ -125,16 +122,14 @@ MESSAGES: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
                 "role": "assistant",
                 "content": [
                     {
-                        "type": "server_tool_call",
-                        "name": "search",
-                        "server_tool_call": {"type": "search", "q": "x"},
+                        "type": "server_tool_call", "name": "search", "server_tool_call": {"type": "search", "q": "x"},
                         "id": "s1",
-                    }
+                    },
                 ],
-            }
+            },
         ],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MESSAGES)

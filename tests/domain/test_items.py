@@ -36,49 +36,28 @@ FULL_ITEMS: list[tuple[type[Item], dict[str, Any]]] = [
     (
         Message,
         {
-            "type": "message",
-            "role": "assistant",
-            "content": [TEXT_PART],
-            "id": "msg_1",
-            "status": "completed",
+            "type": "message", "role": "assistant", "content": [TEXT_PART], "id": "msg_1", "status": "completed",
             "phase": "commentary",
         },
     ),
     (
         FunctionCall,
         {
-            "type": "function_call",
-            "call_id": "c1",
-            "name": "add",
-            "arguments": '{"a": 1}',
-            "id": "fc_1",
-            "status": "completed",
-            "namespace": "math",
-            "caller": {"type": "direct"},
-            "async": True,
-            "created_by": "x",
+            "type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}', "id": "fc_1",
+            "status": "completed", "namespace": "math", "caller": {"type": "direct"}, "async": True, "created_by": "x",
         },
     ),
     (
         FunctionCallOutput,
         {
-            "type": "function_call_output",
-            "call_id": "c1",
-            "output": [TEXT_PART],
-            "id": "fco_1",
-            "status": "completed",
-            "name": "add",
-            "namespace": "math",
-            "caller": {"type": "direct"},
+            "type": "function_call_output", "call_id": "c1", "output": [TEXT_PART], "id": "fco_1",
+            "status": "completed", "name": "add", "namespace": "math", "caller": {"type": "direct"},
         },
     ),
     (
         Reasoning,
         {
-            "type": "reasoning",
-            "id": "rs_1",
-            "status": "completed",
-            "encrypted_content": "blob",
+            "type": "reasoning", "id": "rs_1", "status": "completed", "encrypted_content": "blob",
             "summary": [{"type": "summary_text", "text": "s"}],
             "content": [{"type": "thinking", "thinking": "t", "signature": "x"}],
         },
@@ -88,7 +67,7 @@ FULL_ITEMS: list[tuple[type[Item], dict[str, Any]]] = [
     (ProviderItem, {"type": "provider_item", "format": "messages", "payload": {"type": "server_tool_use", "x": None}}),
     (ProviderItem, {"type": "provider_item", "format": "messages", "payload": None}),
     (UnknownItem, {"type": "web_search_call", "id": "ws_1", "action": {"type": "search"}, "empty": [], "none": None}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("made", "data"), FULL_ITEMS)

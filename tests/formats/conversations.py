@@ -20,17 +20,11 @@ ARGUMENTS = st.sampled_from(["{}", '{"n":1}', "{", "", "NaN", '"text"'])
 ITEM_IDS = st.sampled_from([None, "msg_1", "fc_1", "rs_1", "toolu_1"])
 URLS = st.sampled_from(
     [
-        None,
-        "  ",
-        "https://img.example.org/a.png",
-        "data:image/png;base64,aW1n",
-        "data:image/png;base64,###",
-        "data:text/plain;base64,aGk=",
-        "data:text/plain,hi",
-        "data:application/pdf;base64,JVBERi0=",
+        None, "  ", "https://img.example.org/a.png", "data:image/png;base64,aW1n", "data:image/png;base64,###",
+        "data:text/plain;base64,aGk=", "data:text/plain,hi", "data:application/pdf;base64,JVBERi0=",
         "data:audio/mpeg;base64,aW1n",
-    ]
-)
+    ],
+)  # fmt: skip
 
 
 def _without_none(thing: Json) -> Json:

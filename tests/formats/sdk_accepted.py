@@ -29,27 +29,14 @@ ACCEPTED: Final = (
     Accepted(r"openai\.", ("created_by",), "who made an item: a key of answers alone"),
     Accepted(
         r"pydantic_ai\.",
-        (
-            "timestamp",
-            "metadata",
-            "retry",
-            "dynamic_ref",
-            "context_id",
-            "scope",
-            "tool_kind",
-            "identifier",
-            "value",
-        ),
+        ("timestamp", "metadata", "retry", "dynamic_ref", "context_id", "scope", "tool_kind", "identifier", "value"),
         "the library's own record of a part, which it sends to no provider",
     ),
     Accepted(r"openai\.", ("caller", "type"), "the model itself called, as where nothing is said", values=("direct",)),
     Accepted(r"openai\.chat\.response", ("annotations",), "OpenAI shows how to append a whole message of an answer"),
     Accepted(
-        r"anthropic\.",
-        ("file_id",),
-        "a key of the citations of answers, which the service refuses in requests",
-        "messages",
-        within="citations",
+        r"anthropic\.", ("file_id",), "a key of the citations of answers, which the service refuses in requests",
+        "messages", within="citations",
     ),
     Accepted(r"pydantic_ai\.", ("id", "provider_name"), "the id of a part on the server that made it, and whose it is"),
     Accepted(r"pydantic_ai\.", ("outcome",), "what holds where nothing else is said", values=("success",)),
@@ -57,32 +44,23 @@ ACCEPTED: Final = (
     Accepted(
         ".* options",
         (
-            "truncation",
-            "include_usage",
-            "parallel_tool_calls",
-            "service_tier",
-            "serviceTier",
-            "format",
-            "type",
-            "tool_choice",
-            "mode",
+            "truncation", "include_usage", "parallel_tool_calls", "service_tier", "serviceTier", "format", "type",
+            "tool_choice", "mode",
         ),
         "what holds where nothing else is said",
         values=("disabled", True, "auto", "default", "standard", "text", "none", "NONE"),
     ),
     Accepted(r"google\.config", ("role",), "the role of a system instruction, a documented variant of spelling"),
     Accepted(
-        ".* options",
-        ("summary", "generate_summary", "include_thoughts"),
-        "every model of Bedrock shows the reasoning that it may show",
-        "converse",
+        ".* options", ("summary", "generate_summary", "include_thoughts"),
+        "every model of Bedrock shows the reasoning that it may show", "converse",
     ),
     Accepted(r"google\.", ("displayName",), "the name of a picture, which says nothing to a model"),
     Accepted(".* options", ("name",), "the name of a schema, which only some APIs want", "messages|gemini"),
     Accepted(
-        r"openai\.conversations", ("type",), "the type of a text, a documented variant of spelling", values=("text",)
+        r"openai\.conversations", ("type",), "the type of a text, a documented variant of spelling", values=("text",),
     ),
-)
+)  # fmt: skip
 
 
 def accepted(source: str, target: str, path: Path, value: object = None) -> bool:

@@ -76,12 +76,7 @@ def test_rows_place_values_and_report_what_is_dropped() -> None:
     )
     context = Context()
     settings = {
-        "temperature": 0,
-        "top_p": 0,
-        "top_logprobs": 2,
-        "background": True,
-        "truncation": "disabled",
-        "tools": 1,
-    }
+        "temperature": 0, "top_p": 0, "top_logprobs": 2, "background": True, "truncation": "disabled", "tools": 1,
+    }  # fmt: skip
     assert render_fields(rows, settings, context) == {"config": {"sampling": {"temperature": 0}}, "a": True, "b": 2}
     assert [(loss.code, loss.path) for loss in context.losses] == [("option", "background")]

@@ -274,10 +274,8 @@ CANONICAL: dict[str, tuple[Json, Json]] = {
     "an answer": (
         {"role": "assistant", "content": "Hi"},
         {
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}],
-            "status": "completed",
-            "type": "message",
+            "role": "assistant", "content": [{"type": "output_text", "text": "Hi", "annotations": [], "logprobs": []}],
+            "status": "completed", "type": "message",
         },
     ),
     "an image": (
@@ -285,17 +283,14 @@ CANONICAL: dict[str, tuple[Json, Json]] = {
         {
             "role": "user",
             "content": [{"type": "input_image", "image_url": "https://x.example/a.png", "detail": "auto"}],
-            "status": "completed",
-            "type": "message",
+            "status": "completed", "type": "message",
         },
     ),
     "a video": (
         {"role": "user", "content": [{"type": "input_video", "url": "https://x.example/a.mp4"}]},
         {
-            "role": "user",
-            "content": [{"type": "input_file", "file_url": "https://x.example/a.mp4"}],
-            "status": "completed",
-            "type": "message",
+            "role": "user", "content": [{"type": "input_file", "file_url": "https://x.example/a.mp4"}],
+            "status": "completed", "type": "message",
         },
     ),
     "a call": (
@@ -303,11 +298,10 @@ CANONICAL: dict[str, tuple[Json, Json]] = {
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a":1}', "status": "completed"},
     ),
     "reasoning": (
-        {"type": "reasoning", "encrypted_content": "x"},
-        {"type": "reasoning", "encrypted_content": "x", "summary": []},
+        {"type": "reasoning", "encrypted_content": "x"}, {"type": "reasoning", "encrypted_content": "x", "summary": []},
     ),
     "a type of tomorrow": ({"type": "hologram", "x": [None]}, {"type": "hologram", "x": [None]}),
-}
+}  # fmt: skip
 
 
 def block(format_name: str, payload: Json) -> Json:
@@ -318,8 +312,7 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
     "a search": (
         block("messages", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "trains"}}),
         {
-            "type": "web_search_call",
-            "action": {"type": "search", "query": "trains", "queries": ["trains"]},
+            "type": "web_search_call", "action": {"type": "search", "query": "trains", "queries": ["trains"]},
             "status": "completed",
         },
     ),
@@ -327,8 +320,7 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
         block(
             "messages",
             {
-                "type": "web_search_tool_result",
-                "tool_use_id": "s",
+                "type": "web_search_tool_result", "tool_use_id": "s",
                 "content": [{"type": "web_search_result", "url": "https://x.example", "encrypted_content": "e"}],
             },
         ),
@@ -345,11 +337,8 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
     "what code prints": (
         block("gemini", {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"}}),
         {
-            "type": "code_interpreter_call",
-            "code": None,
-            "outputs": [{"type": "logs", "logs": "2"}],
-            "container_id": "",
-            "status": "completed",
+            "type": "code_interpreter_call", "code": None, "outputs": [{"type": "logs", "logs": "2"}],
+            "container_id": "", "status": "completed",
         },
     ),
     "a picture": (
@@ -358,20 +347,15 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
     ),
     "another tool": (
         block(
-            "messages", {"type": "mcp_tool_use", "id": "m", "name": "look", "server_name": "maps", "input": {"a": 1}}
+            "messages", {"type": "mcp_tool_use", "id": "m", "name": "look", "server_name": "maps", "input": {"a": 1}},
         ),
         {"type": "mcp_call", "name": "look", "arguments": '{"a":1}', "server_label": "maps"},
     ),
     "its failure": (
         block("messages", {"type": "mcp_tool_result", "tool_use_id": "m", "is_error": True, "content": "Lost."}),
         {
-            "type": "mcp_call",
-            "name": "mcp_tool",
-            "arguments": "{}",
-            "server_label": "messages",
-            "status": "failed",
-            "error": {"type": "mcp_tool_execution_error", "content": "Lost."},
-            "output": None,
+            "type": "mcp_call", "name": "mcp_tool", "arguments": "{}", "server_label": "messages", "status": "failed",
+            "error": {"type": "mcp_tool_execution_error", "content": "Lost."}, "output": None,
         },
     ),
     "a custom tool": (
@@ -381,8 +365,7 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
     "cited text": (
         block("converse", {"citationsContent": {"content": [{"text": "Yes."}], "citations": []}}),
         {
-            "type": "message",
-            "role": "assistant",
+            "type": "message", "role": "assistant",
             "content": [{"type": "output_text", "text": "Yes.", "annotations": [], "logprobs": []}],
             "status": "completed",
         },
@@ -393,26 +376,21 @@ BLOCKS: dict[str, tuple[Json, Json]] = {
     ),
     "a picture in what a model says": (
         {
-            "type": "message",
-            "role": "assistant",
-            "origin": "converse",
+            "type": "message", "role": "assistant", "origin": "converse",
             "content": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}],
         },
         {
-            "type": "message",
-            "role": "assistant",
+            "type": "message", "role": "assistant",
             "content": [
                 {
-                    "type": "output_text",
-                    "text": "![image](data:image/png;base64,AAAA)",
-                    "annotations": [],
+                    "type": "output_text", "text": "![image](data:image/png;base64,AAAA)", "annotations": [],
                     "logprobs": [],
-                }
+                },
             ],
             "status": "completed",
         },
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -42,29 +42,27 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "done"}
 EXACT = {
     "a string": request({"role": "user", "content": "Hi"}),
     "strings and a list": request(
-        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}, said("user", text("Go"))
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes."}, said("user", text("Go")),
     ),
     "lists and a string": request(
-        said("user", text("Hi")), said("assistant", text("Yes.")), {"role": "user", "content": "Go"}
+        said("user", text("Hi")), said("assistant", text("Yes.")), {"role": "user", "content": "Go"},
     ),
     "an empty text": request({"role": "user", "content": ""}),
     "an empty last message": request(said("user", text("Hi")), said("assistant")),
     "an assistant first": request(said("assistant", text("Hi ")), said("user", text(" "))),
     "white space at the end": request(said("user", text("Hi")), said("assistant", text("The city of "))),
     "keys of messages": request(
-        said("user", text("Hi"), clear_at="never"), said("assistant", USE, x=1), said("user", RESULT, y=2)
+        said("user", text("Hi"), clear_at="never"), said("assistant", USE, x=1), said("user", RESULT, y=2),
     ),
     "system text inside": request(
-        said("user", text("Hi")), said("system", text("In French.", cache_control=MARK), {"type": "tool_addition"})
+        said("user", text("Hi")), said("system", text("In French.", cache_control=MARK), {"type": "tool_addition"}),
     ),
     "neighbours": request(said("user", text("a")), said("user", text("b")), said("assistant", text("c"))),
     "thinking of neighbours": request(
-        said("user", text("a")), said("assistant", SIGNED, text("b")), said("assistant", SIGNED, text("c"))
+        said("user", text("a")), said("assistant", SIGNED, text("b")), said("assistant", SIGNED, text("c")),
     ),
     "results behind two messages": request(
-        said("user", text("a")),
-        said("assistant", USE),
-        said("assistant", {**USE, "id": "b"}),
+        said("user", text("a")), said("assistant", USE), said("assistant", {**USE, "id": "b"}),
         said("user", RESULT, {**RESULT, "tool_use_id": "b"}),
     ),
     "unpaired": request(said("user", RESULT), said("assistant", USE), said("user", text("Go"))),
@@ -72,8 +70,7 @@ EXACT = {
         said("user", text("Hi")),
         said("assistant", text("Well."), USE, {**USE, "id": "b", "caller": {"type": "direct"}}),
         said(
-            "user",
-            {"type": "tool_result", "tool_use_id": "b", "is_error": True, "cache_control": MARK},
+            "user", {"type": "tool_result", "tool_use_id": "b", "is_error": True, "cache_control": MARK},
             {**RESULT, "is_error": False, "content": [text("x"), {"type": "tool_reference", "tool_name": "f"}]},
             text("Go on"),
         ),
@@ -89,21 +86,16 @@ EXACT = {
             {"type": "document", "source": {"type": "file", "file_id": "f"}},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png;x", "data": "aW1n"}},
             {"type": "search_result", "source": "s", "title": "t", "content": [text("x")]},
-        )
+        ),
     ),
     "odd blocks": request(said("user", "text", {"type": 1}, {"type": "text", "text": 1}, {"type": "image"}, USE)),
     "settings": request(
-        temperature=0.5,
-        stream=False,
-        metadata={"user_id": "u"},
-        stop_sequences=["#"],
-        top_k=3,
-        service_tier="auto",
+        temperature=0.5, stream=False, metadata={"user_id": "u"}, stop_sequences=["#"], top_k=3, service_tier="auto",
         container="c",
     ),
     "settings of no option": request(metadata={"user_id": "u", "x": 1}, service_tier="fast", temperature=1.5),
     "thinking": request(
-        max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 2000}, output_config={"effort": "low"}
+        max_tokens=3000, thinking={"type": "enabled", "budget_tokens": 2000}, output_config={"effort": "low"},
     ),
     "interleaved thinking": request(max_tokens=100, thinking={"type": "enabled", "budget_tokens": 2000}),
     "a task budget": request(output_config={"effort": "low", "task_budget": {"type": "tokens", "total": 9}}),
@@ -128,7 +120,7 @@ EXACT = {
         said("user", text("Hi", cache_control=MARK), text("Hi", cache_control={**MARK, "ttl": "1h"})),
         cache_control=MARK,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -42,8 +42,7 @@ TAKEN: list[tuple[tuple[str, ...], list[str], str]] = [
     (SQLITE, ["CREATE TABLE Threadkeep_Items (id integer)"], "table Threadkeep_Items"),
     (SQLITE, ["CREATE TABLE threadkeep_search_index (words text)"], "table threadkeep_search_index"),
     (
-        POSTGRESQL,
-        ["CREATE MATERIALIZED VIEW threadkeep_items AS SELECT 1 AS one"],
+        POSTGRESQL, ["CREATE MATERIALIZED VIEW threadkeep_items AS SELECT 1 AS one"],
         "materialized view threadkeep_items",
     ),
     (POSTGRESQL, ["CREATE SEQUENCE threadkeep_items_pkey"], "sequence threadkeep_items_pkey"),
@@ -54,17 +53,12 @@ TAKEN: list[tuple[tuple[str, ...], list[str], str]] = [
         "function threadkeep_parts",
     ),
     (
-        POSTGRESQL,
-        ["CREATE AGGREGATE threadkeep_sum(bigint) (sfunc = int8mul, stype = bigint)"],
+        POSTGRESQL, ["CREATE AGGREGATE threadkeep_sum(bigint) (sfunc = int8mul, stype = bigint)"],
         "function threadkeep_sum",
     ),
     (MARIADB, ["CREATE SEQUENCE threadkeep_blobs"], "sequence threadkeep_blobs"),
-    (
-        MARIADB,
-        [FOREIGN_KEY],
-        "foreign key threadkeep_items_conversations_fkey",
-    ),
-]
+    (MARIADB, [FOREIGN_KEY], "foreign key threadkeep_items_conversations_fkey"),
+]  # fmt: skip
 CASES = [
     pytest.param(kind, statements, named, id=f"{kind}-{named}") for kinds, statements, named in TAKEN for kind in kinds
 ]

@@ -126,14 +126,9 @@ def test_the_sdks_own_tests_pass(file: str, sources: Path, tmp_path: Path) -> No
     (tmp_path / "agents_swap.py").write_text((HERE / "agents_swap.py").read_text())
     paths = os.pathsep.join([str(sources), str(tmp_path), str(ROOT / "src")])
     run = subprocess.run(
-        command,
-        cwd=sources,
-        env=os.environ | {"PYTHONPATH": paths},
-        timeout=280,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+        command, cwd=sources, env=os.environ | {"PYTHONPATH": paths}, timeout=280, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
     cases = list(ET.parse(report).getroot().iter("testcase"))
     failed = {case.get("name", "") for case in cases if {child.tag for child in case} & {"failure", "error"}}
     unexpected = {name for name in failed if name.partition("[")[0] not in excepted}

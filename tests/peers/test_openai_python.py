@@ -74,14 +74,9 @@ def test_openais_own_tests_pass(file: str, sources: Path, base_url: str, seeded_
         "PYTHONPATH": os.pathsep.join([str(sources), str(tmp_path), str(ROOT / "src")]),
     }
     run = subprocess.run(
-        command,
-        cwd=sources,
-        env=environment,
-        timeout=280,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        command, cwd=sources, env=environment, timeout=280, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         check=False,
-    )
+    )  # fmt: skip
     cases = list(ET.parse(report).getroot().iter("testcase"))
     failed = [
         case.get("name", "") for case in cases if case.find("failure") is not None or case.find("error") is not None

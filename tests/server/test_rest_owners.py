@@ -331,18 +331,12 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
         (rest, "POST", f"{one}/tool_calls/call_1/deny", {}, 409),
         (rest, "POST", f"{one}/tool_outputs", {"tool_outputs": [{"call_id": "other", "output": "x"}]}, 404),
         (
-            rest,
-            "POST",
-            f"{one}/tool_outputs",
-            {"tool_outputs": [{"call_id": "other", "output": "x"}], "answer": False},
-            400,
+            rest, "POST", f"{one}/tool_outputs",
+            {"tool_outputs": [{"call_id": "other", "output": "x"}], "answer": False}, 400,
         ),
         (
-            rest,
-            "POST",
-            f"{one}/tool_outputs",
-            {"tool_outputs": [{"call_id": "call_1", "output": "x"}], "answer": False},
-            201,
+            rest, "POST", f"{one}/tool_outputs",
+            {"tool_outputs": [{"call_id": "call_1", "output": "x"}], "answer": False}, 201,
         ),
         (rest, "PUT", f"{one}/active_branch", {"branch": 0}, 200),
         (rest, "POST", f"{one}/branches", {}, 201),
@@ -353,7 +347,7 @@ def test_who_may_only_write_is_told_nothing_that_is_stored(served: Any) -> None:
         (openai, "POST", f"{one}/items", reference, 403),
         (openai, "POST", "/conversations", reference, 403),
         (openai, "DELETE", f"{one}/items/{item}", None, 200),
-    ]
+    ]  # fmt: skip
     for http, method, path, given, status in calls:
         answer = http.request(method, path, json=given)
         assert answer.status_code == status, (path, answer.text)

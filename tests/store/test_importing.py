@@ -21,15 +21,10 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "chat_completion": (
-        {
-            "model": "m",
-            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
-        },
-        {},
+        {"model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]}, {},
     ),
     "messages": (
-        {"model": "m", "max_tokens": 100, "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]},
-        {},
+        {"model": "m", "max_tokens": 100, "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}, {},
     ),
     "gemini": (
         {
@@ -44,13 +39,12 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "pydantic_ai": (
         {
-            "model": "m",
-            "instructions": "Be brief.",
+            "model": "m", "instructions": "Be brief.",
             "message_history": [{"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Hi"}]}],
         },
         {},
     ),
-}
+}  # fmt: skip
 # Two parallel calls with their outputs, as they stand in a request
 CALLS: dict[str, tuple[list[Any], list[Any]]] = {
     "open_responses": (
