@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,10 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from threadkeep import Store
 from threadkeep.contrib.openai_agents import ThreadkeepSession
 
-FILE = Path(__file__).parents[2] / "examples" / "agents_sdk.py"
-
 
 @pytest.fixture(scope="module")
 def desk() -> Any:
-    spec = importlib.util.spec_from_file_location("agents_sdk", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("examples.agents_sdk")
 
 
 def scripted(*steps: Any) -> Any:

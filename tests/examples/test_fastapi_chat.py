@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import importlib.util
+import importlib
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -60,12 +61,8 @@ def provider() -> Provider:
 def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: Provider) -> Any:
     """The example as a module of its own, with a database of its own."""
     monkeypatch.setenv("CHAT_DATABASE", f"sqlite:///{tmp_path}/chat.db")
-    spec = importlib.util.spec_from_file_location("fastapi_chat", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(__import__("sys").modules, "fastapi_chat", module)
-    spec.loader.exec_module(module)
+    monkeypatch.delitem(sys.modules, "examples.fastapi_chat", raising=False)
+    module = importlib.import_module("examples.fastapi_chat")
     monkeypatch.setattr(module, "ask", provider.ask)
     return module
 

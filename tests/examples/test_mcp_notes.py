@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 import os
 import re
 import sys
@@ -17,17 +17,10 @@ from mcp.client import Client
 from threadkeep import Store
 from threadkeep.contrib.mcp import mcp_server
 
-FILE = Path(__file__).parents[2] / "examples" / "mcp_notes.py"
-
 
 @pytest.fixture(scope="module")
 def notes() -> Any:
-    spec = importlib.util.spec_from_file_location("mcp_notes", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("examples.mcp_notes")
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import httpx2
 import pytest
 from pydantic_ai.models.test import TestModel
 
-FILE = Path(__file__).parents[2] / "examples" / "pydantic_ai_chat.py"
 Browser = httpx2.AsyncClient
 
 
@@ -20,12 +20,8 @@ Browser = httpx2.AsyncClient
 def chat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The example as a module of its own, with a database of its own."""
     monkeypatch.setenv("CHAT_DATABASE", f"sqlite:///{tmp_path}/chat.db")
-    spec = importlib.util.spec_from_file_location("pydantic_ai_chat", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.delitem(sys.modules, "examples.pydantic_ai_chat", raising=False)
+    return importlib.import_module("examples.pydantic_ai_chat")
 
 
 def browsing(chat: Any, visit: Callable[[Callable[[str], Browser]], Awaitable[None]]) -> None:
