@@ -26,7 +26,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Store
-from threadkeep.store.usage.rollups import GRACE
+from threadkeep.domain.reports import GRACE
 
 SCAN_MUST: Final = 0.03  # filled days, against the same query by table scan
 MUST: Final = 1.15  # reports on the ledger, against the best SQL by hand on the same indexes

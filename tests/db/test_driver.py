@@ -14,11 +14,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.databases import DRIVERS, Database
-from threadkeep.db.driver import COPY_ROWS, Statement, insert_rows
-from threadkeep.db.driver.executors import executor_for
+from threadkeep.db.driver import Statement, executor_for
+from threadkeep.db.driver.inserting import COPY_ROWS, insert_rows
 from threadkeep.db.models import tenants
 
-DIRECT, THROUGH_CORE = ("_CursorExecutor", "_PsycopgExecutor"), "_CoreExecutor"
+DIRECT, THROUGH_CORE = ("_CursorExecutor", "PsycopgExecutor"), "CoreExecutor"
 IDS = Statement(select(tenants.c.id).where(tenants.c.id > bindparam("after")).order_by(tenants.c.id))
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = [{"id": number, "name": f"t{number}", "created_at": CREATED} for number in (1, 2, 3)]
@@ -82,7 +82,7 @@ def test_core_executes_them_where_an_application_has_cursors_of_its_own(database
 @pytest.mark.parametrize(
     ("database", "driver", "expected"),
     [
-        ("postgresql", "postgresql+psycopg", "_AsyncPsycopgExecutor"),
+        ("postgresql", "postgresql+psycopg", "AsyncPsycopgExecutor"),
         ("mariadb", "mariadb+asyncmy", "_CursorExecutor"),
     ],
     indirect=["database"],

@@ -15,7 +15,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.dialects.postgresql import psycopg
 
-from threadkeep.db.driver import RowReader, Statement, insert_statement
+from threadkeep.db.driver import RowReader, Statement
+from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.functions import sql_function
 from threadkeep.db.models import METADATA
 from threadkeep.db.models import changes as changes_table

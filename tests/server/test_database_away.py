@@ -24,7 +24,7 @@ from threadkeep.db import backends
 from threadkeep.http import Owner, Upstream, app, rest_app
 from threadkeep.server import unstored
 from threadkeep.store.streaming.recorder import PartialReader
-from threadkeep.store.work import connections
+from threadkeep.store.work import connections, transactions
 
 FACES = ["openai", "rest"]
 LATER = "Later, or never."
@@ -45,7 +45,7 @@ class Away:
 def away(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Away]:
     """A database that can be away: through a cable that is cut, or a file that is locked for longer than one waits."""
     if database.kind != "sqlite":
-        monkeypatch.setattr(connections, "REFUSED_SECONDS", 0.1)
+        monkeypatch.setattr(transactions, "REFUSED_SECONDS", 0.1)
         with cable_to(database.url) as (cable, url):
             yield Away(url, cable.cut, cable.mend)
         return

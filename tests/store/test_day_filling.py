@@ -15,7 +15,8 @@ from tests.factories import a_stream, an_answer
 from tests.store.clocks import host_clock
 from tests.store.watching import Tables, statements_of
 from threadkeep import Store
-from threadkeep.store.usage.rollups import claim, last_day
+from threadkeep.domain.reports import last_day
+from threadkeep.store.usage.rollups import claim
 from threadkeep.store.work.connections import Replay
 
 FORMAT = "open_responses"

@@ -14,7 +14,6 @@ from tests.databases import Database
 from tests.factories import a_message
 from threadkeep import InvalidOption, Store
 from threadkeep.db.driver import executors
-from threadkeep.store.work import connections
 
 pytestmark = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 KEPT = 10  # as many as the pool keeps open
@@ -61,7 +60,7 @@ def test_no_more_are_kept_than_the_pool_keeps_open(opened: tuple[Store, Any]) ->
 def test_the_pool_has_it_back_after_a_while(opened: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     _, transactions = opened
     assert transactions.engine.pool.checkedout() == 1
-    monkeypatch.setattr(connections, "KEPT_SECONDS", 0)
+    monkeypatch.setattr("threadkeep.store.work.transactions.KEPT_SECONDS", 0)
     transactions.read(process)
     assert transactions.engine.pool.checkedout() == 0
 
@@ -72,7 +71,7 @@ def test_one_that_was_not_used_for_long_goes_through_the_pool(
     """The pool opens one anew whose time is over, which a firewall or the server may have closed."""
     _, transactions = opened
     before = transactions.read(process)
-    monkeypatch.setattr(connections, "KEPT_SECONDS", 0)
+    monkeypatch.setattr("threadkeep.store.work.transactions.KEPT_SECONDS", 0)
     monkeypatch.setattr(transactions.engine.pool, "_recycle", 0)
     assert transactions.read(process) != before
 

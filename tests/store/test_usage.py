@@ -19,7 +19,7 @@ from threadkeep import InvalidOption, ReconciliationReport, Store, UsageRow
 from threadkeep.db.base import PREFIX
 from threadkeep.db.models import METADATA, usage_records
 from threadkeep.db.queries.usage import StatementKey, report_statement
-from threadkeep.store.usage.rollups import last_day
+from threadkeep.domain.reports import last_day
 
 OTHER_ZONES = ("Asia/Kolkata", "America/New_York", "Pacific/Apia")
 ZONES = (

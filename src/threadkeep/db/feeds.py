@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, text
 
-from threadkeep.db import backends, change_keys
+from threadkeep.db import backends, change_keys, sessions
 from threadkeep.db.queries import changes as queries
 from threadkeep.domain.jsontext import dumps, loads
 from threadkeep.errors import InvalidOption, shown
@@ -168,7 +168,7 @@ class _PostgresFeed(ChangeFeed):
     def read(self, size: int) -> Found:
         base, target = self.cursor.base, self.cursor.target or self._snapshot()
         snapshots = {"base": str(base), "target": str(target), "low": base.xmin, "high": target.xmax}
-        with backends.backend_of(self.connection).planned_for_values(self.connection):
+        with sessions.planned_for_values(self.connection):
             rows = self.fetch(queries.changes_between(), after=self.cursor.last, limit=size + 1, **snapshots)
         within = replace(self.cursor, target=target)
         end = replace(self.cursor, base=target, target=None, last=0)

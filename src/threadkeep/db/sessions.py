@@ -19,7 +19,8 @@ was announced with. Who knows better says so in the URL, as ``prepare_threshold=
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, event
@@ -212,3 +213,17 @@ def _check_pooler(connection: Any, record: ConnectionPoolEntry) -> None:
             connection.rollback()
     if server_process != driver_connection.info.backend_pid:
         driver_connection.prepare_threshold = None
+
+
+@contextmanager
+def planned_for_values(connection: Connection) -> Iterator[None]:
+    """Prepare nothing in this block: of a prepared statement, PostgreSQL makes one plan for any values.
+
+    In a search, that is a plan for words that are in every text.
+    """
+    driver: Any = connection.connection.driver_connection
+    before, driver.prepare_threshold = driver.prepare_threshold, None
+    try:
+        yield
+    finally:
+        driver.prepare_threshold = before

@@ -301,7 +301,8 @@ class Statistics:
     largest: Sequence[LargeConversation] = ()
 
 
-_DAY = timedelta(days=1)
+DAY: Final = timedelta(days=1)
+GRACE: Final = timedelta(hours=1)  # after its end a day is rolled up: time for transactions that began before
 _SECOND = timedelta(seconds=1)
 
 
@@ -385,7 +386,7 @@ def changes_of(zone: tzinfo, since: datetime, until: datetime) -> tuple[list[dat
     at, end = since.astimezone(UTC).replace(microsecond=0), until.astimezone(UTC).replace(microsecond=0) + _SECOND
     offsets, changes = [offset_at(zone, at)], list[datetime]()
     while at < end:
-        later = min(at + _DAY, end)
+        later = min(at + DAY, end)
         while offset_at(zone, later) != offsets[-1]:
             change = _change(zone, at, later)
             changes.append(change)
@@ -412,11 +413,16 @@ def midnight(day: date, zone: tzinfo) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=zone)
 
 
+def last_day(now: datetime) -> date:
+    """The last UTC day that can be rolled up."""
+    return (now - GRACE).astimezone(UTC).date() - DAY
+
+
 def ranges_of(days: Sequence[date]) -> list[tuple[date, date]]:
     """Days, in order, as ranges without gaps."""
     ranges: list[tuple[date, date]] = []
     for day in days:
-        if ranges and day - ranges[-1][1] == _DAY:
+        if ranges and day - ranges[-1][1] == DAY:
             ranges[-1] = ranges[-1][0], day
         else:
             ranges.append((day, day))
@@ -428,6 +434,6 @@ def gaps_of(ranges: Sequence[tuple[date, date]], first: date, last: date) -> lis
     gaps, day = [], first
     for start, end in ranges:
         if day < start:
-            gaps.append((day, start - _DAY))
-        day = end + _DAY
+            gaps.append((day, start - DAY))
+        day = end + DAY
     return [*gaps, (day, last)] if day <= last else gaps

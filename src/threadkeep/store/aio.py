@@ -52,11 +52,12 @@ from threadkeep.store.streaming.recorder import (
 )
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
 from threadkeep.store.work.caches import DEFAULT_BYTES
+from threadkeep.store.work.connections import ThreadTransactions
 from threadkeep.store.work.handle import ConversationAttributes
 from threadkeep.store.work.refs import FEED_LAG
 from threadkeep.store.work.replicas import replica_reads
 from threadkeep.store.work.tenants import StoreRoot
-from threadkeep.store.work.transactions import TASK_CANCELLED, ThreadTransactions
+from threadkeep.store.work.transactions import TASK_CANCELLED
 from threadkeep.store.work.units import UnitTransactions
 from threadkeep.store.work.validation import MAX_PAGE
 from threadkeep.store.writing.api_keys import ApiKeys

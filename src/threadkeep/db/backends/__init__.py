@@ -5,8 +5,7 @@ What they only spell differently is in `db.functions`. Their full-text indexes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -137,12 +136,6 @@ class Backend:
     def sees_commits(self, connection: Connection) -> bool:
         """Whether its next statement sees what was committed before it; the transaction may be the caller's."""
         return connection.get_isolation_level() in {"READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"}
-
-    @contextmanager
-    def planned_for_values(self, connection: Connection) -> Iterator[None]:
-        """Let the statements of this block be planned for their values."""
-        del connection
-        yield
 
     # Statements
 

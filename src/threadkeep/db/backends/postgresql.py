@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, URL, Column, Connection, Engine, cast, func, select, text
@@ -97,19 +96,6 @@ class _PostgreSQL(Backend):
     def is_autocommitting(self, connection: Connection) -> bool:
         driver: Any = connection.connection.dbapi_connection
         return connection.dialect.driver in refusals.PSYCOPG and bool(driver.autocommit)
-
-    @contextmanager
-    def planned_for_values(self, connection: Connection) -> Iterator[None]:
-        """Prepare nothing: of a prepared statement, PostgreSQL makes one plan for any values.
-
-        In a search, that is a plan for words that are in every text.
-        """
-        driver: Any = connection.connection.driver_connection
-        before, driver.prepare_threshold = driver.prepare_threshold, None
-        try:
-            yield
-        finally:
-            driver.prepare_threshold = before
 
     def change_places(
         self, connection: Connection, statement: Change, column: Column[Any], tenant: int, places: Places

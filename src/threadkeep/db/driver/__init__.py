@@ -6,24 +6,28 @@ SQLite; docs/performance.md). Parameters and results still pass through the colu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Executable, Table, bindparam, insert
+from sqlalchemy import Column, Connection, Executable, Insert
 from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
 
-from threadkeep.db.backends import backend_of
-from threadkeep.db.base import MADE_BY, written_columns
-from threadkeep.db.driver.executors import CompiledStatement, Parameters, RowFormat, Sources, copier_for, executor_for
-from threadkeep.db.driver.executors import LazyRow as LazyRow
-from threadkeep.db.driver.executors import Row as Row
-from threadkeep.db.driver.executors import RowReader as RowReader
+from threadkeep.db.driver import executors
+from threadkeep.db.driver.executors import RowFormat
+from threadkeep.db.refusals import PSYCOPG
+from threadkeep.db.types import escaped_or_none, is_plain
 
-# Rows by table, in the order in which they are written
-TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
-MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
-COPY_ROWS: Final = 20  # of a table, from which on PostgreSQL gets them by COPY
+Row = tuple[Any, ...]
+Processor = Callable[[Any], Any]
+Parameters = Mapping[str, Any]
+Sources = Mapping[str, tuple[int, str]]  # parameter -> the number of its row, and the key in that
+
+SHARED: Final = -1  # stands for what rows share
+# The events of statements
+_EVENTS: Final = ("before_cursor_execute", "after_cursor_execute", "before_execute", "after_execute")
 
 
 class Statement:
@@ -115,70 +119,252 @@ def execute_rows(
         executor.run(connection, compiled.text, arguments, many=many)
 
 
-# INSERTs of whole rows
+# ---------------------------------------------------------------------------------------------------------------------
+# How a statement reaches the driver
 
 
-@cache
-def insert_statement(table: Table) -> Statement:
-    """An INSERT of whole rows."""
-    made = {
-        column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
-        for column, (expression, parameters) in _made_columns(table)
-    }
-    statement = insert(table).values(made) if made else insert(table)
-    return Statement(statement.inline(), [column.name for column in written_columns(table)])
+class _CursorExecutor:
+    """The driver's cursors."""
+
+    paramstyle: str | None = None
+
+    def run(
+        self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
+    ) -> Any:
+        pooled: Any = connection.connection
+        cursor = pooled.dbapi_connection.cursor()
+        try:
+            (cursor.executemany if many else cursor.execute)(text, arguments)
+            return cursor.rowcount if rows is None else cursor.fetchall()
+        except BaseException as error:
+            executors.refuse(connection, text, arguments, error)
+            raise
+        finally:
+            cursor.close()
 
 
-def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
-    """The columns whose values the database makes: by which expression, and of which parameters."""
-    return [(column, column.info[MADE_BY]) for column in table.columns if MADE_BY in column.info]
+_CORE: Final = executors.CoreExecutor()
+_DRIVER: Final = _CursorExecutor()
+_PSYCOPG: Final = executors.PsycopgExecutor()
+_ASYNC_PSYCOPG: Final = executors.AsyncPsycopgExecutor()
 
 
-def insert_rows(connection: Connection, table_rows: TableRows) -> None:
-    """Insert whole rows, each into its table; on PostgreSQL one statement writes related rows of several tables.
+def executor_for(
+    connection: Connection,
+) -> executors.CoreExecutor | _CursorExecutor | executors.PsycopgExecutor | executors.AsyncPsycopgExecutor:
+    """How statements are executed on a connection."""
+    if _is_observed(connection):
+        return _CORE
+    dialect = connection.dialect
+    if dialect.driver not in PSYCOPG:
+        return _DRIVER
+    driver_connection: Any = connection.connection.driver_connection
+    if driver_connection.cursor_factory not in (executors.load_psycopg().Cursor, executors.load_psycopg().AsyncCursor):
+        return _CORE
+    return _ASYNC_PSYCOPG if dialect.is_async else _PSYCOPG
 
-    Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
-    other databases take no INSERT within a statement; SQLite has no round trip, either.
+
+def _is_observed(connection: Connection) -> bool:
+    """Whether this connection has listeners for its statements, or logs them."""
+    if getattr(connection, "_echo", True):
+        return True
+    if not getattr(connection, "_has_events", True) and not getattr(connection.engine, "_has_events", True):
+        return False
+    # An engine with an isolation level of its own listens to itself, too, but not to statements.
+    return any(getattr(connection.dispatch, name) for name in _EVENTS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Its text for one dialect, and how its parameters are bound
+
+
+class CompiledStatement:
+    """The SQL text of a statement for one dialect, and how its parameters are bound.
+
+    `paramstyle` replaces the dialect's own style of parameters.
     """
-    if backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
-        each = [(table, row) for table, rows in table_rows for row in rows]
-        statement, names = _combined_insert(tuple(table for table, _ in each))
-        values = {
-            name: row.get(column) for row_names, (_, row) in zip(names, each, strict=True) for name, column in row_names
+
+    def __init__(
+        self,
+        statement: Executable,
+        dialect: Dialect,
+        column_names: Sequence[str] | None = None,
+        paramstyle: str | None = None,
+    ) -> None:
+        dialect_class: Any = type(dialect)
+        target = dialect if paramstyle is None else dialect_class(paramstyle=paramstyle)
+        compiled: Any = statement.compile(dialect=target, column_keys=column_names)  # type: ignore[attr-defined]
+        if not isinstance(compiled, SQLCompiler):
+            raise TypeError(f"{statement} is not a statement with parameters")
+        self.text = str(compiled)
+        self.is_positional = compiled.positional
+        order = compiled.positiontup if compiled.positional else list(dict.fromkeys(compiled.bind_names.values()))
+        constants = {} if isinstance(statement, Insert) else compiled.construct_params(_check=False)
+        self.names = tuple(order or ())
+        types = {name: compiled.binds[name].type.dialect_impl(dialect) for name in self.names}
+        processors = {name: kind.bind_processor(dialect) for name, kind in types.items()}
+        self._constants = {
+            name: value if (processor := processors.get(name)) is None else processor(value)
+            for name, value in constants.items()
+            if not compiled.binds[name].required
         }
-        statement.execute(connection, values)
-        return
-    for table, rows in table_rows:
-        if len(rows) == 1:
-            insert_statement(table).execute(connection, rows[0])
-        elif rows:
-            insert_many(connection, table, rows)
+        self._nulls: dict[str, Any] = dict.fromkeys(self.names)  # for parameters without a value
+        self._pick = _picker(self.names)
+        self._processors = [
+            (index, processor)
+            for index, name in enumerate(self.names)
+            if (processor := processors[name]) is not None and name not in self._constants
+        ]
+        texts = [index for index, processor in self._processors if processor is escaped_or_none]
+        self._pick_texts = _picker(texts)
+        self._others = [pair for pair in self._processors if pair[0] not in texts]
+        self._layout: _Layout | None = None
+
+    def bind(self, parameters: Parameters) -> Any:
+        """The parameters as the driver takes them; a missing one is NULL."""
+        parameters = {**self._constants, **parameters} if self._constants else parameters
+        try:
+            values = self._pick(parameters)
+        except KeyError:
+            values = self._pick({**self._nulls, **parameters})
+        return self._processed(values)
+
+    def bind_rows(self, sources: Sources, shared: Parameters, rows: Sequence[Parameters]) -> Any:
+        """The same of several rows and of what these share; `sources` as in `RowsStatement`."""
+        if self._layout is None:
+            self._layout = _Layout([sources.get(name, (SHARED, name)) for name in self.names], self._constants)
+        return self._processed(self._layout.values(shared, rows))
+
+    def bind_many(self, rows: Sequence[Parameters]) -> list[Any]:
+        """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""
+        columns = [[row[name] for row in rows] for name in self.names]
+        for index, processor in self._processors:
+            if columns[index].count(None) < len(rows):
+                columns[index] = list(map(processor, columns[index]))  # bind processors take None, too
+        values = zip(*columns, strict=True)
+        return list(values) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in values]
+
+    def _processed(self, values: Sequence[Any]) -> Any:
+        """Values as the driver takes them. Hardly any text has to be escaped, so they are looked at together."""
+        processors = self._others if is_plain("".join(filter(None, self._pick_texts(values)))) else self._processors
+        if processors:
+            values = list(values)
+            for index, processor in processors:
+                if (value := values[index]) is not None:
+                    values[index] = processor(value)
+        return tuple(values) if self.is_positional else dict(zip(self.names, values, strict=True))
 
 
-def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
-    """Insert whole rows of one table."""
-    copier, statement = copier_for(connection), insert_statement(table)
-    if copier is None or len(rows) < COPY_ROWS or _made_columns(table):
-        statement.execute_many(connection, rows)
-        return
-    compiled = statement.compiled(connection.dialect, copier.paramstyle)
-    columns = ", ".join(map(connection.dialect.identifier_preparer.quote, compiled.names))
-    copier.copy(connection, f"COPY {table.name} ({columns}) FROM STDIN", compiled.bind_many(rows))
+class _Layout:
+    """Where a statement finds its values: in some rows, and in what these share."""
+
+    def __init__(self, places: Sequence[tuple[int, str]], constants: Mapping[str, Any]) -> None:
+        self._constants = constants
+        numbers = sorted({number for number, _ in places} - {SHARED})
+        keys = {number: [key for one, key in places if one == number] for number in (SHARED, *numbers)}
+        self._shared = _picker(keys[SHARED])
+        # of each row: NULLs for what it does not have, and what picks its values
+        self._rows = [(dict.fromkeys(keys[number]), _picker(keys[number])) for number in numbers]
+        picked = [(number, key) for number, some in keys.items() for key in some]
+        self._order = _picker([picked.index(place) for place in places])
+
+    def values(self, shared: Parameters, rows: Sequence[Parameters]) -> tuple[Any, ...]:
+        """The values in the order of the parameters. All of this is done in calls of C."""
+        picked = [*self._shared({**self._constants, **shared})]
+        for (nulls, pick), row in zip(self._rows, rows, strict=True):
+            picked += pick({**nulls, **row})
+        return self._order(picked)
 
 
-@lru_cache(maxsize=256)
-def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
-    """A statement that inserts a row into each table, and the names of its parameters by row and column."""
-    inserts, names = [], []
-    for number, table in enumerate(tables):
-        made = dict(_made_columns(table))
-        plain = [column.name for column in written_columns(table) if column not in made]
-        parameters = [name for _, used in made.values() for name in used]
-        values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
-        for column, (expression, used) in made.items():
-            values[column.name] = expression(*(bindparam(f"{name}_{number}", type_=BigInteger) for name in used))
-        inserts.append(insert(table).values(values).inline())
-        names.append([(f"{name}_{number}", name) for name in (*plain, *parameters)])
-    *others, last = inserts
-    ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))
-    return Statement(last.add_cte(*ctes)), names
+def _picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Takes values by name or index, in order; `itemgetter` returns a tuple only for two keys or more."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda values: tuple([values[key] for key in keys])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading the rows of statements that went around SQLAlchemy's results: their values pass through the column types
+
+
+class LazyRow(tuple[Any, ...]):
+    """A row whose columns are attributes; a value passes through its column type when it is accessed."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class RowReader:
+    """Reads rows of known columns; what a row has behind these is left alone."""
+
+    def __init__(self, columns: Sequence[Column[Any]]) -> None:
+        self._columns = tuple(columns)
+        self._indexes = {column.name: index for index, column in enumerate(columns)}
+        self._forms: dict[tuple[str, str], _RowForm] = {}
+
+    def index(self, name: str) -> int:
+        """The index of a column in a row."""
+        return self._indexes[name]
+
+    def read(self, connection: Connection, rows: Sequence[Row]) -> list[LazyRow]:
+        """The rows, with their columns as attributes."""
+        return list(map(self._form(connection.dialect).kind, rows))
+
+    @cached_property
+    def _written(self) -> type[LazyRow]:
+        return _RowForm(list(self._indexes), [None] * len(self._indexes)).kind
+
+    def written(self, values: Mapping[str, Any]) -> LazyRow:
+        """A row that was just written, of its values by column name: it need not be read back."""
+        return self._written(values[name] for name in self._indexes)
+
+    def mappings(self, connection: Connection, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The rows as dictionaries, in less time than Core takes for its own."""
+        names, processors = tuple(self._indexes), self._form(connection.dialect).processors
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        for row in found:
+            for index, processor in processors:
+                if (value := row[names[index]]) is not None:
+                    row[names[index]] = processor(value)
+        return found
+
+    def values(self, connection: Connection, row: Row) -> list[Any]:
+        """All values of a row."""
+        values = list(row)
+        for index, processor in self._form(connection.dialect).processors:
+            if (value := values[index]) is not None:
+                values[index] = processor(value)
+        return values
+
+    def _form(self, dialect: Dialect) -> _RowForm:
+        key = (dialect.name, dialect.driver)
+        form = self._forms.get(key)
+        if form is None:
+            types = [column.type.dialect_impl(dialect) for column in self._columns]
+            form = self._forms[key] = _RowForm(
+                list(self._indexes), [kind.result_processor(dialect, None) for kind in types]
+            )
+        return form
+
+
+class _RowForm:
+    """How rows come from a driver: what the values of some columns pass through, and the class of the rows."""
+
+    def __init__(self, names: Sequence[str], processors: Sequence[Processor | None]) -> None:
+        self.processors = [(index, processor) for index, processor in enumerate(processors) if processor is not None]
+        columns = zip(names, map(_attribute, range(len(names)), processors), strict=True)
+        self.kind: type[LazyRow] = type("Row", (LazyRow,), {"__slots__": (), **dict(columns)})
+
+
+def _attribute(index: int, processor: Processor | None) -> property:
+    if processor is None:
+        return property(itemgetter(index))
+
+    def processed(row: Row) -> Any:
+        value = row[index]
+        return None if value is None else processor(value)
+
+    return property(processed)

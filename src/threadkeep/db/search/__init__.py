@@ -6,6 +6,7 @@ Documents are rows of `search_documents`. Servers index a column of these; SQLit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from logging import getLogger
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement, Connection
 
-from threadkeep.db.backends import Connected, backend_of
+from threadkeep.db.backends import NAMES, Connected
 from threadkeep.domain import printing
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class SearchIndex:
     def prepare(self, connection: Connection) -> None:
         """Give a connection what its searches need."""
 
+    def planned_for_values(self, connection: Connection) -> AbstractContextManager[None]:
+        """Let the statements of this block be planned for their values."""
+        del connection
+        return nullcontext()
+
     def terms(self, query: SearchQuery) -> tuple[tuple[int, bool, bool], ...]:
         """What a statement depends on: of each term, how many words, whether it is a prefix, and whether excluded."""
         del query
@@ -113,7 +119,7 @@ def index_named(name: str) -> SearchIndex:
 
 def search_of(connected: Connected) -> SearchIndex:
     """The index of the database of a connection or an engine; its module is loaded when it is needed."""
-    return index_named(backend_of(connected).name)
+    return index_named(NAMES[connected.dialect.name])
 
 
 def reason_of(error: Exception) -> str:

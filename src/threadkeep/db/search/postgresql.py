@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, func
 
-from threadkeep.db import search, types
+from threadkeep.db import search, sessions, types
 from threadkeep.db.models import conversations, search_documents
 from threadkeep.db.queries.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain.searching import Term, Vocabulary, words_of
@@ -30,6 +31,9 @@ class _TsVectorIndex(search.SearchIndex):
 
     def update_statistics(self, connection: Connection) -> None:
         connection.execute(_UPDATE_STATISTICS)
+
+    def planned_for_values(self, connection: Connection) -> AbstractContextManager[None]:
+        return sessions.planned_for_values(connection)
 
     def parameters(
         self, tenant: int, query: SearchQuery, conversations: Sequence[int], *, is_near: bool

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row
 
 from threadkeep.db import change_keys, models
-from threadkeep.db.driver import TableRows, insert_rows
+from threadkeep.db.driver.inserting import TableRows, insert_rows
 from threadkeep.db.feeds import MOST_LAG, SECOND, Cursor, feed_after
 from threadkeep.domain import ids, jsontext
 from threadkeep.domain.stored import CHANGED, Change, ChangeKind, ChangePage

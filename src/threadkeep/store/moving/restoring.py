@@ -23,7 +23,7 @@ from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db import base, models, types
 from threadkeep.db.backends import backend_of, check_sizes
-from threadkeep.db.driver import insert_many, insert_statement
+from threadkeep.db.driver.inserting import insert_many, insert_statement
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, loads, mismatch

@@ -14,7 +14,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Connection, Row, delete
 from sqlalchemy.exc import SQLAlchemyError
 
-from threadkeep.db import driver, models
+from threadkeep.db import models
+from threadkeep.db.driver.inserting import insert_many
 from threadkeep.db.queries import search as queries
 from threadkeep.db.search import LOG, log_broken_index, reason_of, search_of
 from threadkeep.domain.ids import new_key
@@ -142,7 +143,7 @@ def _insert_documents(connection: Connection, tenant: int, documents: Sequence[d
         }
         for document in documents
     ]  # fmt: skip
-    driver.insert_many(connection, models.search_documents, rows)
+    insert_many(connection, models.search_documents, rows)
     index.add(connection, tenant, [row["id"] for row in rows])
 
 

@@ -157,7 +157,7 @@ def matching_page(
 ) -> Page[RankedRow]:
     """What matches, best first; SchemaError when the index is missing or broken."""
     try:
-        with backends.backend_of(connection).planned_for_values(connection):
+        with search_of(connection).planned_for_values(connection):
             return Search(connection, scope.tenant, query, statement).page()
     except SQLAlchemyError as error:
         if isinstance(error, DBAPIError) and (error.connection_invalidated or refusals.is_transient(error)):

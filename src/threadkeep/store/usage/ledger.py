@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from sqlalchemy import Connection, select, update
 
-from threadkeep.db import backends, driver
+from threadkeep.db import backends
+from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.models import usage_records
 from threadkeep.domain import formats, ids, printing
 from threadkeep.domain.jsontext import JsonObject, dumps_any
@@ -189,7 +190,7 @@ def insert_attempt(
     note_day(connection, ref, now)
     row = ref.columns(**attempt_columns(attempt, now), **columns)
     backends.check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price", "terms"))
-    driver.insert_statement(usage_records).execute(connection, row)
+    insert_statement(usage_records).execute(connection, row)
     key: int = row["id"]
     return key
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from threadkeep.db.models import usage_records
 from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.reports import RecomputationReport
+from threadkeep.domain.reports import RecomputationReport, last_day
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
 from threadkeep.errors import InvalidOption, MissingExtra, shown
 from threadkeep.store.usage import rollups
@@ -64,8 +64,9 @@ class Recomputation:
                     partial(self._batch, day=day, after=counts.last), is_repeatable=True
                 )  # fmt: skip
                 attempts, changed, kept = attempts + counts.attempts, changed + counts.changed, kept + counts.kept
-            if changed > before:
-                self.transactions.write(partial(self._roll_up, day=day), is_repeatable=True)
+            if changed > before and day <= last_day(now := datetime.now(UTC)):
+                roll_up = partial(rollups.roll_up, tenant=self.scope.tenant, days=[day], now=now)
+                self.transactions.write(roll_up, is_repeatable=True)
             after = day
         return RecomputationReport(attempts, changed, kept)
 
@@ -120,11 +121,6 @@ class Recomputation:
         if source != OWN:
             return cost is None and not self.prices.has_list
         return cost is None or (_object(cost.price) or {}).get("source") != OWN
-
-    def _roll_up(self, connection: Connection, day: date) -> None:
-        now = datetime.now(UTC)
-        if day <= rollups.last_day(now):
-            rollups.roll_up(connection, self.scope.tenant, [day], now)
 
 
 _UPDATE: Final = (

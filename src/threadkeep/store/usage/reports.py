@@ -15,9 +15,8 @@ from threadkeep.db import backends, models, types
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain import ids, jsontext
-from threadkeep.domain.reports import SUMS, UsageRow, changes_of, gaps_of, midnight, ranges_of
+from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, midnight, ranges_of
 from threadkeep.errors import InvalidOption, did_you_mean, shown
-from threadkeep.store.usage.rollups import DAY, last_day
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import Scope, find_row, get_row
 from threadkeep.store.work.transactions import Transactions

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -22,13 +22,11 @@ from threadkeep.db import backends, functions
 from threadkeep.db.models import usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.queries.usage import KEYS, MODEL_KEYS, ledger_sums
 from threadkeep.domain import printing
-from threadkeep.domain.reports import SUMS, ReconciliationReport
+from threadkeep.domain.reports import DAY, GRACE, SUMS, ReconciliationReport, last_day
 from threadkeep.store.work import connections, refs
 from threadkeep.store.work.transactions import Transactions
 
-GRACE: Final = timedelta(hours=1)  # after its end a day is rolled up: time for transactions that began before
 BATCH_DAYS: Final = 31  # in one transaction
-DAY: Final = timedelta(days=1)
 _ALL_USERS: Final = "Days are rolled up over all users", "it"
 
 # A table of sums -> the columns that its rows of a day are told apart by
@@ -63,11 +61,6 @@ def invalidate(connection: Connection, tenant: int, *days: date) -> None:
     """Make reports read the ledger of some days again; their rows stay locked until the transaction ends."""
     rows = [{"tenant_id": tenant, "day": day, "filled_at": None} for day in sorted(days)]
     connection.execute(backends.backend_of(connection).insert_or_replace(usage_days, "filled_at"), rows)
-
-
-def last_day(now: datetime) -> date:
-    """The last day that can be rolled up."""
-    return (now - GRACE).astimezone(UTC).date() - DAY
 
 
 def roll_up_batch(connection: Connection, tenant: int) -> int:

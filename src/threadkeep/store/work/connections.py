@@ -1,4 +1,4 @@
-"""Connections for transactions, and what goes with them: waiting, hidden parameters, forked processes."""
+"""What transactions share: waiting, savepoints, hidden parameters, worker threads, and when one is run again."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import random
 import re
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
-from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError, StatementError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.util.concurrency import await_only, in_greenlet
 
-from threadkeep.db import hosts, sessions
 from threadkeep.db.backends import backend_of
-from threadkeep.db.refusals import is_lost, is_taken_back, is_transient
-from threadkeep.errors import Conflict, DamagedRow, InvalidOption, PoolExhausted
+from threadkeep.db.refusals import is_taken_back, is_transient
+from threadkeep.errors import Conflict, DamagedRow, PoolExhausted
 from threadkeep.store.work.refs import BranchRef
+
+if TYPE_CHECKING:
+    from threadkeep.store.work import units
+    from threadkeep.store.work.replicas import ReplicaReads
+    from threadkeep.store.work.transactions import Transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Work = Callable[[Connection], T]
+AtOnce = Callable[[Connection], T | None]
+
 # Raised while the database cannot be used; any other error of SQLAlchemy is treated alike: kept, and tried again
 AWAY: Final = (SQLAlchemyError, PoolExhausted)
-KEPT_SECONDS: Final = 60.0  # how long a connection to a server is not given back to the pool
-REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
 TURN_SECONDS: Final = 5.0  # how long a writer to SQLite waits for its turn before it tries the database's own lock
 
 # How PostgreSQL shows a row that it rejects
@@ -112,29 +114,6 @@ def give_up(engine: Engine, *connections: object) -> None:
     engine.dispose(close=False)
 
 
-def _end(connection: Connection) -> None:
-    """Close a connection for good: the pool that it is from may be given up."""
-    connection.invalidate()
-    connection.close()
-
-
-def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
-    """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
-    try:
-        if connection.in_transaction():  # begun by a listener of the application, such as a ping
-            connection.rollback()
-        connection.execution_options(isolation_level=level)
-    except Exception as error:
-        cause: Any = error.orig if isinstance(error, DBAPIError) else error
-        if not is_lost(connection, cause):
-            connection.close()
-            raise
-        hosts.invalidate_lost(connection, error)
-        connection.close()
-        return False
-    return True
-
-
 class WriterQueue:
     """Lets the threads of a process write to a SQLite database one after the other.
 
@@ -156,118 +135,76 @@ class WriterQueue:
                 self._lock.release()
 
 
-class Connections:
-    """A connection for each transaction.
+class ThreadTransactions:
+    """Runs the work of a store on SQLite in worker threads, for code in a greenlet that also works with another store.
 
-    Taking one from SQLAlchemy's pool and giving it back takes longer than a statement of SQLite, and a third of one of
-    PostgreSQL. So `keeps` keeps it; those to a server for a minute, and no more of them than the pool keeps open.
-    `waits`: for a server that refuses, but responded before. `is_hosts`: they are an application's, see `db.sessions`.
+    After a cancellation, the thread finishes its transaction, and nothing begins another one.
     """
 
-    def __init__(
-        self, engine: Engine, *, keeps: bool, waits: bool = True, isolation: IsolationLevel | None = None,
-        is_hosts: bool = False,
-    ) -> None:  # fmt: skip
-        self._engine, self._isolation, self._is_hosts = engine, isolation, is_hosts
-        self._keeps, self._waits = keeps, waits
-        self._is_shared = keeps and backend_of(engine).is_server
-        self._free: deque[tuple[Connection, float]] = deque()
-        self._has_answered = False
-        self._generation = 0  # of connections: those of an earlier one are not kept any more
+    commits_itself = sees_commit = True
+    uses_history = True
+    notifier = None
 
-    def run(self, work: Callable[[Connection], T]) -> T:
-        """Run work on a connection that nothing else uses."""
-        with self.lent() as connection:
-            return work(connection)
+    def __init__(self, inner: Transactions) -> None:
+        self._inner = inner
 
-    @contextmanager
-    def lent(self) -> Iterator[Connection]:
-        """A connection that nothing else uses inside the `with` statement."""
-        generation = self._generation
-        connection, since = self._take()
-        try:
-            yield connection
-            if connection.in_transaction():
-                connection.rollback()
-        except BaseException as error:
-            sessions.learn_from(connection, error)
-            is_lost = connection.invalidated
-            connection.close()
-            if is_lost:  # the others are, too
-                self.close()
-            hide_parameters(error)
-            raise
-        if generation != self._generation:
-            _end(connection)
-        elif self._keeps and not (self._is_shared and self._is_due(since)):
-            self._free.append((connection, since))
-            if generation != self._generation:  # just now, maybe after all that were kept had been closed
-                self._close_kept(_end)
-        else:
-            connection.close()
+    @property
+    def reads(self) -> ReplicaReads | None:
+        """None: there is no replica of it."""
+        return self._inner.reads
 
-    def _take(self) -> tuple[Connection, float]:
-        """A connection and since when it is kept; one that was idle for long goes through the pool, which renews it."""
-        try:
-            connection, since = self._free.pop()
-        except IndexError:
-            return self._connect(), time.monotonic()
-        if self._is_shared and time.monotonic() - since > KEPT_SECONDS:
-            connection.close()
-            return self._connect(), time.monotonic()
-        return connection, since
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Run work that only reads."""
+        return run_blocking(self._inner.read, work)
 
-    def _is_due(self, since: float) -> bool:
-        """Whether the pool is to have a connection back, for which others may wait."""
-        pool: Any = self._engine.pool
-        return pool.checkedout() > pool.size() or time.monotonic() - since > KEPT_SECONDS
+    def read_any(self, work: Callable[[Connection], T]) -> T:
+        """The same."""
+        return self.read(work)
+
+    def position(self) -> str:
+        """SQLite has none."""
+        return self._inner.position()
+
+    def after(self, token: object) -> ThreadTransactions:
+        """The same: it has no replica."""
+        return ThreadTransactions(self._inner.after(token))
+
+    @property
+    def outside(self) -> ThreadTransactions:
+        """The same: it is inside of no transaction."""
+        return self
+
+    def within(self, connection: Connection) -> units.UnitTransactions:
+        """The same inside one of its transactions, for work that is in its thread already."""
+        return self._inner.within(connection)
+
+    def begin(self) -> AbstractContextManager[units.OwnTransactions]:
+        """Begin a unit of work, for work that is in its thread already."""
+        return self._inner.begin()
+
+    def run_unit(self, work: Callable[[units.OwnTransactions], T]) -> T:
+        """Run work in a unit of work."""
+        return run_blocking(self._inner.run_unit, work)
+
+    def after_commit(self, callback: units.AfterCommit) -> None:
+        """Call a function now: all that was written is committed."""
+        callback(self)
+
+    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
+        """Run work whole or not at all."""
+        del at_once  # SQLite has no such statement
+        return run_blocking(self._inner.write, work, is_repeatable=is_repeatable)
+
+    def end_lost(self, lost: StreamBlocksWrite) -> None:
+        """End a response whose recorder is gone, if that can be."""
+        run_blocking(self._inner.end_lost, lost)
 
     def close(self) -> None:
-        """Close the connections that are kept, and those that are in use as soon as they are not."""
-        self._generation += 1
-        self._close_kept(Connection.close)
+        """The connections are the store's on SQLite."""
 
-    def _close_kept(self, close: Callable[[Connection], object]) -> None:
-        while self._free:
-            with suppress(IndexError):  # another thread took it
-                close(self._free.pop()[0])
-
-    def forget(self) -> object:
-        """Keep no connection any more; return those that were kept, which are not closed."""
-        free, self._free = self._free, deque()
-        return free
-
-    def _opened(self) -> Connection:
-        """A connection of the engine with its isolation level; one that was lost while it was idle is replaced."""
-        for _ in range(2):
-            connection = self._engine.connect()
-            if self._isolation is None or _set_isolation(connection, self._isolation):
-                break
-        else:
-            connection = self._engine.connect().execution_options(isolation_level=self._isolation)
-        if self._is_hosts:
-            try:
-                sessions.check(connection)
-            except InvalidOption:
-                connection.close()
-                raise
-        return connection
-
-    def _connect(self) -> Connection:
-        """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
-        first = time.monotonic()
-        while True:
-            try:
-                connection = self._opened()
-            except PoolTimeout as error:
-                raise PoolExhausted from error
-            except OperationalError:
-                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
-                    raise
-                sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
-            else:
-                self._has_answered = self._waits and backend_of(connection).is_server
-                return connection
+    def check_open(self) -> None:
+        """Refuse to go on after that store was closed."""
+        self._inner.check_open()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -362,31 +299,6 @@ class Retries:
     def _is_too_often(self, reason: str) -> bool:
         count = self.counts[reason] = self.counts.get(reason, 0) + 1
         return count > LIMITS[reason]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Where a transaction begins and ends on a connection: BEGIN and COMMIT, a savepoint, or a single statement
-
-
-def begin(connection: Connection, *, is_checked: bool = False) -> None:
-    """Begin a transaction that writes; `is_checked`: with a statement in any case, which a lost connection fails."""
-    connection.begin()
-    backend_of(connection).begin(connection, is_checked=is_checked)
-
-
-def run_in_transaction(work: Callable[[Connection], T], retries: Retries, connection: Connection) -> T:
-    """Run work from BEGIN to COMMIT."""
-    retries.is_committing = False
-    begin(connection)
-    try:
-        result = work(connection)
-    except Replay as replay:
-        connection.rollback()
-        earlier: T = replay.result
-        return earlier
-    retries.is_committing = True
-    connection.commit()
-    return result
 
 
 def run_at_once(

@@ -102,7 +102,7 @@ class StoreHandle:
         """Return the tenant and user; with `create`, the default tenant is created if there is none."""
         if self.needs_tenant:
             raise tenant_missing()
-        tenant = self.root.default_tenant(self.transactions, create=create) if self.tenant is None else self.tenant
+        tenant = self.tenant or self.root.known_tenant or self.root.default_tenant(self.transactions, create=create)
         return Scope(tenant, self.user, self.resources.blobs)
 
 

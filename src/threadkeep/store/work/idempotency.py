@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import driver, models
+from threadkeep.db import models
+from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.queries.conversations import append_of, new_outcome
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict
@@ -21,7 +22,7 @@ from threadkeep.store.work.refs import ConversationRef
 if TYPE_CHECKING:
     from threadkeep.store.work.handle import Handle
 
-INSERT_APPEND: Final = driver.insert_statement(models.appends)
+INSERT_APPEND: Final = insert_statement(models.appends)
 FORGOTTEN: Final = bytes(32)  # in place of the hash of content that was redacted
 
 

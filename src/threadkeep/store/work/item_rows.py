@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.backends import backend_of, check_sizes
-from threadkeep.db.driver import LazyRow, Row, TableRows, insert_rows
+from threadkeep.db.driver import LazyRow, Row
+from threadkeep.db.driver.inserting import TableRows, insert_rows
 from threadkeep.db.models import items as items_table
 from threadkeep.db.queries import histories, items
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped, name_from

@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, Program
 from threadkeep.db.engines import LOCK, Inheritable, isolation_levels, replica_for, shown_url
 from threadkeep.db.refusals import is_transient
 from threadkeep.db.replication import START, Position, read_position
-from threadkeep.store.work.connections import Connections, give_up
+from threadkeep.store.work.connections import give_up
+from threadkeep.store.work.transactions import Connections
 
 T = TypeVar("T")
 LOG: Final = logging.getLogger("threadkeep.replicas")
@@ -104,6 +105,10 @@ class ReplicaReads:
         self._needed = needed
         self._writes = 0  # that have ended, however
         self._covered = 0  # of these: seen by whoever sees the position
+
+    def from_position(self, needed: Position) -> ReplicaReads:
+        """The reads of a session that sees at least what was written up to a position."""
+        return ReplicaReads(self.replica, needed)
 
     def note_write(self) -> None:
         """Something was written, or found to have been written by another process."""

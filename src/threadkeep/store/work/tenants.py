@@ -156,7 +156,7 @@ class StoreRoot:
         self.engine, self.end_stream, self.has_tenants = engine, end_stream, has_tenants
         self._transactions, self._url = transactions, url
         self.is_open = False
-        self._default_tenant = NO_TENANT
+        self.known_tenant = NO_TENANT  # of a store without tenants
 
     def open(self) -> None:
         """Check the schema, or set up an empty SQLite database."""
@@ -164,7 +164,7 @@ class StoreRoot:
             if self._transactions.read(lambda connection: schema.needs_set_up(connection, self._url)):
                 schema.upgrade(self.engine)
             if not self.has_tenants:
-                self._default_tenant = find_default_tenant(self._transactions)
+                self.known_tenant = find_default_tenant(self._transactions)
             self.is_open = True
 
     def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
@@ -173,9 +173,9 @@ class StoreRoot:
         Within the caller's transaction, the new tenant may be rolled back again, so it is not remembered.
         """
         self.open()
-        tenant = self._default_tenant or find_default_tenant(transactions)
+        tenant = self.known_tenant or find_default_tenant(transactions)
         if create and tenant == NO_TENANT:
             tenant = create_default_tenant(transactions)
         if transactions.commits_itself:
-            self._default_tenant = tenant
+            self.known_tenant = tenant
         return tenant

@@ -9,31 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from copy import copy
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine.interfaces import IsolationLevel
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from threadkeep.db import backends, refusals, replication
+from threadkeep.db import hosts, refusals, replication, sessions
+from threadkeep.db.backends import backend_of
 from threadkeep.db.engines import Inheritable, is_file, is_in_memory, isolation_levels
-from threadkeep.errors import InvalidOption, ThreadkeepError, UnitOfWorkRolledBack
+from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
 from threadkeep.store.work import connections, units
-from threadkeep.store.work.replicas import ReplicaReads
+from threadkeep.store.work.connections import AtOnce, Work
 
 if TYPE_CHECKING:
     from threadkeep.store.changes.watching import Notifier
+    from threadkeep.store.work.replicas import ReplicaReads
 
 LOG: Final = logging.getLogger("threadkeep.streams")
 T = TypeVar("T")
-Work = Callable[[Connection], T]
-AtOnce = Callable[[Connection], T | None]
+
+KEPT_SECONDS: Final = 60.0  # how long a connection to a server is not given back to the pool
+REFUSED_SECONDS: Final = 10.0  # how long to retry a server that has responded before
 
 # Set when the task is cancelled for which a worker thread works
 TASK_CANCELLED: Final[ContextVar[Event | None]] = ContextVar("threadkeep_cancelled", default=None)
@@ -63,15 +71,18 @@ class EngineTransactions(Inheritable):
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = isolation_levels(engine, is_owned=is_owned)
         self._queue = connections.WriterQueue() if is_file(engine.url) else None
-        keeps = is_owned and backends.backend_of(engine).keeps_connections(engine)
-        self._writing = connections.Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
+        self._backend = backend_of(engine)
+        keeps = is_owned and self._backend.keeps_connections(engine)
+        self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
         self._reading = self._writing
         if reading != writing:
-            self._reading = connections.Connections(engine, keeps=keeps, isolation=reading, is_hosts=not is_owned)
+            self._reading = Connections(engine, keeps=keeps, isolation=reading, is_hosts=not is_owned)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that only reads."""
-        return connections.whole(partial(self._read, work))
+        """Run work that only reads; once more where it seems damaged: others may remove things meanwhile."""
+        with suppress(DamagedRow):
+            return self._read(work)
+        return self._read(work)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         retries: connections.Retries | None = None
@@ -102,7 +113,7 @@ class EngineTransactions(Inheritable):
         if self.reads is None:
             return self
         session = copy(self)
-        session.reads = ReplicaReads(self.reads.replica, needed)
+        session.reads = self.reads.from_position(needed)
         return session
 
     @property
@@ -157,7 +168,8 @@ class EngineTransactions(Inheritable):
                 with ExitStack() as attempt:
                     attempt.enter_context(self._turn())
                     connection = attempt.enter_context(self._writing.lent())
-                    connections.begin(connection, is_checked=True)
+                    connection.begin()
+                    self._backend.begin(connection, is_checked=True)
                     stack.push(attempt.pop_all())
                     return connection
             except DBAPIError as error:
@@ -208,8 +220,8 @@ class EngineTransactions(Inheritable):
 
     def _write(self, work: Work[T], is_repeatable: bool, at_once: AtOnce[T] | None) -> T:
         retries = connections.Retries(is_repeatable)
-        transaction: Work[T] = partial(connections.run_in_transaction, work, retries)
-        if at_once is not None and backends.backend_of(self.engine).writes_together:
+        transaction: Work[T] = partial(self._run_in_transaction, work, retries)
+        if at_once is not None and self._backend.writes_together:
             transaction = partial(connections.run_at_once, at_once, transaction, retries)
         while True:
             self.check_open()
@@ -225,6 +237,21 @@ class EngineTransactions(Inheritable):
                 if self.notifier is not None:
                     self.notifier.notify()
                 return result
+
+    def _run_in_transaction(self, work: Work[T], retries: connections.Retries, connection: Connection) -> T:
+        """Run work from BEGIN to COMMIT."""
+        retries.is_committing = False
+        connection.begin()
+        self._backend.begin(connection, is_checked=False)
+        try:
+            result = work(connection)
+        except connections.Replay as replay:
+            connection.rollback()
+            earlier: T = replay.result
+            return earlier
+        retries.is_committing = True
+        connection.commit()
+        return result
 
     def _make_way(
         self,
@@ -293,82 +320,151 @@ class EngineTransactions(Inheritable):
         self._writing.close()
 
 
-class ThreadTransactions:
-    """Runs the work of a store on SQLite in worker threads, for code in a greenlet that also works with another store.
-
-    After a cancellation, the thread finishes its transaction, and nothing begins another one.
-    """
-
-    commits_itself = sees_commit = True
-    uses_history = True
-    notifier = None
-
-    def __init__(self, inner: Transactions) -> None:
-        self._inner = inner
-
-    @property
-    def reads(self) -> ReplicaReads | None:
-        """None: there is no replica of it."""
-        return self._inner.reads
-
-    def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that only reads."""
-        return connections.run_blocking(self._inner.read, work)
-
-    def read_any(self, work: Callable[[Connection], T]) -> T:
-        """The same."""
-        return self.read(work)
-
-    def position(self) -> str:
-        """SQLite has none."""
-        return self._inner.position()
-
-    def after(self, token: object) -> ThreadTransactions:
-        """The same: it has no replica."""
-        return ThreadTransactions(self._inner.after(token))
-
-    @property
-    def outside(self) -> ThreadTransactions:
-        """The same: it is inside of no transaction."""
-        return self
-
-    def within(self, connection: Connection) -> units.UnitTransactions:
-        """The same inside one of its transactions, for work that is in its thread already."""
-        return self._inner.within(connection)
-
-    def begin(self) -> AbstractContextManager[units.OwnTransactions]:
-        """Begin a unit of work, for work that is in its thread already."""
-        return self._inner.begin()
-
-    def run_unit(self, work: Callable[[units.OwnTransactions], T]) -> T:
-        """Run work in a unit of work."""
-        return connections.run_blocking(self._inner.run_unit, work)
-
-    def after_commit(self, callback: units.AfterCommit) -> None:
-        """Call a function now: all that was written is committed."""
-        callback(self)
-
-    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
-        """Run work whole or not at all."""
-        del at_once  # SQLite has no such statement
-        return connections.run_blocking(self._inner.write, work, is_repeatable=is_repeatable)
-
-    def end_lost(self, lost: connections.StreamBlocksWrite) -> None:
-        """End a response whose recorder is gone, if that can be."""
-        connections.run_blocking(self._inner.end_lost, lost)
-
-    def close(self) -> None:
-        """The connections are the store's on SQLite."""
-
-    def check_open(self) -> None:
-        """Refuse to go on after that store was closed."""
-        self._inner.check_open()
-
-
-Transactions = EngineTransactions | units.UnitTransactions | ThreadTransactions
+Transactions = EngineTransactions | units.UnitTransactions | connections.ThreadTransactions
 
 
 def _check_cancelled() -> None:
     cancelled = TASK_CANCELLED.get()
     if cancelled is not None and cancelled.is_set():
         raise asyncio.CancelledError
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Connections for transactions
+
+
+def _end(connection: Connection) -> None:
+    """Close a connection for good: the pool that it is from may be given up."""
+    connection.invalidate()
+    connection.close()
+
+
+def _set_isolation(connection: Connection, level: IsolationLevel) -> bool:
+    """Set the level of a connection; False for one that was lost: the others of its pool are, too."""
+    try:
+        if connection.in_transaction():  # begun by a listener of the application, such as a ping
+            connection.rollback()
+        connection.execution_options(isolation_level=level)
+    except Exception as error:
+        cause: Any = error.orig if isinstance(error, DBAPIError) else error
+        if not refusals.is_lost(connection, cause):
+            connection.close()
+            raise
+        hosts.invalidate_lost(connection, error)
+        connection.close()
+        return False
+    return True
+
+
+class Connections:
+    """A connection for each transaction.
+
+    Taking one from SQLAlchemy's pool and giving it back takes longer than a statement of SQLite, and a third of one of
+    PostgreSQL. So `keeps` keeps it; those to a server for a minute, and no more of them than the pool keeps open.
+    `waits`: for a server that refuses, but responded before. `is_hosts`: they are an application's, see `db.sessions`.
+    """
+
+    def __init__(
+        self, engine: Engine, *, keeps: bool, waits: bool = True, isolation: IsolationLevel | None = None,
+        is_hosts: bool = False,
+    ) -> None:  # fmt: skip
+        self._engine, self._isolation, self._is_hosts = engine, isolation, is_hosts
+        self._keeps, self._waits = keeps, waits
+        self._is_server = backend_of(engine).is_server
+        self._free: deque[tuple[Connection, float]] = deque()
+        self._has_answered = False
+        self._generation = 0  # of connections: those of an earlier one are not kept any more
+
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Run work on a connection that nothing else uses."""
+        with self.lent() as connection:
+            return work(connection)
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        """A connection that nothing else uses inside the `with` statement."""
+        generation = self._generation
+        connection, since = self._take()
+        try:
+            yield connection
+            if connection.in_transaction():
+                connection.rollback()
+        except BaseException as error:
+            sessions.learn_from(connection, error)
+            is_lost = connection.invalidated
+            connection.close()
+            if is_lost:  # the others are, too
+                self.close()
+            connections.hide_parameters(error)
+            raise
+        if generation != self._generation:
+            _end(connection)
+        elif self._keeps and not (self._is_server and self._is_due(since)):
+            self._free.append((connection, since))
+            if generation != self._generation:  # just now, maybe after all that were kept had been closed
+                self._close_kept(_end)
+        else:
+            connection.close()
+
+    def _take(self) -> tuple[Connection, float]:
+        """A connection and since when it is kept; one that was idle for long goes through the pool, which renews it."""
+        try:
+            connection, since = self._free.pop()
+        except IndexError:
+            return self._connect(), time.monotonic()
+        if self._is_server and time.monotonic() - since > KEPT_SECONDS:
+            connection.close()
+            return self._connect(), time.monotonic()
+        return connection, since
+
+    def _is_due(self, since: float) -> bool:
+        """Whether the pool is to have a connection back, for which others may wait."""
+        pool: Any = self._engine.pool
+        return pool.checkedout() > pool.size() or time.monotonic() - since > KEPT_SECONDS
+
+    def close(self) -> None:
+        """Close the connections that are kept, and those that are in use as soon as they are not."""
+        self._generation += 1
+        self._close_kept(Connection.close)
+
+    def _close_kept(self, close: Callable[[Connection], object]) -> None:
+        while self._free:
+            with suppress(IndexError):  # another thread took it
+                close(self._free.pop()[0])
+
+    def forget(self) -> object:
+        """Keep no connection any more; return those that were kept, which are not closed."""
+        free, self._free = self._free, deque()
+        return free
+
+    def _opened(self) -> Connection:
+        """A connection of the engine with its isolation level; one that was lost while it was idle is replaced."""
+        for _ in range(2):
+            connection = self._engine.connect()
+            if self._isolation is None or _set_isolation(connection, self._isolation):
+                break
+        else:
+            connection = self._engine.connect().execution_options(isolation_level=self._isolation)
+        if self._is_hosts:
+            try:
+                sessions.check(connection)
+            except InvalidOption:
+                connection.close()
+                raise
+        return connection
+
+    def _connect(self) -> Connection:
+        """Return a connection. A server that responded before and now refuses is restarting, so it is retried."""
+        first = time.monotonic()
+        while True:
+            try:
+                connection = self._opened()
+            except PoolTimeout as error:
+                raise PoolExhausted from error
+            except OperationalError:
+                if not self._has_answered or time.monotonic() - first > REFUSED_SECONDS:
+                    raise
+                connections.sleep(random.uniform(0, 0.25))  # noqa: S311 - jitter, no secret
+            else:
+                self._has_answered = self._waits and self._is_server
+                return connection

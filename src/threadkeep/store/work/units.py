@@ -22,8 +22,9 @@ from threadkeep.store.work import connections
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session as OrmSession
 
+    from threadkeep.store.work.connections import ThreadTransactions
     from threadkeep.store.work.replicas import ReplicaReads
-    from threadkeep.store.work.transactions import EngineTransactions, ThreadTransactions
+    from threadkeep.store.work.transactions import EngineTransactions
 
 T = TypeVar("T")
 Outside: TypeAlias = "EngineTransactions | ThreadTransactions"

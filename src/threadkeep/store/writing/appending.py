@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Table
 
 from threadkeep.db.backends import LARGE, backend_of, check_sizes
 from threadkeep.db.change_keys import SERIALS
-from threadkeep.db.driver import MAX_ROWS, execute_rows
+from threadkeep.db.driver import execute_rows
+from threadkeep.db.driver.inserting import MAX_ROWS
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
 from threadkeep.domain.ids import derived_id

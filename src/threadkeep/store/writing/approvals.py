@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db import driver, models
+from threadkeep.db import models
+from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.queries.items import entry_at
 from threadkeep.domain import items, stored
 from threadkeep.domain.call_kinds import BY_CALL, is_answered_by_client, is_cut_off
@@ -94,7 +95,7 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
         output = _denial(denied, found.call_id, text)
         if earlier is None:
             row = _decision_row(ref, found, Approval("denied", text, by, now))
-            driver.insert_statement(models.approvals).execute(connection, row)
+            insert_statement(models.approvals).execute(connection, row)
         elif earlier.decision != "denied":  # one that was denied on another branch has its output there
             raise _decided_already(found, earlier)
         call = {"call_type": found.type, "call_id": found.call_id}  # it may be removed before this is repeated

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple, TypedDict
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import backends, driver, refusals
+from threadkeep.db import backends, refusals
+from threadkeep.db.driver.inserting import insert_many
 from threadkeep.db.models import changes, conversation_labels, conversations
 from threadkeep.db.queries.conversations import ACTIVE, CONVERSATION_READER
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
@@ -205,14 +206,14 @@ def insert_conversations(
         store_tools(connection, scope.tenant, known_tools, now)
     backends.check_sizes(connection, rows, "a conversation", ("title", "labels"))
     try:
-        driver.insert_many(connection, conversations, rows)
+        insert_many(connection, conversations, rows)
     except IntegrityError as error:
         raise_if_taken(scope, rows, error)
         raise
     created = list(zip(batch, rows, strict=True))
     labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
     if labels:
-        driver.insert_many(connection, conversation_labels, labels)
+        insert_many(connection, conversation_labels, labels)
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
     ranges = [{"branch": 0, "from_position": 0, "to_position": row["head_position"]} for row in rows]
     new_changes = [

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from threadkeep.db import base, driver, models
+from threadkeep.db import base, models
+from threadkeep.db.driver.inserting import insert_rows
 from threadkeep.db.queries.annotations import states_of
 from threadkeep.db.queries.conversations import branch_head, branches_of
 from threadkeep.domain import jsontext, stored
@@ -149,7 +150,7 @@ class GraftRows:
         self._write_attempts()
         ends = [spot.position + len(run.items) - 1 for spot, run in zip(self.spots, runs, strict=True)]
         changes = [self._change(spot, end, now) for spot, end in zip(self.spots, ends, strict=True)]
-        driver.insert_rows(self.connection, [(models.branches, self._new)])
+        insert_rows(self.connection, [(models.branches, self._new)])
         others = [(models.responses, self._responses), (models.changes, changes)]
         item_rows.insert_item_rows(self.connection, self._items, records, now, others)
 
@@ -243,7 +244,7 @@ class GraftRows:
         days = {row["day"] for row in rows} - {datetime.now(UTC).date()}
         if days:
             invalidate(self.connection, self.ref.scope.tenant, *days)
-        driver.insert_rows(self.connection, [(models.usage_records, rows)])
+        insert_rows(self.connection, [(models.usage_records, rows)])
         self.attempts = len(rows)
 
     def _change(self, spot: Spot, last: int, now: datetime) -> dict[str, Any]:

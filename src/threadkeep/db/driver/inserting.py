@@ -1,0 +1,86 @@
+"""INSERTs of whole rows: one statement for several tables on PostgreSQL, and COPY for many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Connection, Table, bindparam, insert
+
+from threadkeep.db.backends import backend_of
+from threadkeep.db.base import MADE_BY, written_columns
+from threadkeep.db.driver import Parameters, Statement, executor_for
+from threadkeep.db.driver.executors import AsyncPsycopgExecutor, PsycopgExecutor
+
+# Rows by table, in the order in which they are written
+TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
+MAX_ROWS: Final = 9  # in one statement: one is cached for each combination of tables
+COPY_ROWS: Final = 20  # of a table, from which on PostgreSQL gets them by COPY
+
+
+@cache
+def insert_statement(table: Table) -> Statement:
+    """An INSERT of whole rows."""
+    made = {
+        column: expression(*(bindparam(name, type_=BigInteger) for name in parameters))
+        for column, (expression, parameters) in _made_columns(table)
+    }
+    statement = insert(table).values(made) if made else insert(table)
+    return Statement(statement.inline(), [column.name for column in written_columns(table)])
+
+
+def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
+    """The columns whose values the database makes: by which expression, and of which parameters."""
+    return [(column, column.info[MADE_BY]) for column in table.columns if MADE_BY in column.info]
+
+
+def insert_rows(connection: Connection, table_rows: TableRows) -> None:
+    """Insert whole rows, each into its table; on PostgreSQL one statement writes related rows of several tables.
+
+    Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
+    other databases take no INSERT within a statement; SQLite has no round trip, either.
+    """
+    if backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
+        each = [(table, row) for table, rows in table_rows for row in rows]
+        statement, names = _combined_insert(tuple(table for table, _ in each))
+        values = {
+            name: row.get(column) for row_names, (_, row) in zip(names, each, strict=True) for name, column in row_names
+        }
+        statement.execute(connection, values)
+        return
+    for table, rows in table_rows:
+        if len(rows) == 1:
+            insert_statement(table).execute(connection, rows[0])
+        elif rows:
+            insert_many(connection, table, rows)
+
+
+def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
+    """Insert whole rows of one table."""
+    executor, statement = executor_for(connection), insert_statement(table)
+    is_short = len(rows) < COPY_ROWS
+    if is_short or not isinstance(executor, PsycopgExecutor | AsyncPsycopgExecutor) or _made_columns(table):
+        statement.execute_many(connection, rows)
+        return
+    compiled = statement.compiled(connection.dialect, executor.paramstyle)
+    columns = ", ".join(map(connection.dialect.identifier_preparer.quote, compiled.names))
+    executor.copy(connection, f"COPY {table.name} ({columns}) FROM STDIN", compiled.bind_many(rows))
+
+
+@lru_cache(maxsize=256)
+def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tuple[str, str]]]]:
+    """A statement that inserts a row into each table, and the names of its parameters by row and column."""
+    inserts, names = [], []
+    for number, table in enumerate(tables):
+        made = dict(_made_columns(table))
+        plain = [column.name for column in written_columns(table) if column not in made]
+        parameters = [name for _, used in made.values() for name in used]
+        values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
+        for column, (expression, used) in made.items():
+            values[column.name] = expression(*(bindparam(f"{name}_{number}", type_=BigInteger) for name in used))
+        inserts.append(insert(table).values(values).inline())
+        names.append([(f"{name}_{number}", name) for name in (*plain, *parameters)])
+    *others, last = inserts
+    ctes = (other.cte(f"row_{number}") for number, other in enumerate(others))
+    return Statement(last.add_cte(*ctes)), names
