@@ -113,7 +113,14 @@ def _print_readable(by: Sequence[str], rows: Sequence[UsageRow], total: UsageRow
     # What the bars show is bold, and never left out
     shown = [replace(one, style="bold", drop_order=0) if one.key == measure else one for one in figures]
     columns = [*(Column(name.removesuffix("_id").replace("_", " ")) for name in by), *shown]
-    keys = _key_texts(by, rows, starts)
+    # The keys of each row as texts; the first key of a group stands in its first row only
+    keys = []
+    for number, row in enumerate(rows):
+        texts = [output.key_text(row.keys[name]) for name in by]
+        line = [output.UNKNOWN if text is None else printable(text) for text in texts]
+        if starts and number not in starts:
+            line[0] = ""
+        keys.append(line)
     lines = [[*texts, *figure_texts(row, figures, decimals)] for texts, row in zip(keys, rows, strict=True)]
     if total is not None:
         lines.append(["total", *[""] * (len(by) - 1), *figure_texts(total, figures, decimals)])
@@ -147,18 +154,6 @@ def _group_starts(by: Sequence[str], rows: Sequence[UsageRow]) -> frozenset[int]
     starts = [number for number, (one, other) in enumerate(pairwise(first_keys), 1) if one != other]
     is_grouped = len(starts) + 1 == len(set(first_keys)) < len(first_keys)  # and not a group for every row
     return frozenset((0, *starts)) if is_grouped else frozenset()
-
-
-def _key_texts(by: Sequence[str], rows: Sequence[UsageRow], starts: frozenset[int]) -> list[list[str]]:
-    """The keys of each row as texts; the first key of a group stands in its first row only."""
-    lines = []
-    for number, row in enumerate(rows):
-        texts = [output.key_text(row.keys[name]) for name in by]
-        line = [output.UNKNOWN if text is None else printable(text) for text in texts]
-        if starts and number not in starts:
-            line[0] = ""
-        lines.append(line)
-    return lines
 
 
 def _bars(values: Sequence[float | None], room: int) -> list[str] | None:

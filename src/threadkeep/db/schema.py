@@ -154,16 +154,13 @@ def upgrade(
             _check_tables(connection)
             refuse_other_number(connection, count)
             refuse_months(connection, first)
-        if revision == "head" and _is_empty_sqlite(connection):
+        is_sqlite = connection.dialect.name == "sqlite"
+        if revision == "head" and is_sqlite and not connection.execute(text(_SQLITE_OBJECTS)).all():
             for statement in _sqlite_statements(HEAD):
                 connection.exec_driver_sql(statement)
             return
         _command("upgrade", revision, _config(connection=connection, partitions=count, months=_months_since(first)))
         make_months(connection)
-
-
-def _is_empty_sqlite(connection: Connection) -> bool:
-    return connection.dialect.name == "sqlite" and not connection.execute(text(_SQLITE_OBJECTS)).all()
 
 
 @cache

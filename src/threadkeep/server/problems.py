@@ -14,22 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from threadkeep.errors import (
-    Conflict,
-    CursorExpired,
-    FormatError,
-    HeadConflict,
-    IdempotencyConflict,
-    InvalidItem,
-    InvalidOption,
-    NotFound,
-    PoolExhausted,
-    ResponseInProgress,
-    SchemaError,
-    StateConflict,
-    ThreadkeepError,
-    TooLarge,
-)
+from threadkeep import errors
 from threadkeep.server.answers import HEADER, JsonAnswer
 from threadkeep.server.owners import HeaderRefused
 from threadkeep.server.quotas import QuotaExceeded
@@ -66,19 +51,19 @@ class Problem(Exception):
 
 # kind of error -> status and code; the first that fits applies
 _STATUSES: Final[tuple[tuple[type[Exception], int, str | None], ...]] = (
-    (NotFound, 404, "not_found"),
-    (TooLarge, 413, "request_too_large"),
-    (ResponseInProgress, 400, "conversation_locked"),
-    (HeadConflict, 409, "head_conflict"),
-    (IdempotencyConflict, 409, "idempotency_conflict"),
-    (StateConflict, 409, "state_conflict"),
-    (Conflict, 409, "conflict"),
-    (CursorExpired, 410, "cursor_expired"),
-    (InvalidOption, 400, "invalid_value"),
-    (InvalidItem, 400, "invalid_value"),
-    (FormatError, 400, "invalid_value"),
-    (PoolExhausted, 503, "busy"),
-    (SchemaError, 503, "schema"),
+    (errors.NotFound, 404, "not_found"),
+    (errors.TooLarge, 413, "request_too_large"),
+    (errors.ResponseInProgress, 400, "conversation_locked"),
+    (errors.HeadConflict, 409, "head_conflict"),
+    (errors.IdempotencyConflict, 409, "idempotency_conflict"),
+    (errors.StateConflict, 409, "state_conflict"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.CursorExpired, 410, "cursor_expired"),
+    (errors.InvalidOption, 400, "invalid_value"),
+    (errors.InvalidItem, 400, "invalid_value"),
+    (errors.FormatError, 400, "invalid_value"),
+    (errors.PoolExhausted, 503, "busy"),
+    (errors.SchemaError, 503, "schema"),
     (DBAPIError, 503, "database"),
 )
 # status of what the framework and the limits of the server refuse -> code
@@ -94,7 +79,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, ClientDisconnect):
         return Problem(LEFT, "The client left while it sent the request.", code="client_left")
     status, code = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), (500, None))
-    if not isinstance(error, ThreadkeepError) or status in (500, 503):
+    if not isinstance(error, errors.ThreadkeepError) or status in (500, 503):
         logger.error("A request failed.", exc_info=error)
         message = "The server failed." if status == 500 else "The database cannot be used now."  # noqa: PLR2004 - above
         headers = {"retry-after": "1"} if status != 500 else None  # noqa: PLR2004 - above
@@ -110,11 +95,11 @@ def _of_http(error: HTTPException) -> Problem:
     return Problem(error.status_code, f"{error.detail}.", code=code, type=kind, headers=error.headers)
 
 
-def _of_ours(error: ThreadkeepError, status: int, code: str | None) -> Problem:
+def _of_ours(error: errors.ThreadkeepError, status: int, code: str | None) -> Problem:
     """The answer to a request that the store refuses."""
-    if isinstance(error, ResponseInProgress):
+    if isinstance(error, errors.ResponseInProgress):
         return _locked(error, status, code)
-    if isinstance(error, IdempotencyConflict):  # whose key is one of those that the server makes of the client's
+    if isinstance(error, errors.IdempotencyConflict):  # whose key is one of those that the server makes of the client's
         text = "The Idempotency-Key was used before, for another request. Use a new key for each request."
         return Problem(status, text, code=code, headers=NO_RETRY)
     param = _parameter(error.argument)
@@ -122,7 +107,7 @@ def _of_ours(error: ThreadkeepError, status: int, code: str | None) -> Problem:
     return Problem(status, text, param=param, code=code, headers=NO_RETRY if status == 409 else None)  # noqa: PLR2004
 
 
-def _locked(error: ResponseInProgress, status: int, code: str | None) -> Problem:
+def _locked(error: errors.ResponseInProgress, status: int, code: str | None) -> Problem:
     """The answer while another request is being answered, or the first one with the same Idempotency-Key."""
     if error.is_repeated:
         text = "The request with this Idempotency-Key is still being answered."
@@ -154,5 +139,5 @@ async def answer_problem(request: Request, error: Exception) -> JsonAnswer:
 
 
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = dict.fromkeys(
-    (Problem, HTTPException, ClientDisconnect, ThreadkeepError, DBAPIError, Exception), answer_problem
+    (Problem, HTTPException, ClientDisconnect, errors.ThreadkeepError, DBAPIError, Exception), answer_problem
 )

@@ -31,7 +31,7 @@ from threadkeep.server.request_state import is_late
 from threadkeep.server.requests import idempotency_key, required
 from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
 from threadkeep.server.sealed import sealed
-from threadkeep.server.service import Call, Service
+from threadkeep.server.service import Call
 from threadkeep.server.unstored import not_stored
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import (
@@ -328,7 +328,8 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     Without an answer, what was said is taken back.
     """
     call = turn.call
-    _check_is_open(call.service)
+    if call.service.is_closing:
+        raise stopping()
     if turn.options.is_background:
         call.service.background.check(call.permission.owner.name)
         counted.enter_context(call.service.background.counting(call.permission.owner.name))
@@ -349,12 +350,6 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     if turn.is_replayed:
         await turn.undo()
     return first, events
-
-
-def _check_is_open(service: Service) -> None:
-    """Raise Problem during shutdown, when no answer may begin."""
-    if service.is_closing:
-        raise stopping()
 
 
 def stopping() -> Problem:

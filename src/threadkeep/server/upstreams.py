@@ -23,19 +23,7 @@ from threadkeep.domain.printing import redact
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
-from threadkeep.server.provider_answers import (
-    EVENTS,
-    MAX_ANSWER_BYTES,
-    UpstreamError,
-    binary_events,
-    encodings,
-    error_body,
-    event_buffer,
-    is_event_stream,
-    media_type,
-    sliced,
-    text_events,
-)
+from threadkeep.server import provider_answers
 
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
@@ -78,9 +66,15 @@ class Upstream:
     def __post_init__(self) -> None:
         spoken_format(self.format)
 
-    def events(self, payload: JsonObject, model: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+    def events(
+        self, payload: JsonObject, model: str, most: int = provider_answers.MAX_ANSWER_BYTES
+    ) -> AsyncGenerator[Any]:
         """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between."""
-        return self.ask(payload, model, most) if isinstance(self.ask, _HttpAsk) else sliced(self.ask(payload, model))
+        return (
+            self.ask(payload, model, most)
+            if isinstance(self.ask, _HttpAsk)
+            else provider_answers.sliced(self.ask(payload, model))
+        )
 
     async def close(self) -> None:
         """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
@@ -108,7 +102,7 @@ def http_upstream(
     spoken_format(format)
     base = checked_url(url)
     if format == "converse":
-        event_buffer()
+        provider_answers.event_buffer()
     return Upstream(name, format, _HttpAsk(name, format, base, key), model, base)
 
 
@@ -119,7 +113,9 @@ class _HttpAsk:
         self._name, self._format, self._base, self._key = name, format, base, key
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
-    async def __call__(self, payload: JsonObject, wanted: str, most: int = MAX_ANSWER_BYTES) -> AsyncGenerator[Any]:
+    async def __call__(
+        self, payload: JsonObject, wanted: str, most: int = provider_answers.MAX_ANSWER_BYTES
+    ) -> AsyncGenerator[Any]:
         """Yield the events of the answer of a model, of at most so many bytes."""
         path, changes = _PATHS[self._format](quote(wanted, safe=""))
         content = dumps({**payload, **changes}, REQUEST_DEPTH)
@@ -129,27 +125,29 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
-                self._check_encoding(encodings(response.headers))
-                events = binary_events if self._format == "converse" else self._text_events
+                self._check_encoding(provider_answers.encodings(response.headers))
+                events = provider_answers.binary_events if self._format == "converse" else self._text_events
                 async with aclosing(events(response, most)) as answer:
                     async for event in answer:
                         yield event
         except httpx2.HTTPError as error:
-            raise UpstreamError(502, None, f"{self._name} did not answer: {type(error).__name__}.") from error
+            raise provider_answers.UpstreamError(
+                502, None, f"{self._name} did not answer: {type(error).__name__}."
+            ) from error
 
     def _check_encoding(self, given: list[str]) -> None:
         """Raise UpstreamError for an answer that cannot be decoded: none was asked to be encoded."""
         known = self._client().headers.get("accept-encoding", "").lower().split(", ")
         if len(given) > 1 or not set(given).issubset(known):
             text = f"{self._name} answered in the content-encoding {', '.join(given)[:_MAX_NAMED]}"
-            raise UpstreamError(502, None, f"{text}, which cannot be decoded.")
+            raise provider_answers.UpstreamError(502, None, f"{text}, which cannot be decoded.")
 
     def _text_events(self, response: httpx2.Response, most: int) -> AsyncGenerator[str]:
-        if not is_event_stream(response.headers):
-            given = media_type(response.headers) or "unknown"
+        if not provider_answers.is_event_stream(response.headers):
+            given = provider_answers.media_type(response.headers) or "unknown"
             text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
-            raise UpstreamError(502, None, f"{text} instead of {EVENTS}.")
-        return text_events(response, most)
+            raise provider_answers.UpstreamError(502, None, f"{text} instead of {provider_answers.EVENTS}.")
+        return provider_answers.text_events(response, most)
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -252,10 +250,10 @@ def _key_headers(format: FormatName, key: str | None) -> dict[str, str]:
     return headers | ({names[format]: key} if format in names else {"authorization": f"Bearer {key}"})
 
 
-async def _refusal(name: str, response: httpx2.Response) -> UpstreamError:
+async def _refusal(name: str, response: httpx2.Response) -> provider_answers.UpstreamError:
     try:
-        body = loads(await error_body(response))
+        body = loads(await provider_answers.error_body(response))
     except (ValueError, httpx2.DecodingError):
         body = None
     message = f"{name} answered with status {response.status_code}."
-    return UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))
+    return provider_answers.UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))

@@ -26,13 +26,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from sqlalchemy.util import greenlet_spawn
 
 from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
-from threadkeep.db import schema
-from threadkeep.db.engines import async_engine_for, async_host_connection, engine_for, runs_in_threads
-from threadkeep.domain.jsontext import mismatch
+from threadkeep.db import engines, schema
+from threadkeep.domain import jsontext, response, stored
 from threadkeep.domain.media import Media
 from threadkeep.domain.reports import UsageKey, UsageRow
-from threadkeep.domain.response import Response
-from threadkeep.domain.stored import Page
 from threadkeep.domain.usage import Price
 from threadkeep.errors import InvalidOption
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
@@ -51,15 +48,10 @@ from threadkeep.store.streaming.recorder import (
     note_failure,
 )
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
-from threadkeep.store.work.caches import DEFAULT_BYTES
-from threadkeep.store.work.connections import ThreadTransactions
+from threadkeep.store.work import caches, connections, refs, replicas, units, validation
 from threadkeep.store.work.handle import ConversationAttributes
-from threadkeep.store.work.refs import FEED_LAG
-from threadkeep.store.work.replicas import replica_reads
 from threadkeep.store.work.tenants import StoreRoot
 from threadkeep.store.work.transactions import TASK_CANCELLED
-from threadkeep.store.work.units import UnitTransactions
-from threadkeep.store.work.validation import MAX_PAGE
 from threadkeep.store.writing.api_keys import ApiKeys
 
 P = ParamSpec("P")
@@ -173,7 +165,7 @@ def awaited(method: Method[P, T]) -> AsyncMethod[P, T]:
 @overload
 def awaited_face(method: Method[P, Conversation]) -> AsyncMethod[P, AsyncConversation]: ...
 @overload
-def awaited_face(method: Method[P, Page[Conversation]]) -> AsyncMethod[P, Page[AsyncConversation]]: ...
+def awaited_face(method: Method[P, stored.Page[Conversation]]) -> AsyncMethod[P, stored.Page[AsyncConversation]]: ...
 @overload
 def awaited_face(method: Method[P, Store]) -> AsyncMethod[P, AsyncStore]: ...
 def awaited_face(method: Method[P, Any]) -> AsyncMethod[P, Any]:
@@ -212,7 +204,7 @@ def iterated(method: Method[P, Iterator[T]]) -> Callable[Concatenate[Any, P], As
 def _threaded(store: Store) -> Store:
     """A store on SQLite for code that runs in a greenlet: its statements are run in worker threads."""
     handle = store.handle
-    return from_handle(Store, replace(handle, transactions=ThreadTransactions(handle.transactions)))
+    return from_handle(Store, replace(handle, transactions=connections.ThreadTransactions(handle.transactions)))
 
 
 def _take(elements: Iterator[T]) -> list[T]:
@@ -231,8 +223,8 @@ class AsyncStore:
         url: str | URL | Engine | AsyncEngine,
         *,
         tenants: bool = False,
-        memory_bytes: int = DEFAULT_BYTES,
-        options_bytes: int = DEFAULT_BYTES,
+        memory_bytes: int = caches.DEFAULT_BYTES,
+        options_bytes: int = caches.DEFAULT_BYTES,
         prices: Iterable[Price] | None = None,
         search: bool = True,
         notify: bool = False,
@@ -240,17 +232,17 @@ class AsyncStore:
         read_url: str | URL | AsyncEngine | None = None,
     ) -> None:
         run: Runner = run_in_greenlet
-        if runs_in_threads(url):
-            run, engine = run_in_thread, engine_for(url)
+        if engines.runs_in_threads(url):
+            run, engine = run_in_thread, engines.engine_for(url)
         elif isinstance(url, Engine):
             hint = "Pass a URL or an AsyncEngine, which an AsyncStore on PostgreSQL or MySQL takes."
             raise InvalidOption("is an Engine, which is for a Store.", argument="url", hint=hint)
         else:
-            engine = async_engine_for(url)
+            engine = engines.async_engine_for(url)
         handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
             is_owned=not isinstance(url, Engine | AsyncEngine), search=search, notify=notify, blobs=blobs,
-            reads=replica_reads(read_url, engine, is_async=True),
+            reads=replicas.replica_reads(read_url, engine, is_async=True),
         )  # fmt: skip
         self.sync, self.call = from_handle(Store, handle), StoreRunner(handle.root, run)
 
@@ -315,14 +307,14 @@ class AsyncStore:
         return None if conversation is None else AsyncConversation(conversation, self.call.run)
 
     @like(Store.watch)
-    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
-        read = partial(self.call, self.sync.changes, limit=MAX_PAGE, lag=lag)
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = refs.FEED_LAG) -> AsyncChangeWatcher:  # noqa: D102 - Store.watch's
+        read = partial(self.call, self.sync.changes, limit=validation.MAX_PAGE, lag=lag)
         return AsyncChangeWatcher(Feed(self.sync.handle.transactions, read, poll), after)
 
     @like(Store.copy_to)
     async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:  # noqa: D102 - Store.copy_to's
         if not isinstance(other, AsyncStore):
-            raise mismatch(InvalidOption, "an AsyncStore", other, "other")
+            raise jsontext.mismatch(InvalidOption, "an AsyncStore", other, "other")
         await other.call.open()
         await self.call.open()
         if self.call.run is other.call.run:
@@ -394,7 +386,7 @@ class AsyncStore:
             InvalidOption: `host` is not an asyncio connection or session of SQLAlchemy.
         """
         sync = self.sync if self.call.run is run_in_greenlet else _threaded(self.sync)
-        return AsyncUnitOfWork(unit_on(sync.handle, async_host_connection(host)), self.call.by(run_in_greenlet))
+        return AsyncUnitOfWork(unit_on(sync.handle, engines.async_host_connection(host)), self.call.by(run_in_greenlet))
 
     def _sibling(self, sync: Store) -> AsyncStore:
         store = object.__new__(type(self))
@@ -404,8 +396,8 @@ class AsyncStore:
     def _wrap(self, value: Any) -> Any:
         if isinstance(value, Conversation):
             return AsyncConversation(value, self.call.run)
-        if isinstance(value, Page):
-            return Page([AsyncConversation(one, self.call.run) for one in value.items], value.next)
+        if isinstance(value, stored.Page):
+            return stored.Page([AsyncConversation(one, self.call.run) for one in value.items], value.next)
         return self._sibling(value)
 
 
@@ -433,7 +425,7 @@ def async_face(store: Store | AsyncStore) -> AsyncStore:
     if isinstance(store, AsyncStore):
         return store
     if not isinstance(store, Store):
-        raise mismatch(InvalidOption, "a Store or an AsyncStore", store, "store")
+        raise jsontext.mismatch(InvalidOption, "a Store or an AsyncStore", store, "store")
     face = object.__new__(AsyncStore)
     face.sync, face.call = store, StoreRunner(store.handle.root, run_in_thread)
     return face
@@ -468,7 +460,7 @@ async def own_upload(store: AsyncStore, name: str) -> Media:
     return await store.run_sync(lambda sync: get_media(sync.handle.transactions, sync.handle.scope, name, is_own=True))
 
 
-def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[Response | None]]:
+def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[response.Response | None]]:
     """Return what reads how far a response in progress has come, at each call; see `PartialReader.read`."""
     return partial(conversation.call, PartialReader(conversation.handle, number).read)
 
@@ -709,7 +701,7 @@ def is_unstored(recorder: AsyncRecorder) -> bool:
 
 
 def _inside(
-    face: AsyncStore | AsyncConversation, connection: Connection, transactions: UnitTransactions
+    face: AsyncStore | AsyncConversation, connection: Connection, transactions: units.UnitTransactions
 ) -> Store | Conversation:
     """The blocking store or conversation behind this one, inside a transaction."""
     if isinstance(face, AsyncStore):

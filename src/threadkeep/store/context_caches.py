@@ -17,20 +17,9 @@ from typing import Any, Final, Literal, NamedTuple
 from sqlalchemy import Connection
 from sqlalchemy import RowMapping as Row
 
-from threadkeep.db import backends, models
-from threadkeep.db.functions import read_clock
+from threadkeep.db import backends, functions, models
 from threadkeep.db.queries import caches
-from threadkeep.domain.context_caches import (
-    NEVER,
-    CachePlan,
-    ContextCache,
-    Prefix,
-    Prefixes,
-    expiry_of,
-    is_due,
-    is_expired,
-    tokens_outside,
-)
+from threadkeep.domain import context_caches as domain
 from threadkeep.domain.formats import Format, get_format
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.rendering import Rendered, RenderOptions
@@ -59,8 +48,8 @@ class CacheRequest:
 
     account: str
     model: str
-    prefixes: Sequence[Prefix]  # the beginnings that a cache could hold, the shortest first
-    new_prefix: Prefix | None  # the one that a new cache is to hold; None for no new cache
+    prefixes: Sequence[domain.Prefix]  # the beginnings that a cache could hold, the shortest first
+    new_prefix: domain.Prefix | None  # the one that a new cache is to hold; None for no new cache
     latest: LatestAnswer
     token: bytes  # shows that a claim is this planner's
     lease: timedelta
@@ -92,18 +81,18 @@ def read_latest(connection: Connection, ref: BranchRef, page: HistoryPage, forma
 
 
 def find_longest_cache(
-    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
-) -> ContextCache | None:
+    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[domain.Prefix]
+) -> domain.ContextCache | None:
     """Return the cache that holds most of a request."""
     rows = _rows_by_hash(connection, ref, account, model, prefixes)
     now = max((row["now"] for row in rows.values()), default=None)
     best = None if now is None else _longest(rows, prefixes, now)
-    return None if best is None else ContextCache(rows[best.hash]["name"], best.upto)
+    return None if best is None else domain.ContextCache(rows[best.hash]["name"], best.upto)
 
 
 def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
     """Return what to do about a cache as things are now; nothing is written."""
-    now = read_clock(connection)
+    now = functions.read_clock(connection)
     rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
     decision = _decide(ref, request, rows, now)
     becomes_shared = decision.row is not None and _becomes_shared(ref, decision.row)
@@ -115,7 +104,7 @@ def decide(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cac
 def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> CacheDecision:
     """Return what to do about a cache; claim it if it should be created, and delete expired ones."""
     _lock(connection, ref)
-    now = read_clock(connection)
+    now = functions.read_clock(connection)
     rows = _rows_by_hash(connection, ref, request.account, request.model, request.prefixes)
     decision = _decide(ref, request, rows, now)
     expired = None
@@ -138,7 +127,13 @@ def claim(connection: Connection, ref: BranchRef, request: CacheRequest) -> Cach
 
 
 def record(
-    connection: Connection, ref: BranchRef, plan: CachePlan, hash_: bytes, token: bytes, name: str | None, end: datetime
+    connection: Connection,
+    ref: BranchRef,
+    plan: domain.CachePlan,
+    hash_: bytes,
+    token: bytes,
+    name: str | None,
+    end: datetime,
 ) -> CacheDecision:
     """Record the outcome of a claim: the name of the cache and its expiry, or None if it could not be created.
 
@@ -148,7 +143,7 @@ def record(
     key = _model_key(ref, plan.account, plan.model or "") | {"cache_hash": hash_}
     row = connection.execute(caches.locked_cache(), key).mappings().one_or_none()
     if row is None or bytes(row["token"]) != token:
-        return _created_in_vain(name, hash_, row, read_clock(connection))
+        return _created_in_vain(name, hash_, row, functions.read_clock(connection))
     own = {row["name"]: row for row in _own_rows(connection, ref, plan.account)} if plan.delete else {}
     if name is None:
         if row["name"] is None:
@@ -188,7 +183,7 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
     return CacheDecision("create", new.hash, name, now + request.ttl)
 
 
-def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetime) -> Prefix | None:
+def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[domain.Prefix], now: datetime) -> domain.Prefix | None:
     """Return the longest prefix that is cached."""
     for prefix in reversed(prefixes):
         row = rows.get(prefix.hash)
@@ -198,10 +193,10 @@ def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[Prefix], now: datetim
 
 
 def _is_expired(row: Row, now: datetime) -> bool:
-    return row["name"] is not None and is_expired(row["expires_at"], now)
+    return row["name"] is not None and domain.is_expired(row["expires_at"], now)
 
 
-def _is_longer(prefix: Prefix | None, best: Prefix | None) -> bool:
+def _is_longer(prefix: domain.Prefix | None, best: domain.Prefix | None) -> bool:
     return prefix is not None and (best is None or prefix.turns > best.turns)
 
 
@@ -250,7 +245,7 @@ def _lock(connection: Connection, ref: BranchRef) -> None:
 
 
 def _claim(
-    connection: Connection, ref: BranchRef, request: CacheRequest, prefix: Prefix, now: datetime
+    connection: Connection, ref: BranchRef, request: CacheRequest, prefix: domain.Prefix, now: datetime
 ) -> tuple[Row, bool]:
     """Claim the creation of a cache; return the previous row, and whether the cache is claimed now."""
     key = _model_key(ref, request.account, request.model) | {"cache_hash": prefix.hash}
@@ -279,7 +274,7 @@ def _remove(connection: Connection, row: Row, *, unshared: bool = False) -> bool
 
 
 def _rows_by_hash(
-    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[Prefix]
+    connection: Connection, ref: BranchRef, account: str, model: str, prefixes: Sequence[domain.Prefix]
 ) -> dict[bytes, Row]:
     """Return the rows of these prefixes, by hash."""
     hashes, key = [prefix.hash for prefix in prefixes], _model_key(ref, account, model)
@@ -323,7 +318,7 @@ class CachePolicy:
     def of(cls, threshold: object, ttl: object, lease: object, dynamic_tokens: object) -> CachePolicy:
         """Return the policy requested by the caller."""
         return cls(
-            _token_count("threshold", threshold, NEVER),
+            _token_count("threshold", threshold, domain.NEVER),
             _duration("ttl", ttl),
             _duration("lease", lease),
             _token_count("dynamic_tokens", dynamic_tokens, 0),
@@ -333,8 +328,8 @@ class CachePolicy:
         """Return whether the uncached tokens of the latest request reach the threshold."""
         if latest.input_tokens is None:
             return False
-        tokens = tokens_outside(latest.input_tokens, latest.cached_tokens or 0, self.dynamic_tokens)
-        return is_due(tokens + 1, self.threshold)  # which asks for more than so many tokens
+        tokens = domain.tokens_outside(latest.input_tokens, latest.cached_tokens or 0, self.dynamic_tokens)
+        return domain.is_due(tokens + 1, self.threshold)  # which asks for more than so many tokens
 
 
 def render_with_cache(handle: Handle, wire: Format, options: RenderOptions, snapshot: Snapshot) -> Rendered:
@@ -350,7 +345,7 @@ def render_with_cache(handle: Handle, wire: Format, options: RenderOptions, snap
     return wire.render(snapshot, replace(options, context_cache=cache))
 
 
-def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options: RenderOptions) -> CachePlan:
+def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options: RenderOptions) -> domain.CachePlan:
     """Return what to do about an explicit cache; see `Conversation.plan_context_cache`."""
     wire, ref, configs = get_format(format), handle.ref, handle.resources.configs
     account = "" if options.account == "" else validation.identifier("account", options.account)
@@ -371,11 +366,11 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
         snapshot = with_urls(handle, wire, options, snapshot)
     prefixes = wire.prefixes(snapshot, options)
     if prefixes is None:
-        return CachePlan("none", account=account)
+        return domain.CachePlan("none", account=account)
     request = CacheRequest(
         account=account,
         model=validation.identifier("model", prefixes.model),
-        prefixes=() if policy.threshold == NEVER else prefixes.found,
+        prefixes=() if policy.threshold == domain.NEVER else prefixes.found,
         new_prefix=prefixes.goal if policy.is_due(latest) else None,
         latest=latest,
         token=secrets.token_bytes(TOKEN_BYTES),
@@ -388,13 +383,13 @@ def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options
     return _plan(decision, request, prefixes)
 
 
-def record_context_cache(handle: Handle, plan: object, name: object, expires_at: object) -> CachePlan:
+def record_context_cache(handle: Handle, plan: object, name: object, expires_at: object) -> domain.CachePlan:
     """Record the outcome of a plan; see `Conversation.record_context_cache`."""
-    if not isinstance(plan, CachePlan) or plan.key is None or plan.claim is None or plan.expires_at is None:
+    if not isinstance(plan, domain.CachePlan) or plan.key is None or plan.claim is None or plan.expires_at is None:
         raise mismatch(InvalidOption, "a plan to create a cache", plan, "plan")
     if name is not None and not (isinstance(name, str) and name):
         raise mismatch(InvalidOption, "the name of the cache, or None when it was not created", name, "name")
-    expiry = plan.expires_at if expires_at is None else expiry_of(expires_at)
+    expiry = plan.expires_at if expires_at is None else domain.expiry_of(expires_at)
     if expiry is None:
         raise mismatch(InvalidOption, "an aware datetime, or its text in ISO 8601", expires_at, "expires_at")
     hash_, token, ref = _from_hex(plan.key), _from_hex(plan.claim), handle.ref
@@ -402,15 +397,15 @@ def record_context_cache(handle: Handle, plan: object, name: object, expires_at:
         lambda connection: record(connection, ref, plan, hash_, token, name, expiry), is_repeatable=True
     )
     key = plan.key if decision.action == "reuse" else None
-    return CachePlan(
+    return domain.CachePlan(
         decision.action, key, decision.name, None, decision.delete, decision.until, plan.account, plan.model
     )
 
 
-def _plan(decision: CacheDecision, request: CacheRequest, prefixes: Prefixes) -> CachePlan:
+def _plan(decision: CacheDecision, request: CacheRequest, prefixes: domain.Prefixes) -> domain.CachePlan:
     is_new = decision.action in {"create", "replace"}
     prefix = request.new_prefix if is_new else None
-    return CachePlan(
+    return domain.CachePlan(
         action=decision.action,
         key=None if decision.hash is None else decision.hash.hex(),
         name=decision.name,

@@ -26,25 +26,19 @@ from threadkeep.store.changes import feed, watching
 from threadkeep.store.changes import watching as notifications
 from threadkeep.store.checking import run as checking
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.media import rows
-from threadkeep.store.media.stores import blob_store
+from threadkeep.store.media import rows, stores
 from threadkeep.store.moving import copying, exporting, restoring
 from threadkeep.store.reading import history, items, lists, rendering, responses
 from threadkeep.store.removing import removal, retention
-from threadkeep.store.search import query, rebuilding
-from threadkeep.store.search.index import IndexTrigger
+from threadkeep.store.search import index, query, rebuilding
 from threadkeep.store.streaming import recovery
 from threadkeep.store.usage import recomputation, reports, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.usage.rollups import DayTrigger
-from threadkeep.store.work import tenants
-from threadkeep.store.work.caches import DEFAULT_BYTES, ConfigCache, HistoryCache
+from threadkeep.store.work import caches, refs, tenants, units
 from threadkeep.store.work.handle import Handle, StoreHandle, StoreResources, tenant_missing
-from threadkeep.store.work.refs import FEED_LAG, Scope
 from threadkeep.store.work.replicas import ReplicaReads, replica_reads
 from threadkeep.store.work.tenants import StoreRoot
 from threadkeep.store.work.transactions import EngineTransactions, Transactions
-from threadkeep.store.work.units import HostTransactions, UnitTransactions
 from threadkeep.store.work.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
 from threadkeep.store.writing import api_keys, conversations, importing
 
@@ -87,8 +81,8 @@ class Store:
         url: str | URL | Engine,
         *,
         tenants: bool = False,
-        memory_bytes: int = DEFAULT_BYTES,
-        options_bytes: int = DEFAULT_BYTES,
+        memory_bytes: int = caches.DEFAULT_BYTES,
+        options_bytes: int = caches.DEFAULT_BYTES,
         prices: Iterable[tk.Price] | None = None,
         search: bool = True,
         notify: bool = False,
@@ -362,7 +356,7 @@ class Store:
         handle = self.handle
         retention.delete_conversation(handle.transactions, handle.scope, handle.resources, id, idempotency_key)
 
-    def changes(self, after: str | None = None, *, limit: int = 100, lag: float = FEED_LAG) -> tk.ChangePage:
+    def changes(self, after: str | None = None, *, limit: int = 100, lag: float = refs.FEED_LAG) -> tk.ChangePage:
         """Return what was committed after a cursor: changes of conversations of all users, oldest first.
 
         `after` is the cursor of a change or page; None starts at the beginning of the feed, and "now" returns the
@@ -375,7 +369,7 @@ class Store:
         """
         return feed.read_changes(self.handle.transactions, self.handle.scope, after, limit, lag)
 
-    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = FEED_LAG) -> tk.ChangeWatcher:
+    def watch(self, after: str | None = None, *, poll: float = 1.0, lag: float = refs.FEED_LAG) -> tk.ChangeWatcher:
         """Return an iterator over changes as they are committed, which looks for new ones every `poll` seconds.
 
         It never ends by itself: close it, or the store. Outages of the database are waited for. With ``notify=True`` on
@@ -766,7 +760,7 @@ class Store:
         transactions = transactions or handle.transactions
         return from_handle(type(self), replace(handle, tenant=tenant, user=user, transactions=transactions))
 
-    def _create(self, new: Creation, scope: Scope) -> Conversation:
+    def _create(self, new: Creation, scope: refs.Scope) -> Conversation:
         place = self.handle.transactions, scope, self.handle.resources.configs
         conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
@@ -798,7 +792,7 @@ class UnitOfWork(Store):
             UnitOfWorkEnded: the transaction has ended.
         """
         transactions = self.handle.transactions
-        assert isinstance(transactions, UnitTransactions)  # noqa: S101 - for type checkers
+        assert isinstance(transactions, units.UnitTransactions)  # noqa: S101 - for type checkers
         return transactions.connection
 
     def open(self, id: str, *, branch: int | None = None) -> Conversation:
@@ -829,9 +823,9 @@ def connect(
         notifier=notifications.Notifier(engine) if notify and backend_of(engine).notifies else None,
     )  # fmt: skip
     resources = StoreResources(
-        ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
-        HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-        IndexTrigger() if search else None, DayTrigger(), blob_store(blobs),
+        caches.ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
+        caches.HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
+        index.IndexTrigger() if search else None, rollups.DayTrigger(), stores.blob_store(blobs),
     )  # fmt: skip
     shown_url = command_url(engine) if is_owned else None
     root = StoreRoot(engine, transactions, end_stream, has_tenants=tenants, url=shown_url)
@@ -845,7 +839,7 @@ def from_handle(kind: type[S], handle: StoreHandle) -> S:
     return store
 
 
-def unit_of_work(handle: StoreHandle, transactions: UnitTransactions) -> UnitOfWork:
+def unit_of_work(handle: StoreHandle, transactions: units.UnitTransactions) -> UnitOfWork:
     """Return a store inside a transaction."""
     return from_handle(UnitOfWork, replace(handle, transactions=transactions))
 
@@ -853,4 +847,4 @@ def unit_of_work(handle: StoreHandle, transactions: UnitTransactions) -> UnitOfW
 def unit_on(handle: StoreHandle, host: Connection | orm.Session) -> UnitOfWork:
     """Return a store inside the transaction of the application's connection or session."""
     outside = handle.transactions
-    return unit_of_work(handle, HostTransactions(host, handle.root.end_stream, outside.outside, outside.reads))
+    return unit_of_work(handle, units.HostTransactions(host, handle.root.end_stream, outside.outside, outside.reads))

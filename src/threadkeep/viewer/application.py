@@ -13,27 +13,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption, NotFound
-from threadkeep.server.answers import PICTURES
+from threadkeep.server import answers, limits, owners
 from threadkeep.server.keys import KeysOnceMade
-from threadkeep.server.limits import BoundedHeads
-from threadkeep.server.owners import Authenticate, Owner
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
-from threadkeep.viewer import pages
+from threadkeep.viewer import dashboard, exporting, listing, pages, requests, thread
 from threadkeep.viewer.access import Access, Token
-from threadkeep.viewer.dashboard import tools_page, usage_csv, usage_page
-from threadkeep.viewer.exporting import export_file
-from threadkeep.viewer.listing import list_page, search_page
-from threadkeep.viewer.pages import View
-from threadkeep.viewer.requests import body_file, seen_page
-from threadkeep.viewer.thread import fragment, tail, thread_page
 
 DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
 UNKNOWN: Final = "application/octet-stream"
 _DAY: Final = 86_400
 
 
-async def media(view: View) -> Response:
+async def media(view: pages.View) -> Response:
     """Answer with stored media: pictures as they are, everything else as a download."""
     name = view.request.path_params["hash"]
     try:
@@ -46,7 +38,7 @@ async def media(view: View) -> Response:
         "vary": "Authorization, Cookie",
         "content-security-policy": "default-src 'none'; sandbox",
     }
-    if media_type not in PICTURES:
+    if media_type not in answers.PICTURES:
         headers["content-disposition"] = f"attachment; filename={quote(found.hash[:12])}"
         media_type = media_type if media_type in DOCUMENTS else UNKNOWN
     return Response(found.content, media_type=media_type, headers=headers)
@@ -59,10 +51,10 @@ SEE_OTHER: Final = 303
 def app(
     store: AsyncStore,
     *,
-    auth: Authenticate | None = None,
+    auth: owners.Authenticate | None = None,
     token: str | None = None,
     token_once: bool = False,
-    owner: Owner | None = None,
+    owner: owners.Owner | None = None,
     sign_in: bool = False,
     keys: KeysOnceMade | None = None,
 ) -> Starlette:
@@ -90,19 +82,19 @@ def app(
         raise InvalidOption("cannot be combined with `token`, `owner` or `keys`.", argument="auth")
     if sign_in and auth is None:
         raise InvalidOption("needs `auth`, which is asked about the key.", argument="sign_in")
-    access = Access(auth, _token(token, is_for_one=token_once), owner or Owner(), has_form=sign_in, keys=keys)
+    access = Access(auth, _token(token, is_for_one=token_once), owner or owners.Owner(), has_form=sign_in, keys=keys)
     routes = [
-        Route("/", pages.endpoint("read", list_page)),
-        Route("/c/{id}", pages.endpoint("read", thread_page)),
-        Route("/c/{id}/items", pages.endpoint("read", fragment)),
-        Route("/c/{id}/tail", pages.endpoint("read", tail)),
-        Route("/c/{id}/export/{kind}", pages.endpoint("read", export_file)),
-        Route("/c/{id}/responses/{number}", pages.endpoint("read", seen_page)),
-        Route("/c/{id}/responses/{number}/body", pages.endpoint("read", body_file)),
-        Route("/search", pages.endpoint("read", search_page)),
-        Route("/usage", pages.endpoint("usage", usage_page)),
-        Route("/usage/tools", pages.endpoint("usage", tools_page)),
-        Route("/usage.csv", pages.endpoint("usage", usage_csv)),
+        Route("/", pages.endpoint("read", listing.list_page)),
+        Route("/c/{id}", pages.endpoint("read", thread.thread_page)),
+        Route("/c/{id}/items", pages.endpoint("read", thread.fragment)),
+        Route("/c/{id}/tail", pages.endpoint("read", thread.tail)),
+        Route("/c/{id}/export/{kind}", pages.endpoint("read", exporting.export_file)),
+        Route("/c/{id}/responses/{number}", pages.endpoint("read", requests.seen_page)),
+        Route("/c/{id}/responses/{number}/body", pages.endpoint("read", requests.body_file)),
+        Route("/search", pages.endpoint("read", listing.search_page)),
+        Route("/usage", pages.endpoint("usage", dashboard.usage_page)),
+        Route("/usage/tools", pages.endpoint("usage", dashboard.tools_page)),
+        Route("/usage.csv", pages.endpoint("usage", dashboard.usage_csv)),
         Route("/media/{hash}", pages.endpoint("read", media)),
         Route("/static/{name}", _static),
     ]
@@ -113,7 +105,7 @@ def app(
         ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(pages.SecureHeaders), Middleware(BoundedHeads)],
+        middleware=[Middleware(pages.SecureHeaders), Middleware(limits.BoundedHeads)],
         exception_handlers={HTTPException: pages.answer_error, Exception: pages.answer_error},
     )
     made.state.viewer = pages.Viewer(store, access)

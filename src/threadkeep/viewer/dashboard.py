@@ -16,7 +16,6 @@ from threadkeep.domain.charts import Chart, Day
 from threadkeep.domain.reports import ROW_FIGURES, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.store.reading import overviews
-from threadkeep.store.reading.overviews import Top
 from threadkeep.store.store import Store
 from threadkeep.store.work.validation import time_zone
 from threadkeep.viewer.listing import day_of
@@ -97,8 +96,8 @@ class UsageOverview:
 
     period: Period
     rows: Sequence[UsageRow]
-    users: Sequence[Top]
-    conversations: Sequence[Top]
+    users: Sequence[overviews.Top]
+    conversations: Sequence[overviews.Top]
     latencies: Sequence[tuple[date, str | None, int | None, int | None]]
     total: Sums = field(default_factory=Sums)
     days: dict[date, Sums] = field(default_factory=dict)
@@ -182,10 +181,15 @@ async def usage_page(view: View) -> Response:
     for row in usage.latencies:
         grouped.setdefault(row[0], []).append(row)
     latencies = [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
+    cache = charts.lines(
+        [_short(day) for day in usage.days], [[sums.cache_share for sums in usage.days.values()]], percent
+    )
+    series = [[latency.median for _, latency in latencies], [latency.high for _, latency in latencies]]
+    latency = charts.lines([_short(day) for day, _ in latencies], series, duration)
     return view.page(
         "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
-        tokens=_token_chart(days), calls=_call_chart(days, links), cache=_cache_chart(days),
-        latency=_latency_chart(latencies), latencies=latencies, model_latencies=_by_model(usage), sample=SAMPLE,
+        tokens=_token_chart(days), calls=_call_chart(days, links), cache=cache,
+        latency=latency, latencies=latencies, model_latencies=_by_model(usage), sample=SAMPLE,
         most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0), last=len(days) > 0,
     )  # fmt: skip
 
@@ -218,11 +222,6 @@ def _call_chart(days: Iterable[DayRow], links: Links) -> Chart:
         href = links.to(on=day, through=None, errors=1) if sums.failed else link
         drawn.append(Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
     return charts.columns(drawn, lambda value: short_count(int(value)))
-
-
-def _cache_chart(days: Sequence[DayRow]) -> Chart:
-    shares = [sums.cache_share for _, sums, _ in days]
-    return charts.lines([_short(day) for day, _, _ in days], [shares], percent)
 
 
 class Latency(NamedTuple):
@@ -262,11 +261,6 @@ def _by_model(usage: UsageOverview) -> list[tuple[str | None, Latency]]:
         grouped.setdefault(row[1], []).append(row)
     found = [(name, Latency.of(rows)) for name, rows in grouped.items()]
     return sorted(found, key=lambda pair: -pair[1].calls)[:TOP]
-
-
-def _latency_chart(days: Sequence[tuple[date, Latency]]) -> Chart:
-    series = [[latency.median for _, latency in days], [latency.high for _, latency in days]]
-    return charts.lines([_short(day) for day, _ in days], series, duration)
 
 
 async def tools_page(view: View) -> Response:

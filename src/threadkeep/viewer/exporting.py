@@ -21,7 +21,6 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.moving import exporting
 from threadkeep.store.reading import overviews
 from threadkeep.store.store import Store
-from threadkeep.viewer.blocks import Block, BlockPart
 from threadkeep.viewer.pages import View, asset, environment
 from threadkeep.viewer.texts import Budget
 from threadkeep.viewer.thread import Group, Thread, groups_of, number_of_branch
@@ -100,17 +99,6 @@ def policy_for(style: str) -> str:
 # Pictures
 
 
-def _stored_in(groups: Iterable[Group]) -> list[BlockPart]:
-    """The stored media that are shown, each as often as it is."""
-    return [piece for group in groups for block in group.blocks for piece in _pieces_of(block) if piece.is_stored]
-
-
-def _pieces_of(block: Block) -> Iterator[BlockPart]:
-    yield from block.pieces
-    if block.output is not None:
-        yield from block.output.pieces
-
-
 def _take_in_pictures(store: Store, conversation: Conversation, groups: Iterable[Group]) -> None:
     """Replace references to stored pictures by these, until they are too many; others, and files, become notes.
 
@@ -120,7 +108,13 @@ def _take_in_pictures(store: Store, conversation: Conversation, groups: Iterable
         store = store.for_user(conversation.user_id)
     known: dict[str, str | None] = {}
     left = MAX_PICTURES
-    for piece in _stored_in(groups):
+    blocks = [block for group in groups for block in group.blocks]
+    pieces = [
+        piece for block in blocks for shown in (block, block.output) if shown is not None for piece in shown.pieces
+    ]
+    for piece in pieces:
+        if not piece.is_stored:
+            continue
         url = None
         if piece.kind == "image" and left > 0:
             url = known[piece.url] if piece.url in known else known.setdefault(piece.url, _data_url(store, piece.url))

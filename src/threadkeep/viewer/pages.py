@@ -27,9 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaError, ThreadkeepError, UnknownFormat
+from threadkeep.server import permissions, problems
 from threadkeep.server.owners import Owner, Scope
-from threadkeep.server.permissions import Permission
-from threadkeep.server.problems import answer_problem
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
@@ -147,7 +146,7 @@ class View(NamedTuple):
 
     request: Request
     store: AsyncStore
-    permission: Permission
+    permission: permissions.Permission
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -272,7 +271,7 @@ async def _answer(request: Request, store: AsyncStore, access: Access, scope: Sc
         store = await owner.store(store)
     except NotFound:
         return nobody(request, access)
-    return await handler(View(request, store, Permission(request, access.asked, owner, scope)))
+    return await handler(View(request, store, permissions.Permission(request, access.asked, owner, scope)))
 
 
 def nobody(request: Request, access: Access, problem: str | None = None) -> Response:
@@ -314,7 +313,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     if error.status_code in (404, 405):
         detail = "No page has this path and method; the base_url of a client ends with the path of its API, as in /v1"
         error = HTTPException(error.status_code, detail, error.headers)
-    return await answer_problem(request, error)
+    return await problems.answer_problem(request, error)
 
 
 class SecureHeaders:

@@ -25,12 +25,10 @@ from threadkeep.formats import NAMES, FormatName
 from threadkeep.formats.canonical import entries
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MARK
-from threadkeep.store.reading import overviews, rendering
-from threadkeep.store.reading.history import HistoryPage
+from threadkeep.store.reading import history, overviews, rendering
 from threadkeep.store.store import Store
 from threadkeep.store.work.handle import Handle, HandleCache
-from threadkeep.viewer.pages import View
-from threadkeep.viewer.texts import json_text
+from threadkeep.viewer import pages, texts
 
 _FILLED: Final = b"  "  # makes the length of a mark a multiple of 3, so that its base64 needs no padding
 _MARK: Final = re.compile(rf"{MARK.pattern.decode()}(?:{_FILLED.decode()})?")
@@ -52,7 +50,7 @@ def request_of(conversation: Conversation, format: FormatName, upto: int) -> Ren
 
 def text_of(rendered: Rendered) -> str:
     """Return the payload of such a request as JSON on several lines, with references to media."""
-    return _MARK.sub(_reference, _ENCODED.sub(_decoded, json_text(rendered.payload)))
+    return _MARK.sub(_reference, _ENCODED.sub(_decoded, texts.json_text(rendered.payload)))
 
 
 class _LookedAt(Handle):
@@ -71,7 +69,7 @@ class _LookedAt(Handle):
 class _MarkedCache(HandleCache):
     """What has been read of such a conversation; nothing of it is kept for others."""
 
-    def update(self, page: HistoryPage) -> entries.Snapshot | None:
+    def update(self, page: history.HistoryPage) -> entries.Snapshot | None:
         """Return the snapshot that requests are rendered from, with marks in base64."""
         return super().update(replace(page, entries=[_encoded(entry) for entry in page.entries]))
 
@@ -139,7 +137,10 @@ def lines_of(text: str) -> list[str]:
 
 def difference(old: Sequence[str], new: Sequence[str]) -> Iterator[DifferenceLine]:
     """Yield what is new and what is gone, with some unchanged lines around it."""
-    head, tail = _common_ends(old, new)
+    # How many lines two requests have in common at their beginning, and at their end
+    shortest = min(len(old), len(new))
+    head = next((number for number in range(shortest) if old[number] != new[number]), shortest)
+    tail = next((number for number in range(shortest - head) if old[-1 - number] != new[-1 - number]), shortest - head)
     last, end = len(old) - tail, len(new) - tail
     yield from _context(new[:head], is_first=True, is_last=head == len(new))
     old, middle = old[head:last], new[head:end]
@@ -151,14 +152,6 @@ def difference(old: Sequence[str], new: Sequence[str]) -> Iterator[DifferenceLin
         yield from (DifferenceLine("add", f"+ {line}") for line in middle[begin:stop])
     if end < len(new):
         yield from _context(new[end:], is_first=False, is_last=True)
-
-
-def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How many lines two requests have in common at their beginning, and at their end."""
-    shortest = min(len(old), len(new))
-    head = next((number for number in range(shortest) if old[number] != new[number]), shortest)
-    tail = next((number for number in range(shortest - head) if old[-1 - number] != new[-1 - number]), shortest - head)
-    return head, tail
 
 
 def _context(lines: Sequence[str], *, is_first: bool, is_last: bool) -> Iterator[DifferenceLine]:
@@ -208,7 +201,7 @@ class RequestView:
         return () if self.rendered is None else self.rendered.repairs
 
 
-async def seen_page(view: View) -> Response:
+async def seen_page(view: pages.View) -> Response:
     """Show the request of an answer, what is new in it, or the body that the provider sent."""
     params = view.request.path_params
     shown = view.query("show") or "request"
@@ -218,11 +211,11 @@ async def seen_page(view: View) -> Response:
     return await view.drawn(_rendered, view, seen, shown)
 
 
-def _rendered(view: View, seen: RequestView, shown: str) -> Response:
+def _rendered(view: pages.View, seen: RequestView, shown: str) -> Response:
     """The page."""
     text, lines = None, _changes(seen) if shown == "changes" else ()
     if shown == "body" and seen.body is not None:
-        text = shortened(json_text(seen.body.decode("utf-8", "replace")))
+        text = shortened(texts.json_text(seen.body.decode("utf-8", "replace")))
     elif shown == "request" and seen.rendered is not None:
         text = shortened(text_of(seen.rendered))
     return view.page("seen.html", seen=seen, text=text, lines=lines, shown=shown, formats=NAMES, views=VIEWS)
@@ -236,7 +229,7 @@ def _changes(seen: RequestView) -> Sequence[DifferenceLine]:
     return list(difference(old, lines_of(text_of(seen.rendered))))
 
 
-async def body_file(view: View) -> Response:
+async def body_file(view: pages.View) -> Response:
     """Answer with the body that the provider sent, as a file."""
     params = view.request.path_params
     number = number_of(params["number"])

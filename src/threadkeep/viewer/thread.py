@@ -18,8 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.stored import Branch
 from threadkeep.errors import NotFound
-from threadkeep.server.owners import Owner
-from threadkeep.server.permissions import RECHECK_SECONDS, stream_quota
+from threadkeep.server import owners, permissions
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import overviews
 from threadkeep.store.reading.overviews import LedgerCall, ResponseFacts, ThreadPage, is_answering
@@ -217,7 +216,7 @@ MAX_FOLLOWED: Final = 20  # at once, by each owner in a process
 RETRY_MS: Final = 3_000
 NO_CONTENT: Final = 204  # tells browsers to stop asking
 
-_streams = stream_quota(MAX_FOLLOWED)
+_streams = permissions.stream_quota(MAX_FOLLOWED)
 
 
 async def tail(view: View) -> Response:
@@ -236,7 +235,7 @@ class _Followed(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[str], owner: Owner) -> None:
+    def __init__(self, events: AsyncIterator[str], owner: owners.Owner) -> None:
         super().__init__(events)
         self._owner = owner
 
@@ -266,7 +265,7 @@ async def _events(view: View, id: str, branch: int | None, state: dict[str, int 
         if number == LOOKS:
             return
         await asyncio.sleep(SECONDS)
-        if monotonic() - checked >= RECHECK_SECONDS:
+        if monotonic() - checked >= permissions.RECHECK_SECONDS:
             if not await view.permission.holds():
                 return
             checked = monotonic()

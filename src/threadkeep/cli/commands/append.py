@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, Literal
 
 from typer import Argument, Option
 
-from threadkeep.cli.options import (
-    Branch,
-    ConversationId,
-    Owner,
-    Text,
-    WireFormat,
-    Yes,
-    format_name,
-    labels_of,
-    on_target,
-)
+from threadkeep.cli import options as given
 from threadkeep.cli.output import Column, note, number_of, open_input, print_json, print_table, print_text, record
 from threadkeep.cli.target import Target, open_conversation
 from threadkeep.domain.jsontext import event_text, loads
@@ -37,8 +27,10 @@ STREAM_ENDED: Final = {"reason": "stream_ended"}  # the incomplete_details of a 
 Body = Annotated[
     str, Argument(metavar="FILE", help="The response body as the provider sent it; - is stdin.", show_default=False)
 ]
-Key = Annotated[Text, Option("--key", metavar="KEY", help="Idempotency key: the same response is only stored once.")]
-Provider = Annotated[Text, Option("--provider", metavar="NAME", help="The provider, for usage reports.")]
+Key = Annotated[
+    given.Text, Option("--key", metavar="KEY", help="Idempotency key: the same response is only stored once.")
+]
+Provider = Annotated[given.Text, Option("--provider", metavar="NAME", help="The provider, for usage reports.")]
 Latency = Annotated[float | None, Option("--latency-ms", metavar="MS", help="Latency of the response.")]
 FirstToken = Annotated[
     float | None, Option("--first-token-ms", metavar="MS", help="Time from the request to the first token.")
@@ -52,13 +44,13 @@ OnConflict = Annotated[
 ]
 
 
-@on_target()
+@given.on_target()
 def append(
     target: Target,
     *,
-    id: ConversationId,
+    id: given.ConversationId,
     file: Body,
-    format: WireFormat,
+    format: given.WireFormat,
     key: Key = None,
     provider: Provider = None,
     latency_ms: Latency = None,
@@ -66,8 +58,8 @@ def append(
     expected_head: Head = None,
     on_conflict: OnConflict = "raise",
     stream: Stream = False,
-    branch: Branch = None,
-    user: Owner = None,
+    branch: given.Branch = None,
+    user: given.Owner = None,
 ) -> None:
     """Append a provider's response to a conversation.
 
@@ -95,14 +87,16 @@ def append(
             result = "what arrived is stored" if response.output else nothing
             note(f"threadkeep: the stream ended early, so the response is incomplete; {result}")
         if response.failed:
-            Response.parse({"error": response.error}, format_name(format))  # raises, as for a body that is an error
+            Response.parse(
+                {"error": response.error}, given.format_name(format)
+            )  # raises, as for a body that is an error
 
 
 def _append_body(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
     """Append a complete body; return the response."""
     body = source.read()
     try:
-        return conversation.add_response(body, format_name(format), **options)
+        return conversation.add_response(body, given.format_name(format), **options)
     except CannotParse as error:
         if not isinstance(error, ProviderError) and _holds_events(body):
             error.hint = "If the file contains the events of a stream, use --stream."
@@ -112,7 +106,7 @@ def _append_body(conversation: Conversation, source: BinaryIO, format: str, opti
 def _append_stream(conversation: Conversation, source: BinaryIO, format: str, options: dict[str, Any]) -> Response:
     """Append a stream with one event per line, as JSON or server-sent events; return the response."""
     has_events = False
-    with conversation.stream_response(format_name(format), **options) as recorder:
+    with conversation.stream_response(given.format_name(format), **options) as recorder:
         for event in filter(None, map(event_text, source)):
             recorder.feed(event)
             has_events = True
@@ -151,8 +145,8 @@ def _opened(store: Store, ids: list[str]) -> list[Conversation]:
     return list({one.id: one for one in (open_conversation(store, text) for text in ids)}.values())
 
 
-@on_target()
-def delete(target: Target, *, ids: Ids, user: Owner = None, yes: Yes = False) -> None:
+@given.on_target()
+def delete(target: Target, *, ids: Ids, user: given.Owner = None, yes: given.Yes = False) -> None:
     """Delete conversations; the ledger is kept."""
     with target.store(user=user) as store:
         found = [conversation.id for conversation in _opened(store, ids)]
@@ -166,8 +160,8 @@ def delete(target: Target, *, ids: Ids, user: Owner = None, yes: Yes = False) ->
     target.report({"deleted": found}, f"{number_of(len(found), 'conversation')} deleted.")
 
 
-@on_target()
-def archive(target: Target, *, ids: Ids, user: Owner = None) -> None:
+@given.on_target()
+def archive(target: Target, *, ids: Ids, user: given.Owner = None) -> None:
     """Archive conversations, which hides them in lists."""
     with target.store(user=user) as store:
         found = _opened(store, ids)
@@ -176,8 +170,8 @@ def archive(target: Target, *, ids: Ids, user: Owner = None) -> None:
     target.report({"archived": [one.id for one in found]}, f"{number_of(len(found), 'conversation')} archived.")
 
 
-@on_target()
-def unarchive(target: Target, *, ids: Ids, user: Owner = None) -> None:
+@given.on_target()
+def unarchive(target: Target, *, ids: Ids, user: given.Owner = None) -> None:
     """Make archived conversations active again."""
     with target.store(user=user) as store:
         found = _opened(store, ids)
@@ -186,14 +180,14 @@ def unarchive(target: Target, *, ids: Ids, user: Owner = None) -> None:
     target.report({"unarchived": [one.id for one in found]}, f"{number_of(len(found), 'conversation')} active again.")
 
 
-@on_target()
+@given.on_target()
 def title(
     target: Target,
     *,
-    id: ConversationId,
+    id: given.ConversationId,
     text: Annotated[str | None, Argument(metavar="[TEXT]", help="The new title; default: print it.")] = None,
     remove: Annotated[bool, Option("--remove", help="Remove the title.")] = False,
-    user: Owner = None,
+    user: given.Owner = None,
 ) -> None:
     """Print, set or remove the title of a conversation."""
     if remove and text is not None:
@@ -205,21 +199,21 @@ def title(
         target.report({"id": conversation.id, "title": conversation.title}, conversation.title or "")
 
 
-@on_target()
+@given.on_target()
 def label(
     target: Target,
     *,
-    id: ConversationId,
+    id: given.ConversationId,
     labels: Annotated[
         list[str] | None, Argument(metavar="[KEY=VALUE...]", help="Labels to set; without any, they are printed.")
     ] = None,
     remove: Annotated[
         list[str] | None, Option("--remove", metavar="KEY", help="Remove this label; can be repeated.")
     ] = None,
-    user: Owner = None,
+    user: given.Owner = None,
 ) -> None:
     """Print, set or remove labels of a conversation."""
-    new, gone = labels_of(labels), set(remove or ())
+    new, gone = given.labels_of(labels), set(remove or ())
     with target.store(user=user) as store:
         conversation = open_conversation(store, id)
         if new or gone:
@@ -229,17 +223,17 @@ def label(
         target.report({"id": conversation.id, "labels": conversation.labels}, "\n".join(lines))
 
 
-@on_target()
+@given.on_target()
 def fork(
     target: Target,
     *,
-    id: ConversationId,
+    id: given.ConversationId,
     at: Annotated[
         int | None, Option("--at", metavar="N", help="The last position that is shared; default: all.")
     ] = None,
     activate: Annotated[bool, Option("--activate", help="Make the new branch the active one.")] = False,
-    branch: Branch = None,
-    user: Owner = None,
+    branch: given.Branch = None,
+    user: given.Owner = None,
 ) -> None:
     """Fork a conversation and print the number of the new branch."""
     with target.store(user=user) as store:

@@ -129,7 +129,8 @@ def show(
         conversation = open_conversation(store, id, branch)
         # readable text only names media; they may be large, or kept where the command line has no access
         read = partial(conversation.items, media="inline" if target.is_json else "reference")
-        items = list(_last_items(read, last))
+        newest = None if last is None else list(islice(iterate(partial(read, order="desc")), last))
+        items = list(iterate(read)) if newest is None else newest[::-1]
         if target.is_json:
             shown = [_item_record(stored) for stored in items]
             settings = record(conversation, "branch", "settings", "tools")
@@ -145,13 +146,6 @@ def show(
 def _item_record(stored: StoredItem) -> dict[str, Any]:
     about = record(stored, "position", "branch", "turn", "id", "author_id", "created_at")
     return about | {"item": stored.item.to_dict()}
-
-
-def _last_items(read: ReadItems, last: int | None) -> Iterable[StoredItem]:
-    """The newest items of a branch in order, read from its end; None: all of them."""
-    if last is None:
-        return iterate(read)
-    return reversed(list(islice(iterate(partial(read, order="desc")), last)))
 
 
 def _follow(read: ReadItems, after: int, interval: float, *, is_json: bool) -> None:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Option
 
-from threadkeep.cli.commands.conversations import print_item, print_items
+from threadkeep.cli.commands import conversations, usage
 from threadkeep.cli.commands.render import report_lines
-from threadkeep.cli.commands.usage import record_of
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import is_terminal, note, print_json, print_text, progress
 from threadkeep.cli.target import Target
@@ -148,7 +147,7 @@ def _run_first_half(file: Path, *, is_json: bool) -> str:
         if not is_json:
             print_text("The providers' responses are recordings; nothing is sent anywhere.")
             _print_headline(f"Process {os.getpid()} stores {conversation.id}, “{conversation.title}”, turn by turn")
-            print_items(conversation, conversation.transcript())
+            conversations.print_items(conversation, conversation.transcript())
     return conversation.id
 
 
@@ -182,10 +181,10 @@ def _run_second_half(file: Path, id: str, *, is_json: bool) -> None:
         reports = {
             wire: {"payload": rendered.payload, "report": report_lines(rendered)} for wire, rendered in requests.items()
         }
-        print_json({"id": id, "requests": reports, "usage": [record_of(row) for row in rows]})
+        print_json({"id": id, "requests": reports, "usage": [usage.record_of(row) for row in rows]})
         return
     _print_headline(f"Process {os.getpid()} resumes {id} and asks another question")
-    print_item(question)
+    conversations.print_item(question)
     for wire in script["models"]:
         _print_headline(f"The next request in {_summary(wire, requests[wire])}")
         print_text("".join(f"\n  {line}" for line in transcripts.preview_lines(requests[wire].payload)))

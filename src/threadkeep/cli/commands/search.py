@@ -124,15 +124,11 @@ def _print_results(_: Sequence[Column], records: Sequence[Mapping[str, Any]]) ->
         hits = number_of(record["hits"], "match", "matches") if "hits" in record else None
         about = (record["conversation_id"], hits, where, created, record["user_id"], record["title"])
         print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
-        typer.echo(f"  {_highlighted(record['snippet'], record['marks'])}")
-
-
-def _highlighted(snippet: str, marks: Sequence[tuple[int, int]]) -> str:
-    parts, end = [], 0
-    for start, stop in marks:
-        parts += [printable(snippet[end:start]), styled(printable(snippet[start:stop]), is_bold=True)]
-        end = stop
-    return "".join([*parts, printable(snippet[end:])])
+        parts, end, snippet = [], 0, record["snippet"]
+        for start, stop in record["marks"]:
+            parts += [printable(snippet[end:start]), styled(printable(snippet[start:stop]), is_bold=True)]
+            end = stop
+        typer.echo("".join(["  ", *parts, printable(snippet[end:])]))
 
 
 @on_target()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from threadkeep.cli.options import ConversationId, Owner, on_target
-from threadkeep.cli.output import print_json, print_text, record
+from threadkeep.cli import options, output
 from threadkeep.cli.target import Target, iterate, open_conversation
 from threadkeep.domain.transcripts import said_in
 
@@ -24,8 +23,8 @@ class TreeLine(NamedTuple):
     branch: Branch
 
 
-@on_target()
-def tree(target: Target, *, id: ConversationId, user: Owner = None) -> None:
+@options.on_target()
+def tree(target: Target, *, id: options.ConversationId, user: options.Owner = None) -> None:
     """Print the branches of a conversation as a tree.
 
     Each with the positions of its own items, the position behind which it begins, and its first words.
@@ -35,10 +34,10 @@ def tree(target: Target, *, id: ConversationId, user: Owner = None) -> None:
         lines = list(lines_of(list(iterate(conversation.branches))))
         records = [record_of(conversation, line.branch) for line in lines]
     if target.is_json:
-        print_json({"id": conversation.id, "branches": records})
+        output.print_json({"id": conversation.id, "branches": records})
         return
     for line, found in zip(lines, records, strict=True):
-        print_text(line.prefix + text_of(found), is_bold=found["active"])
+        output.print_text(line.prefix + text_of(found), is_bold=found["active"])
 
 
 def lines_of(branches: Sequence[Branch]) -> Iterator[TreeLine]:
@@ -73,7 +72,7 @@ def record_of(conversation: Conversation, branch: Branch) -> dict[str, Any]:
     if branch.head_position > after:
         own = conversation.on_branch(branch.number).items(after=after, limit=LOOKED_AT, media="reference").items
     texts = (said_in(stored.to_object()) for stored in own)
-    known = record(branch, "number", "parent", "fork_position", "created_at")
+    known = output.record(branch, "number", "parent", "fork_position", "created_at")
     return known | {
         "head": branch.head_position,
         "active": branch.is_active,

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 from typer import Option
 
-from threadkeep.cli import options
+from threadkeep.cli import options, usage_table
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import Column, is_terminal, key_text, note, print_json
 from threadkeep.cli.target import Target
 from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
-from threadkeep.cli.usage_table import csv_text, note_unknown_costs, print_usage, write_parquet
 from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
@@ -83,17 +82,17 @@ def usage(
         grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
         rows = store.usage(**grouping, **filters)
         total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
-    _write(parquet, write_parquet, columns, rows)
+    _write(parquet, usage_table.write_parquet, columns, rows)
     _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
-        print_usage(columns, rows, total, figure=measure)
-        note_unknown_costs(rows, total)
+        usage_table.print_usage(columns, rows, total, figure=measure)
+        usage_table.note_unknown_costs(rows, total)
         if not any(row.attempts for row in rows):
             note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
     elif target.is_json:
         print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
-        typer.echo(csv_text(columns, rows), nl=False)
+        typer.echo(usage_table.csv_text(columns, rows), nl=False)
 
 
 def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:

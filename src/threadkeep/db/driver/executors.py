@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db import backends, hosts
-from threadkeep.db.refusals import PSYCOPG, is_lost
+from threadkeep.db import backends, hosts, refusals
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ class CoreExecutor:
         result: Any = connection.exec_driver_sql(text, arguments)
         if rows is None:
             return result.rowcount
-        if not rows.text_as_bytes or connection.dialect.driver not in PSYCOPG:
+        if not rows.text_as_bytes or connection.dialect.driver not in refusals.PSYCOPG:
             return [tuple(row) for row in result]
         texts = [column[1] == _TEXT_OID for column in result.cursor.description]
         return [
@@ -177,7 +176,7 @@ def refuse(connection: Connection, text: str, arguments: Any, error: BaseExcepti
     driver_error: Any = dialect.loaded_dbapi.Error
     if not isinstance(error, driver_error):
         return
-    if was_lost := is_lost(connection, error):
+    if was_lost := refusals.is_lost(connection, error):
         hosts.invalidate_lost(connection, error)
     raise DBAPIError.instance(
         text, arguments, error, driver_error, hide_parameters=connection.engine.hide_parameters,

@@ -118,8 +118,16 @@ def annotated_items(*, labels: int, rating: bool, owner: bool, scoped: bool, aft
         where += [table.key == bindparam("key_0"), table.value == bindparam("value_0")]
         where += [_has_label(first, number) for number in range(1, labels)]
     if rating:
-        where += [_has_rating(first, scoped=scoped) if labels else table.rating == bindparam("rating")]
-        where += [] if labels else [*_given_by(scoped=scoped)] if scoped else [_is_first_rating()]
+        given = item_feedback.c
+        value: Any = bindparam("rating")
+        rated = [given.rating == value, *_given_by(scoped=scoped)]
+        if labels:
+            rated = [select(given.rating).where(*_same_item(first, item_feedback), *rated).exists()]
+        elif not scoped:  # an item once to which several users gave the same rating
+            other = item_feedback.alias()
+            is_earlier = [other.c.rating == value, other.c.user_id < given.user_id]
+            rated.append(~select(other.c.rating).where(*_same_item(item_feedback, other), *is_earlier).exists())
+        where += rated
     if owner:
         where.append(conversations.c.user_id == bindparam("owner"))
     if after:
@@ -147,18 +155,6 @@ def _has_label(first: Table, number: int) -> ColumnElement[bool]:
     other = item_labels.alias()
     is_it = [other.c.key == bindparam(f"key_{number}"), other.c.value == bindparam(f"value_{number}")]
     return select(other.c.key).where(*_same_item(first, other), *is_it).exists()
-
-
-def _has_rating(first: Table, *, scoped: bool) -> ColumnElement[bool]:
-    is_it = [item_feedback.c.rating == bindparam("rating"), *_given_by(scoped=scoped)]
-    return select(item_feedback.c.rating).where(*_same_item(first, item_feedback), *is_it).exists()
-
-
-def _is_first_rating() -> ColumnElement[bool]:
-    """Shows an item once to which several users gave the same rating."""
-    other = item_feedback.alias()
-    is_earlier = [other.c.rating == bindparam("rating"), other.c.user_id < item_feedback.c.user_id]
-    return ~select(other.c.rating).where(*_same_item(item_feedback, other), *is_earlier).exists()
 
 
 def _given_by(*, scoped: bool) -> list[ColumnElement[bool]]:

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, ColumnElement, Insert, Integer, LargeBinary, Table, bindparam, insert, select
 from sqlalchemy.types import TypeEngine
 
-from threadkeep.db.base import MADE_BY, written_columns
+from threadkeep.db import base, functions
 from threadkeep.db.driver import RowsStatement
-from threadkeep.db.functions import least, typed_bytes
 from threadkeep.db.models import appends, changes, conversations, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.conversations import COUNTER_COLUMNS, reservation_update
 
@@ -51,7 +50,7 @@ def _placed(table: Table, own: Value, taken: Value) -> dict[str, ColumnElement[A
         return taken("first") + own(name)
 
     if table is items:
-        shown = least(own("seen"), after_first("before"))
+        shown = functions.least(own("seen"), after_first("before"))
         return {"position": after_first("position"), "turn": after_first("turn"), "seen": shown}
     if table is changes:
         return {name: after_first(name) for name in ("from_position", "to_position")}
@@ -70,7 +69,7 @@ def _placed(table: Table, own: Value, taken: Value) -> dict[str, ColumnElement[A
     if table is responses:
         return {
             "number": taken("response"),
-            "input_to": least(own("input_to"), after_first("before")),
+            "input_to": functions.least(own("input_to"), after_first("before")),
             "from_position": after_first("from_position"),
             "to_position": after_first("to_position"),
             "config_hash": sa.func.coalesce(own("config_hash"), taken("config_hash")),
@@ -97,8 +96,8 @@ class _Inserts:
             return _parameter(parameter, table.c[name].type if name in table.c else BigInteger())
 
         values = _placed(table, own, self._taken)
-        for column in written_columns(table):
-            if (made := column.info.get(MADE_BY)) is not None:
+        for column in base.written_columns(table):
+            if (made := column.info.get(base.MADE_BY)) is not None:
                 expression, names = made
                 values[column.name] = expression(*map(own, names))
             elif column.name in SHARED and (table, column.name) not in _OWN:
@@ -112,7 +111,7 @@ class _Inserts:
 
 def _parameter(name: str, kind: TypeEngine[Any]) -> ColumnElement[Any]:
     parameter = bindparam(name, type_=kind)
-    return typed_bytes(parameter) if isinstance(kind, LargeBinary) else parameter
+    return functions.typed_bytes(parameter) if isinstance(kind, LargeBinary) else parameter
 
 
 def _ctes(statements: Sequence[Insert]) -> list[Any]:

@@ -11,30 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Connection,
-    Select,
-    String,
-    TextClause,
-    and_,
-    bindparam,
-    case,
-    cast,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    text,
-    union_all,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db.backends import backend_of
 from threadkeep.db.driver import Row, RowReader, Statement
 from threadkeep.db.functions import as_committed, byte_size
-from threadkeep.db.models import conversations, items
-from threadkeep.db.models.item import MARKS
+from threadkeep.db.models import conversations, item, items
 from threadkeep.db.queries.conversations import DELETED, itself, of_conversation, of_tenant, visible
 from threadkeep.db.queries.items import ENTRY_COLUMNS, in_ranges, is_of_types
 
@@ -48,19 +31,19 @@ def history_after(*, scoped: bool) -> Statement:
     The former stand in a row of their own in front (see `HEAD`), where `turn` and `seen` of items stand: as columns of
     each item they take a sixth of a read.
     """
-    where = [*of_conversation(items, branch="branch"), items.c.position > bindparam("after")]
-    both = union_all(_head(ENTRY_COLUMNS, scoped=scoped), select(*ENTRY_COLUMNS).where(*where))
-    return Statement(both.order_by(literal_column("1")), text_as_bytes=True)
+    where = [*of_conversation(items, branch="branch"), items.c.position > sa.bindparam("after")]
+    both = sa.union_all(_head(ENTRY_COLUMNS, scoped=scoped), sa.select(*ENTRY_COLUMNS).where(*where))
+    return Statement(both.order_by(sa.literal_column("1")), text_as_bytes=True)
 
 
-def _head(columns: Sequence[Any], *, scoped: bool) -> Select[Any]:
+def _head(columns: Sequence[Any], *, scoped: bool) -> sa.Select[Any]:
     """The row of a conversation among item rows, with its revision in `turn` and its next position in `seen`."""
     named = {
-        "position": literal_column(str(HEAD)),
+        "position": sa.literal_column(str(HEAD)),
         "turn": conversations.c.revision,
         "seen": conversations.c.next_position,
     }
-    return select(*(named.get(column.name, null()).label(column.name) for column in columns)).where(
+    return sa.select(*(named.get(column.name, sa.null()).label(column.name) for column in columns)).where(
         *itself(scoped=scoped)
     )
 
@@ -72,11 +55,11 @@ def locked_history_after(*, scoped: bool) -> Statement:
     One row without any items.
     """
     table = conversations.c
-    of_it = and_(items.c.tenant_id == table.tenant_id, items.c.conversation_id == table.id)
-    on_branch = and_(of_it, items.c.branch == bindparam("branch"), items.c.position > bindparam("after"))
+    of_it = sa.and_(items.c.tenant_id == table.tenant_id, items.c.conversation_id == table.id)
+    on_branch = sa.and_(of_it, items.c.branch == sa.bindparam("branch"), items.c.position > sa.bindparam("after"))
     joined = conversations.outerjoin(items, on_branch)
     columns = [*ENTRY_COLUMNS, table.revision, table.next_position]
-    statement: Select[Any] = select(*columns).select_from(joined).where(*itself(scoped=scoped))
+    statement: sa.Select[Any] = sa.select(*columns).select_from(joined).where(*itself(scoped=scoped))
     return Statement(as_committed(statement.order_by(items.c.position)))
 
 
@@ -89,8 +72,8 @@ def marks_of(*, scoped: bool) -> Statement:
     """
     columns = [*ENTRY_COLUMNS, items.c.branch]
     of_types = "type IN ('message', 'compaction', 'compaction_undone')"
-    where = [*of_conversation(items), literal_column(f"({MARKS})"), literal_column(of_types)]
-    both = union_all(_head(columns, scoped=scoped), select(*columns).where(*where))
+    where = [*of_conversation(items), sa.literal_column(f"({item.MARKS})"), sa.literal_column(of_types)]
+    both = sa.union_all(_head(columns, scoped=scoped), sa.select(*columns).where(*where))
     return Statement(both, text_as_bytes=True)
 
 
@@ -102,11 +85,11 @@ def tail_of(types: Collection[str], ranges: int, *, scoped: bool) -> Statement:
     returned; with their contents, as long as these have `most` bytes together. Parameters as of `in_ranges`.
     """
     here = [*of_conversation(items), in_ranges(ranges)]
-    shown = select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
-    behind = items.c.position > func.coalesce(shown.correlate(None).scalar_subquery(), -1)
-    wanted = or_(is_of_types(types), items.c.seen.is_not(None))
-    both = union_all(_head(ENTRY_COLUMNS, scoped=scoped), select(*_bounded()).where(*here, behind, wanted))
-    return Statement(both.order_by(literal_column("1")), text_as_bytes=True)
+    shown = sa.select(items.c.seen).where(*here, items.c.seen.is_not(None)).order_by(items.c.position.desc()).limit(1)
+    behind = items.c.position > sa.func.coalesce(shown.correlate(None).scalar_subquery(), -1)
+    wanted = sa.or_(is_of_types(types), items.c.seen.is_not(None))
+    both = sa.union_all(_head(ENTRY_COLUMNS, scoped=scoped), sa.select(*_bounded()).where(*here, behind, wanted))
+    return Statement(both.order_by(sa.literal_column("1")), text_as_bytes=True)
 
 
 def _bounded() -> list[Any]:
@@ -114,11 +97,15 @@ def _bounded() -> list[Any]:
 
     Outputs that name their tool in place of a call always have them.
     """
-    size = func.coalesce(byte_size(items.c.payload), 0) + func.coalesce(byte_size(items.c.rest), 0)
-    has_room = or_(func.sum(size).over(order_by=items.c.position) <= bindparam("most"), items.c.call_id.is_(None))
-    left_out: dict[str, Any] = {"payload": null(), "rest": null(), "codec": 0}
+    size = sa.func.coalesce(byte_size(items.c.payload), 0) + sa.func.coalesce(byte_size(items.c.rest), 0)
+    has_room = sa.or_(
+        sa.func.sum(size).over(order_by=items.c.position) <= sa.bindparam("most"), items.c.call_id.is_(None)
+    )
+    left_out: dict[str, Any] = {"payload": sa.null(), "rest": sa.null(), "codec": 0}
     return [
-        case((has_room, column), else_=left_out[column.name]).label(column.name) if column.name in left_out else column
+        sa.case((has_room, column), else_=left_out[column.name]).label(column.name)
+        if column.name in left_out
+        else column
         for column in ENTRY_COLUMNS
     ]
 
@@ -158,7 +145,9 @@ class PackedItems(NamedTuple):
 MISSING: Final = PackedItems(None)
 
 
-def read_packed_history(connection: Connection, parameters: Mapping[str, Any], *, scoped: bool) -> PackedItems | None:
+def read_packed_history(
+    connection: sa.Connection, parameters: Mapping[str, Any], *, scoped: bool
+) -> PackedItems | None:
     """Read the revision and next position of a conversation, and its items on one branch after a position.
 
     None if that takes the columns of entries.
@@ -170,7 +159,7 @@ def read_packed_history(connection: Connection, parameters: Mapping[str, Any], *
     return _joined_items(joined_history(scoped=scoped), connection, parameters, 2) if packing else None
 
 
-def read_packed_state(connection: Connection, parameters: Mapping[str, Any], *, scoped: bool) -> PackedItems | None:
+def read_packed_state(connection: sa.Connection, parameters: Mapping[str, Any], *, scoped: bool) -> PackedItems | None:
     """The same with the `STATE_COLUMNS` of the conversation with a public id, if it is its items on branch 0."""
     packing = backend_of(connection).packing
     if packing == "rows":
@@ -189,7 +178,7 @@ def _of_rows(rows: Sequence[Row], values: Sequence[Any]) -> PackedItems:
 
 
 def _joined_items(
-    statement: Statement, connection: Connection, parameters: Mapping[str, Any], width: int
+    statement: Statement, connection: sa.Connection, parameters: Mapping[str, Any], width: int
 ) -> PackedItems | None:
     """The only row; None where its texts are longer together than a value of SQLite can be."""
     try:
@@ -243,11 +232,13 @@ def joined_state(*, scoped: bool) -> Statement:
     return Statement(_joined(columns, f"c.public_id = :public_id AND {_IS_WHOLE}", scoped=scoped))
 
 
-def _joined(columns: str, condition: str, *, scoped: bool) -> TextClause:
+def _joined(columns: str, condition: str, *, scoped: bool) -> sa.TextClause:
     statement = f"SELECT {columns}, {_TEXTS} {_JOINED} AND {condition}"
     if not scoped:
-        return text(statement)
-    return text(f"{statement} AND c.user_id = :user").bindparams(bindparam("user", type_=conversations.c.user_id.type))
+        return sa.text(statement)
+    return sa.text(f"{statement} AND c.user_id = :user").bindparams(
+        sa.bindparam("user", type_=conversations.c.user_id.type)
+    )
 
 
 @cache
@@ -258,13 +249,16 @@ def packed_history(*, scoped: bool) -> Statement:
     takes PostgreSQL longer.
     """
     table = items.c
-    numbers = func.concat_ws(" ", conversations.c.revision, conversations.c.next_position)
-    head = select(
-        literal_column(str(HEAD)).label("position"), _varchar(numbers), null().label("payload"), null().label("rest")
+    numbers = sa.func.concat_ws(" ", conversations.c.revision, conversations.c.next_position)
+    head = sa.select(
+        sa.literal_column(str(HEAD)).label("position"),
+        _varchar(numbers),
+        sa.null().label("payload"),
+        sa.null().label("rest"),
     ).where(*itself(scoped=scoped))
-    where = [*of_conversation(items, branch="branch"), table.position > bindparam("after")]
-    rows = select(table.position, _varchar(table.packed), table.payload, table.rest).where(*where)
-    return Statement(union_all(head, rows).order_by(literal_column("1")), text_as_bytes=True)
+    where = [*of_conversation(items, branch="branch"), table.position > sa.bindparam("after")]
+    rows = sa.select(table.position, _varchar(table.packed), table.payload, table.rest).where(*where)
+    return Statement(sa.union_all(head, rows).order_by(sa.literal_column("1")), text_as_bytes=True)
 
 
 @cache
@@ -275,21 +269,23 @@ def packed_state(*, scoped: bool) -> Statement:
     and tools in `rest`, in hexadecimal digits and joined.
     """
     table, row = conversations.c, items.c
-    where = [*of_tenant(conversations, public_id="public_id"), *visible(scoped=scoped), literal_column(_IS_WHOLE)]
+    where = [*of_tenant(conversations, public_id="public_id"), *visible(scoped=scoped), sa.literal_column(_IS_WHOLE)]
     columns = [table[name] for name in ("id", *_NUMBERS, "config_hash", "tool_set_hash")]
-    one = select(*columns).where(*where).cte("one")
-    hashes = func.concat(*(func.encode(one.c[name], "hex") for name in ("config_hash", "tool_set_hash")))
-    numbers = func.concat_ws(" ", one.c.id, *(one.c[name] for name in _NUMBERS))
-    head = select(literal_column(str(HEAD)).label("position"), _varchar(numbers), null().label("payload"), hashes)
-    # No join: a plan that was made while there were hardly any rows would go on to read all items of the tenant for it.
-    key = select(one.c.id).scalar_subquery()
-    where = [row.tenant_id == bindparam("tenant"), row.conversation_id == key, row.branch == 0]
-    rows = select(row.position, _varchar(row.packed), row.payload, row.rest).where(
-        *where, row.position > bindparam("after")
+    one = sa.select(*columns).where(*where).cte("one")
+    hashes = sa.func.concat(*(sa.func.encode(one.c[name], "hex") for name in ("config_hash", "tool_set_hash")))
+    numbers = sa.func.concat_ws(" ", one.c.id, *(one.c[name] for name in _NUMBERS))
+    head = sa.select(
+        sa.literal_column(str(HEAD)).label("position"), _varchar(numbers), sa.null().label("payload"), hashes
     )
-    return Statement(union_all(head, rows).order_by(literal_column("1")), text_as_bytes=True)
+    # No join: a plan that was made while there were hardly any rows would go on to read all items of the tenant for it.
+    key = sa.select(one.c.id).scalar_subquery()
+    where = [row.tenant_id == sa.bindparam("tenant"), row.conversation_id == key, row.branch == 0]
+    rows = sa.select(row.position, _varchar(row.packed), row.payload, row.rest).where(
+        *where, row.position > sa.bindparam("after")
+    )
+    return Statement(sa.union_all(head, rows).order_by(sa.literal_column("1")), text_as_bytes=True)
 
 
 def _varchar(column: Any) -> Any:
     """Text that is returned as text, where texts come as bytes."""
-    return cast(column, String)
+    return sa.cast(column, sa.String)

@@ -6,21 +6,7 @@ from collections.abc import Collection
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from sqlalchemy import (
-    BindParameter,
-    Boolean,
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    case,
-    exists,
-    false,
-    func,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.functions import as_bytes, as_committed, as_text
@@ -52,7 +38,7 @@ STORED_COLUMNS: Final = (*ENTRY_COLUMNS, *map(_column, _STORED))
 @cache
 def entries_of(*, latest: bool = False) -> Statement:
     """The items of one branch after one position and up to another, as the formats read them."""
-    statement = select(*ENTRY_COLUMNS).where(*between(items, branch="branch")).order_by(items.c.position)
+    statement = sa.select(*ENTRY_COLUMNS).where(*between(items, branch="branch")).order_by(items.c.position)
     return Statement(as_committed(statement) if latest else statement, text_as_bytes=True)
 
 
@@ -62,51 +48,53 @@ def page_before(*, scoped: bool) -> Statement:
 
     The revision is the conversation's, NULL if the conversation is not visible.
     """
-    statement = select(*ENTRY_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
-    return Statement(statement.order_by(items.c.position.desc()).limit(bindparam("limit")), text_as_bytes=True)
+    statement = sa.select(*ENTRY_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
+    return Statement(statement.order_by(items.c.position.desc()).limit(sa.bindparam("limit")), text_as_bytes=True)
 
 
 def revision_of(*, scoped: bool) -> Any:
     """The revision of the conversation, NULL where that is not visible."""
-    return select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
+    return sa.select(conversations.c.revision).where(*itself(scoped=scoped)).scalar_subquery()
 
 
 @cache
-def earlier_with_call_ids() -> Select[Any]:
+def earlier_with_call_ids() -> sa.Select[Any]:
     """Items between two positions that have one of several call ids: what says which output answers which call."""
     table = items.c
     columns = (table.position, table.type, table.turn, table.seen, table.call_id, table.branch)
-    where = [*between(items), table.call_hash.in_(bindparam("hashes", expanding=True))]
-    return select(*columns).where(*where).order_by(table.position)
+    where = [*between(items), table.call_hash.in_(sa.bindparam("hashes", expanding=True))]
+    return sa.select(*columns).where(*where).order_by(table.position)
 
 
 @lru_cache(maxsize=256)
-def turns_in(ranges: int, aside: Collection[str]) -> Select[Any]:
+def turns_in(ranges: int, aside: Collection[str]) -> sa.Select[Any]:
     """How many turns begin in some ranges: with a user's message behind another author's, or none.
 
     Items of the types `aside` have no author. Parameters as of `in_ranges`.
     """
     table = items.c
-    said = case((and_(table.type == "message", table.role == "user"), 1), else_=0)
-    before = func.lag(said).over(order_by=table.position)
+    said = sa.case((sa.and_(table.type == "message", table.role == "user"), 1), else_=0)
+    before = sa.func.lag(said).over(order_by=table.position)
     where = [*of_conversation(items), in_ranges(ranges), table.type.not_in(sorted(aside))]
-    each = select(said.label("said"), func.coalesce(before, 0).label("before")).where(*where).subquery()
-    return select(func.count()).where(each.c.said == 1, each.c.before == 0)
+    each = sa.select(said.label("said"), sa.func.coalesce(before, 0).label("before")).where(*where).subquery()
+    return sa.select(sa.func.count()).where(each.c.said == 1, each.c.before == 0)
 
 
 @cache
-def texts_at() -> Select[Any]:
+def texts_at() -> sa.Select[Any]:
     """The JSON texts of items at some positions, with what is needed to read them."""
     table = items.c
-    where = [*of_conversation(items), table.position.in_(bindparam("positions", expanding=True))]
-    return select(table.position, table.type, table.origin, table.payload, table.rest, table.codec).where(*where)
+    where = [*of_conversation(items), table.position.in_(sa.bindparam("positions", expanding=True))]
+    return sa.select(table.position, table.type, table.origin, table.payload, table.rest, table.codec).where(*where)
 
 
 @cache
-def first_positions() -> Select[Any]:
+def first_positions() -> sa.Select[Any]:
     """Where each branch's own items begin after a position."""
-    where = [*of_conversation(items), items.c.position > bindparam("after")]
-    return select(items.c.branch, func.min(items.c.position).label("first")).where(*where).group_by(items.c.branch)
+    where = [*of_conversation(items), items.c.position > sa.bindparam("after")]
+    return (
+        sa.select(items.c.branch, sa.func.min(items.c.position).label("first")).where(*where).group_by(items.c.branch)
+    )
 
 
 @cache
@@ -116,28 +104,30 @@ def stored_items_of(*, descending: bool, scoped: bool) -> Statement:
     The last column is the revision of the conversation, NULL where that is not visible.
     """
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(*STORED_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
-    return Statement(chosen.order_by(order).limit(bindparam("limit")), text_as_bytes=True)
+    chosen = sa.select(*STORED_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
+    return Statement(chosen.order_by(order).limit(sa.bindparam("limit")), text_as_bytes=True)
 
 
 @cache
 def stored_item_of(*, latest: bool = False) -> Statement:
     """One item by its position; `latest`: see `as_committed`."""
-    chosen = select(*STORED_COLUMNS).where(*of_conversation(items, position="position"))
+    chosen = sa.select(*STORED_COLUMNS).where(*of_conversation(items, position="position"))
     return Statement(as_committed(chosen) if latest else chosen, text_as_bytes=True)
 
 
 @cache
-def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+def last_said(types: Collection[str], roles: Collection[str]) -> sa.Select[Any]:
     """The last item of a branch in a range that is not of these types and roles.
 
     With why the response that it is of is incomplete.
     """
     table, answers = items.c, responses.c
-    said = [table.type.not_in(types), or_(table.role.is_(None), table.role.not_in(roles))]
-    details = select(answers.incomplete_details).where(*of_conversation(responses), answers.from_position == table.turn)
+    said = [table.type.not_in(types), sa.or_(table.role.is_(None), table.role.not_in(roles))]
+    details = sa.select(answers.incomplete_details).where(
+        *of_conversation(responses), answers.from_position == table.turn
+    )
     newest = details.order_by(answers.number.desc()).limit(1).scalar_subquery().label("incomplete_details")
-    found = select(table.position, table.type, table.role, table.seen, table.turn, newest)
+    found = sa.select(table.position, table.type, table.role, table.seen, table.turn, newest)
     found = found.where(*between(items, branch="branch"), *said)
     return found.order_by(table.position.desc()).limit(1)
 
@@ -146,41 +136,45 @@ def last_said(types: Collection[str], roles: Collection[str]) -> Select[Any]:
 def with_call_id(types: Collection[str]) -> Statement:
     """The items of these types with one call id, on all branches, each with its own; read under the lock."""
     where = [*of_conversation(items, call_hash="hash"), is_of_types(types)]
-    statement = select(*ENTRY_COLUMNS, items.c.branch).where(*where).order_by(items.c.position)
+    statement = sa.select(*ENTRY_COLUMNS, items.c.branch).where(*where).order_by(items.c.position)
     return Statement(as_committed(statement), text_as_bytes=True)
 
 
 @cache
 def entry_at() -> Statement:
     """The item at a position, with its branch; read under the lock."""
-    statement = select(*ENTRY_COLUMNS, items.c.branch).where(*of_conversation(items, position="position"))
+    statement = sa.select(*ENTRY_COLUMNS, items.c.branch).where(*of_conversation(items, position="position"))
     return Statement(as_committed(statement), text_as_bytes=True)
 
 
 @cache
-def places_of_id(*, descending: bool) -> Select[Any]:
+def places_of_id(*, descending: bool) -> sa.Select[Any]:
     """Where a conversation has items with an id of their own, after one position and up to another."""
     order = items.c.position.desc() if descending else items.c.position
-    chosen = select(items.c.position, items.c.branch).where(*between(items, item_hash="hash"), items.c.branch >= 0)
-    return chosen.order_by(order).limit(bindparam("limit"))
+    chosen = sa.select(items.c.position, items.c.branch).where(*between(items, item_hash="hash"), items.c.branch >= 0)
+    return chosen.order_by(order).limit(sa.bindparam("limit"))
 
 
 @cache
-def first_places_of_ids() -> Select[Any]:
+def first_places_of_ids() -> sa.Select[Any]:
     """Where a conversation first has an item with each of several ids."""
-    where = [*of_conversation(items), items.c.item_hash.in_(bindparam("hashes", expanding=True)), items.c.branch >= 0]
-    return select(items.c.item_hash, func.min(items.c.position)).where(*where).group_by(items.c.item_hash)
+    where = [
+        *of_conversation(items),
+        items.c.item_hash.in_(sa.bindparam("hashes", expanding=True)),
+        items.c.branch >= 0,
+    ]
+    return sa.select(items.c.item_hash, sa.func.min(items.c.position)).where(*where).group_by(items.c.item_hash)
 
 
 @cache
-def place_at() -> Select[Any]:
+def place_at() -> sa.Select[Any]:
     """The type and the branch of the item at a position."""
     where = [*of_conversation(items, position="position"), items.c.branch >= 0]
-    return select(items.c.type, items.c.branch).where(*where)
+    return sa.select(items.c.type, items.c.branch).where(*where)
 
 
 @cache
-def conversation_with_id(*, scoped: bool) -> Select[Any]:
+def conversation_with_id(*, scoped: bool) -> sa.Select[Any]:
     """The newest visible conversation that has an item with an id of its own."""
     joined = items.join(
         conversations,
@@ -188,7 +182,7 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
     )
     where = [*of_tenant(items, item_hash="hash"), items.c.branch >= 0, *visible(scoped=scoped)]
     return (
-        select(items.c.conversation_id)
+        sa.select(items.c.conversation_id)
         .select_from(joined)
         .where(*where)
         .order_by(items.c.conversation_id.desc())
@@ -197,71 +191,74 @@ def conversation_with_id(*, scoped: bool) -> Select[Any]:
 
 
 @cache
-def facts_at() -> Select[Any]:
+def facts_at() -> sa.Select[Any]:
     """Which item is at a position."""
     table = items.c
     columns = (table.branch, table.turn, table.type, table.role)
-    return select(*columns).where(*of_conversation(items, position="position"))
+    return sa.select(*columns).where(*of_conversation(items, position="position"))
 
 
 @cache
-def last_question() -> Select[Any]:
+def last_question() -> sa.Select[Any]:
     """The last message of a user on a branch, in a range."""
     table = items.c
     where = [*between(items, branch="branch"), table.type == "message", table.role == "user"]
-    return select(table.position).where(*where).order_by(table.position.desc()).limit(1)
+    return sa.select(table.position).where(*where).order_by(table.position.desc()).limit(1)
 
 
 @cache
-def first_output(types: Collection[str], roles: Collection[str]) -> Select[Any]:
+def first_output(types: Collection[str], roles: Collection[str]) -> sa.Select[Any]:
     """The first item on a branch, in a range, that is not of these types and roles."""
     table = items.c
     where = [*between(items, branch="branch"), table.type.not_in(types)]
-    where.append(or_(table.role.is_(None), table.role.not_in(roles)))
-    return select(table.position).where(*where).order_by(table.position).limit(1)
+    where.append(sa.or_(table.role.is_(None), table.role.not_in(roles)))
+    return sa.select(table.position).where(*where).order_by(table.position).limit(1)
 
 
 @cache
-def first_position() -> Select[Any]:
+def first_position() -> sa.Select[Any]:
     """The first position of a branch itself between two positions (exclusive, inclusive)."""
     where = between(items, branch="branch")
-    return select(items.c.position).where(*where).order_by(items.c.position).limit(1)
+    return sa.select(items.c.position).where(*where).order_by(items.c.position).limit(1)
 
 
 @cache
-def forks_after() -> Select[Any]:
+def forks_after() -> sa.Select[Any]:
     """The branches that may go on differently after a position, with the first of their own items.
 
     These end what they share there, and have items of their own. Where something was removed from a branch, whose
     lineage is then like `gap` (`is_shortened`: from branch 0), they may also end it later.
     """
     own = items.c.branch == branches.c.number
-    first = select(items.c.position).where(*of_conversation(items), own, items.c.position >= branches.c.from_position)
-    first = first.order_by(items.c.position).limit(1)
-    position: BindParameter[int] = bindparam("position")
-    other = branches.alias()
-    same = [other.c.tenant_id == bindparam("tenant"), other.c.conversation_id == bindparam("key")]
-    ends_there = and_(branches.c.fork_position == position, branches.c.head_position > position)
-    is_shortened = or_(
-        bindparam("is_shortened", type_=Boolean), exists().where(*same, other.c.lineage.like(bindparam("gap")))
+    first = sa.select(items.c.position).where(
+        *of_conversation(items), own, items.c.position >= branches.c.from_position
     )
-    ends_later = and_(branches.c.fork_position > position, is_shortened)
+    first = first.order_by(items.c.position).limit(1)
+    position: sa.BindParameter[int] = sa.bindparam("position")
+    other = branches.alias()
+    same = [other.c.tenant_id == sa.bindparam("tenant"), other.c.conversation_id == sa.bindparam("key")]
+    ends_there = sa.and_(branches.c.fork_position == position, branches.c.head_position > position)
+    is_shortened = sa.or_(
+        sa.bindparam("is_shortened", type_=sa.Boolean),
+        sa.exists().where(*same, other.c.lineage.like(sa.bindparam("gap"))),
+    )
+    ends_later = sa.and_(branches.c.fork_position > position, is_shortened)
     columns = (branches, first.correlate(branches).scalar_subquery().label("first"))
-    where = [*of_conversation(branches), or_(ends_there, ends_later)]
-    return select(*columns).where(*where).order_by(branches.c.number)
+    where = [*of_conversation(branches), sa.or_(ends_there, ends_later)]
+    return sa.select(*columns).where(*where).order_by(branches.c.number)
 
 
 @cache
-def position_of() -> Select[Any]:
+def position_of() -> sa.Select[Any]:
     """An item of a branch itself at a position, if there is one."""
-    return select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
+    return sa.select(items.c.position).where(*of_conversation(items, branch="branch", position="position"))
 
 
 @cache
-def last_positions() -> Select[Any]:
+def last_positions() -> sa.Select[Any]:
     """The last positions of a branch itself between two positions (exclusive, inclusive), from the last one on."""
-    found = select(items.c.position).where(*between(items, branch="branch")).order_by(items.c.position.desc())
-    return as_committed(found.limit(bindparam("limit")))
+    found = sa.select(items.c.position).where(*between(items, branch="branch")).order_by(items.c.position.desc())
+    return as_committed(found.limit(sa.bindparam("limit")))
 
 
 # Media
@@ -274,84 +271,84 @@ _CONTENT: Final = (blobs.c.content, blobs.c.location)
 
 
 @cache
-def blobs_of(*, latest: bool = False) -> Select[Any]:
+def blobs_of(*, latest: bool = False) -> sa.Select[Any]:
     """The media of items in a range of positions, in the order in which it is put back."""
-    statement = _in_order(select(*_PLACE, *_CONTENT).select_from(_JOINED))
+    statement = _in_order(sa.select(*_PLACE, *_CONTENT).select_from(_JOINED))
     return as_committed(statement) if latest else statement
 
 
 @cache
-def references_of(*, latest: bool = False) -> Select[Any]:
+def references_of(*, latest: bool = False) -> sa.Select[Any]:
     """The same without the media themselves: where they belong, and their hashes."""
-    statement = _in_order(select(*_PLACE))
+    statement = _in_order(sa.select(*_PLACE))
     return as_committed(statement) if latest else statement
 
 
 @cache
-def contents_of() -> Select[Any]:
+def contents_of() -> sa.Select[Any]:
     """The media of several hashes."""
-    return select(blobs.c.hash, *_CONTENT).where(*_of_hashes())
+    return sa.select(blobs.c.hash, *_CONTENT).where(*_of_hashes())
 
 
 @cache
-def places_of(*, latest: bool = False) -> Select[Any]:
+def places_of(*, latest: bool = False) -> sa.Select[Any]:
     """Where the media of several hashes are kept."""
-    statement = select(blobs.c.hash, blobs.c.location).where(*_of_hashes())
+    statement = sa.select(blobs.c.hash, blobs.c.location).where(*_of_hashes())
     return as_committed(statement) if latest else statement
 
 
 @cache
-def media_of(*, scoped: bool, own: bool = False) -> Select[Any]:
+def media_of(*, scoped: bool, own: bool = False) -> sa.Select[Any]:
     """The media of a hash, if an item has them that a branch of a visible conversation has, or as a user's upload.
 
     `uploaded_type` is what was said with the upload. Uploads count until they expire, in a scoped store its user's.
     With `own`, nothing else than uploads of the user `uploader` counts.
     """
     link, item, owner = item_blobs.c, items.c, conversations.c
-    is_item = and_(
+    is_item = sa.and_(
         item.tenant_id == link.tenant_id, item.conversation_id == link.conversation_id, item.position == link.position
     )
-    is_owner = and_(owner.tenant_id == link.tenant_id, owner.id == link.conversation_id)
+    is_owner = sa.and_(owner.tenant_id == link.tenant_id, owner.id == link.conversation_id)
     used = item_blobs.join(items, is_item).join(conversations, is_owner)
-    is_used = select(link.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"), item.branch >= 0)
+    is_used = sa.select(link.hash).select_from(used).where(*of_tenant(item_blobs, hash="hash"), item.branch >= 0)
     of_user = {"user_id": "uploader"} if own else {"user_id": "user"} if scoped else {}
-    are_uploads = [*of_tenant(uploads, hash="hash", **of_user), uploads.c.expires_at > bindparam("now")]
-    uploaded_type = select(uploads.c.media_type).where(*are_uploads).order_by(uploads.c.user_id).limit(1)
-    is_uploaded = select(uploads.c.hash).where(*are_uploads).exists()
+    are_uploads = [*of_tenant(uploads, hash="hash", **of_user), uploads.c.expires_at > sa.bindparam("now")]
+    uploaded_type = sa.select(uploads.c.media_type).where(*are_uploads).order_by(uploads.c.user_id).limit(1)
+    is_uploaded = sa.select(uploads.c.hash).where(*are_uploads).exists()
     columns = (blobs.c.hash, blobs.c.media_type, uploaded_type.scalar_subquery().label("uploaded_type"), blobs.c.size)
-    counts = is_uploaded if own else or_(is_uploaded, is_used.where(*visible(scoped=scoped)).exists())
-    return select(*columns, *_CONTENT).where(*of_tenant(blobs, hash="hash"), counts)
+    counts = is_uploaded if own else sa.or_(is_uploaded, is_used.where(*visible(scoped=scoped)).exists())
+    return sa.select(*columns, *_CONTENT).where(*of_tenant(blobs, hash="hash"), counts)
 
 
-def _of_hashes() -> list[ColumnElement[bool]]:
-    return [*of_tenant(blobs), blobs.c.hash.in_(bindparam("hashes", expanding=True))]
+def _of_hashes() -> list[sa.ColumnElement[bool]]:
+    return [*of_tenant(blobs), blobs.c.hash.in_(sa.bindparam("hashes", expanding=True))]
 
 
-def _in_order(statement: Select[Any]) -> Select[Any]:
+def _in_order(statement: sa.Select[Any]) -> sa.Select[Any]:
     order = (item_blobs.c.position, item_blobs.c.part, item_blobs.c.ordinal)
     return statement.where(*between(item_blobs)).order_by(*order)
 
 
-def is_of_types(types: Collection[str]) -> ColumnElement[bool]:
+def is_of_types(types: Collection[str]) -> sa.ColumnElement[bool]:
     """A condition for items of some types; a `Statement` takes no lists."""
-    return or_(*(items.c.type == name for name in sorted(types)))
+    return sa.or_(*(items.c.type == name for name in sorted(types)))
 
 
-def in_ranges(count: int) -> ColumnElement[bool]:
+def in_ranges(count: int) -> sa.ColumnElement[bool]:
     """A condition for items in some ranges, with the parameters branch_0, after_0, upto_0, and so on."""
     table = items.c
     parts = (
-        and_(
-            table.branch == bindparam(f"branch_{number}"),
-            table.position > bindparam(f"after_{number}"),
-            table.position <= bindparam(f"upto_{number}"),
+        sa.and_(
+            table.branch == sa.bindparam(f"branch_{number}"),
+            table.position > sa.bindparam(f"after_{number}"),
+            table.position <= sa.bindparam(f"upto_{number}"),
         )
         for number in range(count)
     )
-    return or_(false(), *parts)
+    return sa.or_(sa.false(), *parts)
 
 
-def between(table: Table, **equal: str) -> list[ColumnElement[bool]]:
+def between(table: sa.Table, **equal: str) -> list[sa.ColumnElement[bool]]:
     """Conditions for rows of a conversation after one position and up to another."""
     position = table.c.position
-    return [*of_conversation(table, **equal), position > bindparam("after"), position <= bindparam("upto")]
+    return [*of_conversation(table, **equal), position > sa.bindparam("after"), position <= sa.bindparam("upto")]

@@ -9,16 +9,8 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
-from threadkeep.db import functions, types
+from threadkeep.db import functions, models, types
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.models import (
-    branches,
-    conversation_labels,
-    conversation_reads,
-    conversations,
-    items,
-    usage_records,
-)
 from threadkeep.db.queries.conversations import (
     ACTIVE,
     ARCHIVED,
@@ -39,13 +31,14 @@ MAX_CALLS: Final = 1_000
 
 # What of a conversation's row is sorted by
 _KEYS: Final = {
-    ACTIVITY: conversations.c.last_activity_at,
-    CREATED: conversations.c.created_at,
+    ACTIVITY: models.conversations.c.last_activity_at,
+    CREATED: models.conversations.c.created_at,
     TITLE: func.lower(
-        func.substr(func.coalesce(conversations.c.title, sa.literal_column("''")), 1, TITLE_LENGTH), type_=types.BigText
+        func.substr(func.coalesce(models.conversations.c.title, sa.literal_column("''")), 1, TITLE_LENGTH),
+        type_=types.BigText,
     ),
 }
-_READ: Final = conversation_reads.c["position", "seen_at"]
+_READ: Final = models.conversation_reads.c["position", "seen_at"]
 SUMMARY_READER: Final = RowReader((*CONVERSATION_COLUMNS, *_READ))
 
 
@@ -76,19 +69,26 @@ def conversation_page(query: ListQuery) -> Statement:
     they would join labels and marks of everybody before they sort.
     """
     if query.statuses or query.start is not None or query.calls:
-        page = _ordered(_found(query), query, conversations.c.id)
+        page = _ordered(_found(query), query, models.conversations.c.id)
     else:  # no index has two statuses in order, but each of them
-        parts = [_ordered(_found(query, status), query, conversations.c.id) for status in (ACTIVE, ARCHIVED)]
+        parts = [_ordered(_found(query, status), query, models.conversations.c.id) for status in (ACTIVE, ARCHIVED)]
         both = sa.union_all(*(select(part.subquery(f"part_{number}")) for number, part in enumerate(parts)))
         found = both.subquery("found")
         page = _ordered(select(found), query, found.c.id, found.c.sorted_by)
-    return Statement(_with_reads(page, query) if query.reads else page)
+    if not query.reads:
+        return Statement(page)
+    # With how far its conversations have been read, which is looked up for each of them
+    rows = page.subquery("page")
+    columns = [rows.c[column.name] for column in CONVERSATION_COLUMNS]
+    is_read = _is_read_by(rows, _reader(rows, query))
+    columns += [select(column).where(*is_read).scalar_subquery().label(column.name) for column in _READ]
+    return Statement(_ordered(select(*columns, rows.c.sorted_by), query, rows.c.id, rows.c.sorted_by))
 
 
 def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
     """The conversations of a list with a status, by default the parameter's, in no order."""
-    table, key = conversations.c, _KEYS[query.order_by]
-    where = of_tenant(conversations, **({"user_id": "user"} if query.user else {}))
+    table, key = models.conversations.c, _KEYS[query.order_by]
+    where = of_tenant(models.conversations, **({"user_id": "user"} if query.user else {}))
     if query.statuses or status is not None:
         where.append(table.status == (bindparam("status") if status is None else status))
     else:
@@ -97,33 +97,31 @@ def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
     if query.after:
         where.append(_is_behind(key, is_descending=query.is_descending))
     if query.unread:
-        reads = conversation_reads.c
-        position = select(reads.position).where(*_is_read_by(conversations, _reader(conversations, query)))
+        reads = models.conversation_reads.c
+        position = select(reads.position).where(
+            *_is_read_by(models.conversations, _reader(models.conversations, query))
+        )
         where.append(_tested(table.next_position - 1 > func.coalesce(position.scalar_subquery(), -1)))
-    where += _active_within(query)
+    # Conditions for the time of the last activity
+    column = models.conversations.c.last_activity_at
+    since: Any = bindparam("since", type_=column.type)
+    until: Any = bindparam("until", type_=column.type)
+    where += [*([column >= since] if query.since else []), *([column < until] if query.until else [])]
     statement = select(*CONVERSATION_COLUMNS, key.label("sorted_by")).where(*where)
     if query.calls:
         called = _called(query).subquery("called")
-        return statement.select_from(called.join(conversations, table.id == called.c.conversation_id))
+        return statement.select_from(called.join(models.conversations, table.id == called.c.conversation_id))
     if query.start is None:
         return statement
     # with a limit it is not merged into the rest, and looked at first
     started = _labelled(query.start).limit(MAX_LABELLED).subquery("started")
-    return statement.select_from(started.join(conversations, table.id == started.c.conversation_id))
-
-
-def _active_within(query: ListQuery) -> list[ColumnElement[bool]]:
-    """Conditions for the time of the last activity."""
-    column = conversations.c.last_activity_at
-    since: Any = bindparam("since", type_=column.type)
-    until: Any = bindparam("until", type_=column.type)
-    return [*([column >= since] if query.since else []), *([column < until] if query.until else [])]
+    return statement.select_from(started.join(models.conversations, table.id == started.c.conversation_id))
 
 
 def _called(query: ListQuery) -> Select[Any]:
     """The conversations of the newest calls that are asked for."""
-    table = usage_records.c
-    where = of_tenant(usage_records, **{name: f"called_{name}" for name in query.calls if name != "day"})
+    table = models.usage_records.c
+    where = of_tenant(models.usage_records, **{name: f"called_{name}" for name in query.calls if name != "day"})
     if "day" in query.calls:
         first: Any = bindparam("called_from", type_=table.day.type)
         where += [table.day >= first, table.day <= bindparam("called_to", type_=table.day.type)]
@@ -140,8 +138,8 @@ def _labelled(number: int) -> Select[Any]:
 
 def _has_label(number: int) -> ColumnElement[bool]:
     """The label of a number, looked up for each conversation."""
-    label = conversation_labels.c
-    of_it = [label.tenant_id == conversations.c.tenant_id, label.conversation_id == conversations.c.id]
+    label = models.conversation_labels.c
+    of_it = [label.tenant_id == models.conversations.c.tenant_id, label.conversation_id == models.conversations.c.id]
     found = select(label.value).where(*of_it, label.key == bindparam(f"key_{number}"))
     return _tested(found.scalar_subquery() == bindparam(f"value_{number}", type_=label.value.type))
 
@@ -159,15 +157,6 @@ def _ordered(statement: Select[Any], query: ListQuery, id: Any, key: Any = None)
     )
 
 
-def _with_reads(statement: Select[Any], query: ListQuery) -> Select[Any]:
-    """A page with how far its conversations have been read, which is looked up for each of them."""
-    page = statement.subquery("page")
-    columns = [page.c[column.name] for column in CONVERSATION_COLUMNS]
-    is_read = _is_read_by(page, _reader(page, query))
-    columns += [select(column).where(*is_read).scalar_subquery().label(column.name) for column in _READ]
-    return _ordered(select(*columns, page.c.sorted_by), query, page.c.id, page.c.sorted_by)
-
-
 @lru_cache(maxsize=256)
 def label_counts(query: ListQuery) -> Statement:
     """How many conversations have each label of a list, and last how many its user has; MAX_LABELLED at most.
@@ -175,7 +164,7 @@ def label_counts(query: ListQuery) -> Statement:
     Parameters as for the page; without a user the last number is MAX_LABELLED.
     """
     counts: list[Any] = [_count(_labelled(number)) for number in range(query.labels)]
-    of_user = select(conversations.c.id).where(*of_tenant(conversations, user_id="user"))
+    of_user = select(models.conversations.c.id).where(*of_tenant(models.conversations, user_id="user"))
     counts.append(_count(of_user) if query.user else sa.literal_column(str(MAX_LABELLED)))
     return Statement(select(*counts))
 
@@ -188,34 +177,38 @@ def _count(found: Select[Any]) -> ColumnElement[int]:
 def _is_behind(key: ColumnElement[Any], *, is_descending: bool) -> ColumnElement[bool]:
     last: Any = bindparam("after_key", type_=key.type)
     last_id: Any = bindparam("after_id", type_=sa.BigInteger)
-    number = conversations.c.id
+    number = models.conversations.c.id
     if is_descending:
         return sa.and_(key <= last, sa.or_(key < last, number < last_id))
     return sa.and_(key >= last, sa.or_(key > last, number > last_id))
 
 
 def _reader(source: Any, query: ListQuery) -> Any:
-    return source.c.user_id if query.own else bindparam("reader", type_=conversation_reads.c.user_id.type)
+    return source.c.user_id if query.own else bindparam("reader", type_=models.conversation_reads.c.user_id.type)
 
 
 def _is_read_by(source: Any, reader: Any) -> list[ColumnElement[bool]]:
-    table, reads = source.c, conversation_reads.c
+    table, reads = source.c, models.conversation_reads.c
     return [reads.tenant_id == bindparam("tenant"), reads.conversation_id == table.id, reads.user_id == reader]
 
 
 @cache
 def seen_by(*, scoped: bool) -> Select[Any]:
     """How many positions a conversation has, and how far the parameter `reader` has read it, as is committed now."""
-    reader = bindparam("reader", type_=conversation_reads.c.user_id.type)
-    joined = conversations.outerjoin(conversation_reads, sa.and_(*_is_read_by(conversations, reader)))
-    found = select(conversations.c.next_position, *_READ).select_from(joined).where(*itself(scoped=scoped))
+    reader = bindparam("reader", type_=models.conversation_reads.c.user_id.type)
+    joined = models.conversations.outerjoin(
+        models.conversation_reads, sa.and_(*_is_read_by(models.conversations, reader))
+    )
+    found = select(models.conversations.c.next_position, *_READ).select_from(joined).where(*itself(scoped=scoped))
     return functions.as_committed(found)
 
 
 def branches_at(tenant: int, places: Sequence[tuple[int, int]]) -> Select[Any]:
     """Forked branches, by conversation and number."""
-    table = branches.c
-    return select(branches).where(table.tenant_id == tenant, sa.tuple_(table.conversation_id, table.number).in_(places))
+    table = models.branches.c
+    return select(models.branches).where(
+        table.tenant_id == tenant, sa.tuple_(table.conversation_id, table.number).in_(places)
+    )
 
 
 def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) -> Select[Any]:
@@ -223,7 +216,7 @@ def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) ->
 
     Each is the beginning of its JSON text. The tenant is in the ranges only, else SQLite reads all of its items.
     """
-    table = items.c
+    table = models.items.c
     json = func.substr(func.coalesce(table.payload, table.rest), 1, JSON_LENGTH)
     within = [
         sa.and_(

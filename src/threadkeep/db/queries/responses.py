@@ -10,23 +10,6 @@ from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy import (
-    ColumnElement,
-    Delete,
-    Integer,
-    Select,
-    Update,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    update,
-)
 
 from threadkeep.db.driver import Statement
 from threadkeep.db.functions import bytewise, from_now, now, seconds, smallest_first
@@ -36,77 +19,77 @@ from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_conversatio
 NEW: Final = "new_"  # before the names of parameters that are values of a new row
 
 
-def is_lost() -> ColumnElement[bool]:
+def is_lost() -> sa.ColumnElement[bool]:
     """Whether a response is in progress by its row, and its lease is over: its recorder is gone."""
-    return and_(responses.c.open_branch.is_not(None), responses.c.lease_until <= now())
+    return sa.and_(responses.c.open_branch.is_not(None), responses.c.lease_until <= now())
 
 
 @cache
 def stream_insert() -> Statement:
     """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end."""
-    values: dict[str, Any] = {column.name: bindparam(NEW + column.name) for column in responses.columns}
-    return Statement(insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
+    values: dict[str, Any] = {column.name: sa.bindparam(NEW + column.name) for column in responses.columns}
+    return Statement(sa.insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
 
 
 @cache
-def open_response_of() -> Select[Any]:
+def open_response_of() -> sa.Select[Any]:
     """The response that is in progress on a branch, and the time by which its lease runs."""
     table = responses.c
     columns = (table.number, table.lease_until, now().label("now"))
-    return select(*columns).where(*of_conversation(responses, open_branch="branch"))
+    return sa.select(*columns).where(*of_conversation(responses, open_branch="branch"))
 
 
 @cache
-def last_ended() -> Select[Any]:
+def last_ended() -> sa.Select[Any]:
     """Where the newest response of a branch that has ended begins, where it ends, and why it is incomplete."""
     table = responses.c
-    ended = select(table.from_position, table.to_position, table.incomplete_details)
+    ended = sa.select(table.from_position, table.to_position, table.incomplete_details)
     ended = ended.where(*of_conversation(responses, branch="branch"), table.open_branch.is_(None))
     return ended.order_by(table.number.desc()).limit(1)
 
 
 @cache
-def broken_off_at() -> Select[Any]:
+def broken_off_at() -> sa.Select[Any]:
     """The responses that begin at some positions and were not completed."""
     table = responses.c
-    where = [table.from_position.in_(bindparam("positions", expanding=True)), table.status != "completed"]
-    return select(table.from_position).where(*of_conversation(responses), *where)
+    where = [table.from_position.in_(sa.bindparam("positions", expanding=True)), table.status != "completed"]
+    return sa.select(table.from_position).where(*of_conversation(responses), *where)
 
 
 @cache
-def open_streams_of() -> Select[Any]:
+def open_streams_of() -> sa.Select[Any]:
     """The responses in progress of a conversation, with the first part of each, which says what was noted of it."""
     table, parts = responses.c, stream_parts.c
     columns = (table.number, table.branch, table.lease_until, now().label("now"), parts.content)
     names = ("tenant_id", "conversation_id", "number")
     notes = [*(parts[name] == table[name] for name in names), parts.part == 0]
-    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None), *notes)
+    return sa.select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None), *notes)
 
 
 @cache
-def stream_by_token() -> Select[Any]:
+def stream_by_token() -> sa.Select[Any]:
     """The response in progress with this token."""
     table = responses.c
-    where = [*of_conversation(responses), table.lease_token == bindparam("token"), table.open_branch.is_not(None)]
-    return select(table.number, table.branch, table.created_at).where(*where)
+    where = [*of_conversation(responses), table.lease_token == sa.bindparam("token"), table.open_branch.is_not(None)]
+    return sa.select(table.number, table.branch, table.created_at).where(*where)
 
 
 @cache
-def stream_of(*, is_locked: bool = False) -> Select[Any]:
+def stream_of(*, is_locked: bool = False) -> sa.Select[Any]:
     """What finalizing a streamed response needs of its row; `is_locked`: locks it until the end."""
     table = responses.c
     columns = (
         table.format, table.input_to, table.from_position, table.tool_set_hash, table.lease_until, table.lease_token,
         table.open_branch, table.cancel_requested_at, now().label("now"),
     )  # fmt: skip
-    statement = select(*columns).where(*of_conversation(responses, number="number"))
+    statement = sa.select(*columns).where(*of_conversation(responses, number="number"))
     return statement.with_for_update() if is_locked else statement
 
 
 @cache
 def lease_renewal(*, cancelled: bool) -> Statement:
     """Extends a lease, for its holder; unless `cancelled`, not if the response was asked to stop."""
-    renewed = update(responses).where(*_held(), responses.c.open_branch.is_not(None))
+    renewed = sa.update(responses).where(*_held(), responses.c.open_branch.is_not(None))
     if not cancelled:
         renewed = renewed.where(responses.c.cancel_requested_at.is_(None))
     return Statement(renewed.values(lease_until=from_now(seconds("lease"))))
@@ -118,57 +101,57 @@ def cancel_request(*, numbered: bool) -> Statement:
     table = responses.c
     which = {"number": "number"} if numbered else {"open_branch": "branch"}
     recorded = [table.open_branch.is_not(None), table.lease_until > now()]
-    asked = update(responses).where(*of_conversation(responses, **which), *recorded)
-    return Statement(asked.values(cancel_requested_at=func.coalesce(table.cancel_requested_at, now())))
+    asked = sa.update(responses).where(*of_conversation(responses, **which), *recorded)
+    return Statement(asked.values(cancel_requested_at=sa.func.coalesce(table.cancel_requested_at, now())))
 
 
 @cache
-def lost_streams_of() -> Select[Any]:
+def lost_streams_of() -> sa.Select[Any]:
     """The responses in progress of a conversation whose lease is over."""
-    return select(responses.c.number, responses.c.branch).where(*of_conversation(responses), is_lost())
+    return sa.select(responses.c.number, responses.c.branch).where(*of_conversation(responses), is_lost())
 
 
 @cache
-def ended() -> Update:
+def ended() -> sa.Update:
     """Finalizes a response in progress, for the holder of its lease; values come with the execution."""
-    return update(responses).where(*_held())
+    return sa.update(responses).where(*_held())
 
 
-def _held() -> list[ColumnElement[bool]]:
-    return [*of_conversation(responses, number="response"), responses.c.lease_token == bindparam("token")]
+def _held() -> list[sa.ColumnElement[bool]]:
+    return [*of_conversation(responses, number="response"), responses.c.lease_token == sa.bindparam("token")]
 
 
 @cache
-def parts_of() -> Select[Any]:
+def parts_of() -> sa.Select[Any]:
     """The parts of a response in progress, and the time to the first token, from the one that it came with on."""
     table = stream_parts.c
     return (
-        select(table.content, table.first_token_ms)
+        sa.select(table.content, table.first_token_ms)
         .where(*of_conversation(stream_parts, number="number"))
         .order_by(table.part)
     )
 
 
 @cache
-def parts_after() -> Select[Any]:
+def parts_after() -> sa.Select[Any]:
     """The parts of a response in progress after one that is known."""
     table = stream_parts.c
-    where = [*of_conversation(stream_parts, number="number"), table.part > bindparam("part")]
-    return select(table.part, table.content).where(*where).order_by(table.part)
+    where = [*of_conversation(stream_parts, number="number"), table.part > sa.bindparam("part")]
+    return sa.select(table.part, table.content).where(*where).order_by(table.part)
 
 
 @cache
-def parts_removal() -> Delete:
+def parts_removal() -> sa.Delete:
     """Removes the parts of a response whose items are written."""
-    return delete(stream_parts).where(*of_conversation(stream_parts, number="number"))
+    return sa.delete(stream_parts).where(*of_conversation(stream_parts, number="number"))
 
 
 @cache
-def unfinished_of() -> Select[Any]:
+def unfinished_of() -> sa.Select[Any]:
     """The responses in progress of a conversation."""
     table = responses.c
     columns = (table.number, table.format, table.tool_set_hash, table.lease_token)
-    return select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None)).with_for_update()
+    return sa.select(*columns).where(*of_conversation(responses), table.open_branch.is_not(None)).with_for_update()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -185,34 +168,36 @@ _COLUMNS: Final = (*LISTED, *(responses.c[name] for name in ("conversation_id", 
 
 
 @cache
-def response_at() -> Select[Any]:
+def response_at() -> sa.Select[Any]:
     """A response of a conversation by its number."""
-    return select(*_COLUMNS).where(*of_conversation(responses, number="number"), _EXISTS)
+    return sa.select(*_COLUMNS).where(*of_conversation(responses, number="number"), _EXISTS)
 
 
 @cache
-def response_with_id() -> Select[Any]:
+def response_with_id() -> sa.Select[Any]:
     """The newest response of a conversation with the provider's id of this hash."""
-    found = select(*_COLUMNS).where(*of_conversation(responses, response_hash="hash"), _EXISTS)
+    found = sa.select(*_COLUMNS).where(*of_conversation(responses, response_hash="hash"), _EXISTS)
     return found.order_by(responses.c.number.desc()).limit(1)
 
 
 @cache
-def newest_with_id(*, scoped: bool) -> Select[Any]:
+def newest_with_id(*, scoped: bool) -> sa.Select[Any]:
     """The newest one in all visible conversations, with the conversation's public id."""
     table, talks = responses.c, conversations.c
-    joined = responses.join(conversations, and_(talks.tenant_id == table.tenant_id, talks.id == table.conversation_id))
+    joined = responses.join(
+        conversations, sa.and_(talks.tenant_id == table.tenant_id, talks.id == table.conversation_id)
+    )
     where = [*of_tenant(responses, response_hash="hash"), *visible(scoped=scoped), _EXISTS]
-    found = select(*_COLUMNS, talks.public_id).select_from(joined).where(*where)
+    found = sa.select(*_COLUMNS, talks.public_id).select_from(joined).where(*where)
     return found.order_by(table.conversation_id.desc(), table.number.desc()).limit(1)
 
 
 @cache
-def response_page() -> Select[Any]:
+def response_page() -> sa.Select[Any]:
     """A page of the responses of a conversation, oldest first."""
     table = responses.c
-    found = select(*LISTED).where(*of_conversation(responses), _EXISTS, table.number > bindparam("after"))
-    return found.order_by(table.number).limit(bindparam("limit"))
+    found = sa.select(*LISTED).where(*of_conversation(responses), _EXISTS, table.number > sa.bindparam("after"))
+    return found.order_by(table.number).limit(sa.bindparam("limit"))
 
 
 CALLS: Final = ("function_call", "custom_tool_call")
@@ -226,7 +211,7 @@ Among: TypeAlias = Literal["newest", "oldest"]
 @cache
 def tool_usage(
     *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None
-) -> Select[Any]:
+) -> sa.Select[Any]:
     """Calls by the name of the function: their number, how many have no output, and how many failed.
 
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
@@ -235,28 +220,28 @@ def tool_usage(
     `among` some.
     """
     calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among)
-    comes_first = or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
-    is_answered = and_(calls.c.next_output.is_not(None), comes_first)
+    comes_first = sa.or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
+    is_answered = sa.and_(calls.c.next_output.is_not(None), comes_first)
     # `next_output` is twice the position, and one more for an output that failed
-    has_failed = and_(is_answered, calls.c.next_output % 2 == 1)
+    has_failed = sa.and_(is_answered, calls.c.next_output % 2 == 1)
     conditions = [
-        conversations.c.tenant_id == bindparam("tenant"),
+        conversations.c.tenant_id == sa.bindparam("tenant"),
         conversations.c.id == calls.c.conversation_id,
         *visible(scoped=scoped),
         calls.c.type.in_(CALLS),
     ]
     if until:
-        conditions.append(calls.c.created_at < bindparam("until"))
+        conditions.append(calls.c.created_at < sa.bindparam("until"))
     if of_user:
-        conditions.append(conversations.c.user_id == bindparam("user_id"))
+        conditions.append(conversations.c.user_id == sa.bindparam("user_id"))
     figures = (
-        func.count().label("calls"),
-        func.count(case((is_answered, None), else_=1)).label("unanswered"),
-        func.count(case((has_failed, 1))).label("failed"),
+        sa.func.count().label("calls"),
+        sa.func.count(sa.case((is_answered, None), else_=1)).label("unanswered"),
+        sa.func.count(sa.case((has_failed, 1))).label("failed"),
     )
-    statement: Select[Any] = select(calls.c.name, *figures).where(*conditions).group_by(calls.c.name)
-    statement = statement.order_by(literal_column("calls").desc(), smallest_first(bytewise(calls.c.name)))
-    return statement.limit(bindparam("limit", type_=Integer)) if limited else statement
+    statement: sa.Select[Any] = sa.select(calls.c.name, *figures).where(*conditions).group_by(calls.c.name)
+    statement = statement.order_by(sa.literal_column("calls").desc(), smallest_first(bytewise(calls.c.name)))
+    return statement.limit(sa.bindparam("limit", type_=sa.Integer)) if limited else statement
 
 
 def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> Any:
@@ -265,64 +250,60 @@ def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> 
     A user's calls are found by the user's conversations: otherwise all users' calls would be sorted first.
     """
     columns = items.c
-    where = [columns.tenant_id == bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
+    where = [columns.tenant_id == sa.bindparam("tenant"), columns.call_hash.is_not(None), columns.branch >= 0]
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
     users = [name for name, is_asked in (("user", scoped), ("user_id", of_user)) if is_asked]
     if among is not None:
         where.append(columns.conversation_id.in_(_some_conversations(users, among, since=since)))
     for name in users if among is None else ():
         of_one = of_tenant(conversations, user_id=name)
-        where.append(columns.conversation_id.in_(select(conversations.c.id).where(*of_one)))
+        where.append(columns.conversation_id.in_(sa.select(conversations.c.id).where(*of_one)))
     if since:  # outputs come after their calls
-        where.append(columns.created_at >= bindparam("since"))
-    return _with_next(_numbered(where))
+        where.append(columns.created_at >= sa.bindparam("since"))
+    row = _numbered(where).c
+    is_call = row.type.in_(CALLS)
+    output = 2 * row.position + sa.case((row.status.in_(FAILURES), 1), else_=0)
+    same = [row.conversation_id, row.call_hash]
+    ahead: dict[str, Any] = {"order_by": row.position, "rows": (1, None)}
+    next_output = sa.func.min(sa.case((~is_call, output))).over(partition_by=[*same, row.number], **ahead)
+    first_call = sa.case((sa.and_(is_call, row.in_turn == 1), row.position))
+    next_call = sa.func.min(first_call).over(partition_by=[*same, row.branch], **ahead)
+    chosen = (row.conversation_id, row.type, row.name, row.created_at)
+    return sa.select(*chosen, next_output.label("next_output"), next_call.label("next_call")).subquery("calls")
 
 
-def _numbered(where: Sequence[ColumnElement[bool]]) -> Any:
+def _numbered(where: Sequence[sa.ColumnElement[bool]]) -> Any:
     """The calls and outputs; `number`: of the outputs of an id, which of them it is, or would answer the call."""
     columns = items.c
     is_call = columns.type.in_(CALLS)
     same = [columns.conversation_id, columns.call_hash]
-    turn = func.coalesce(columns.turn, -1 - columns.position)  # what was not received together stands alone
-    in_turn = func.row_number().over(partition_by=[*same, turn, is_call], order_by=columns.position)
-    outputs = func.count(case((~is_call, 1))).over(partition_by=same, order_by=columns.position, rows=(None, 0))
+    turn = sa.func.coalesce(columns.turn, -1 - columns.position)  # what was not received together stands alone
+    in_turn = sa.func.row_number().over(partition_by=[*same, turn, is_call], order_by=columns.position)
+    outputs = sa.func.count(sa.case((~is_call, 1))).over(partition_by=same, order_by=columns.position, rows=(None, 0))
     chosen = (*same, columns.branch, columns.position, columns.type, columns.name, columns.status, columns.created_at)
-    figures = (in_turn.label("in_turn"), (outputs + case((is_call, in_turn), else_=0)).label("number"))
-    return select(*chosen, *figures).where(*where).subquery("numbered")
+    figures = (in_turn.label("in_turn"), (outputs + sa.case((is_call, in_turn), else_=0)).label("number"))
+    return sa.select(*chosen, *figures).where(*where).subquery("numbered")
 
 
-def _with_next(numbered: Any) -> Any:
-    row = numbered.c
-    is_call = row.type.in_(CALLS)
-    output = 2 * row.position + case((row.status.in_(FAILURES), 1), else_=0)
-    same = [row.conversation_id, row.call_hash]
-    ahead: dict[str, Any] = {"order_by": row.position, "rows": (1, None)}
-    next_output = func.min(case((~is_call, output))).over(partition_by=[*same, row.number], **ahead)
-    first_call = case((and_(is_call, row.in_turn == 1), row.position))
-    next_call = func.min(first_call).over(partition_by=[*same, row.branch], **ahead)
-    chosen = (row.conversation_id, row.type, row.name, row.created_at)
-    return select(*chosen, next_output.label("next_output"), next_call.label("next_call")).subquery("calls")
-
-
-def _some_conversations(users: list[str], among: Among, *, since: bool) -> Select[Any]:
+def _some_conversations(users: list[str], among: Among, *, since: bool) -> sa.Select[Any]:
     """Ids of so many `conversations` that were active; for each status in the order of an index."""
     moment, key = conversations.c.last_activity_at, conversations.c.id
-    where = [*of_tenant(conversations), *(conversations.c.user_id == bindparam(name) for name in users)]
+    where = [*of_tenant(conversations), *(conversations.c.user_id == sa.bindparam(name) for name in users)]
     if since:
-        where.append(moment >= bindparam("since"))
-    most = bindparam("conversations", type_=Integer)
+        where.append(moment >= sa.bindparam("since"))
+    most = sa.bindparam("conversations", type_=sa.Integer)
 
-    def first(statement: Select[Any], *columns: ColumnElement[Any]) -> Any:
+    def first(statement: sa.Select[Any], *columns: sa.ColumnElement[Any]) -> Any:
         order = [column.desc() if among == "newest" else column for column in columns]
-        return select(statement.order_by(*order).limit(most).subquery())
+        return sa.select(statement.order_by(*order).limit(most).subquery())
 
     parts = [
-        first(select(key, moment).where(*where, conversations.c.status == status), moment, key)
+        first(sa.select(key, moment).where(*where, conversations.c.status == status), moment, key)
         for status in (ACTIVE, ARCHIVED)
     ]
     both = sa.union_all(*parts).subquery()
-    found = first(select(both), both.c.last_activity_at, both.c.id).subquery()
-    return select(found.c.id)
+    found = first(sa.select(both), both.c.last_activity_at, both.c.id).subquery()
+    return sa.select(found.c.id)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -330,8 +311,8 @@ def _some_conversations(users: list[str], among: Among, *, since: bool) -> Selec
 
 
 @cache
-def approvals_of() -> Select[Any]:
+def approvals_of() -> sa.Select[Any]:
     """The decisions about calls at some positions."""
     table = approvals.c
-    where = [*of_conversation(approvals), table.position.in_(bindparam("positions", expanding=True))]
-    return select(table.position, table.decision, table.reason, table.decided_by, table.created_at).where(*where)
+    where = [*of_conversation(approvals), table.position.in_(sa.bindparam("positions", expanding=True))]
+    return sa.select(table.position, table.decision, table.reason, table.decided_by, table.created_at).where(*where)

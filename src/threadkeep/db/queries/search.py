@@ -362,15 +362,11 @@ def _matching(shape: Shape) -> Matching:
 def _of_talks(shape: Shape) -> list[ColumnElement[bool]]:
     """The conditions of conversations."""
     wanted = [condition for name, condition in OF_TALKS.items() if name in shape.filters]
-    return [TALKS.status != DELETED, *wanted, *_with_labels(shape)]
-
-
-def _with_labels(shape: Shape) -> list[ColumnElement[bool]]:
-    """Looked up for one conversation after the other: there may be many with a label."""
+    # Looked up for one conversation after the other: there may be many with a label
     found: list[ColumnElement[bool]] = []
     for number in range(shape.labels):
         label = conversation_labels.alias(f"label_{number}")
         equal = [label.c.tenant_id == TALKS.tenant_id, label.c.conversation_id == TALKS.id]
         pair = [label.c.key == bindparam(f"key_{number}"), label.c.value == bindparam(f"value_{number}")]
         found.append(select(label.c.key).where(*equal, *pair).correlate(conversations).exists())
-    return found
+    return [TALKS.status != DELETED, *wanted, *found]

@@ -13,19 +13,10 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Select, Table, bindparam, case, func, literal_column, select
 
+from threadkeep.db import functions, types
 from threadkeep.db.driver import Statement
-from threadkeep.db.functions import (
-    STARTS,
-    bytewise,
-    days_between,
-    integer_sum,
-    largest_first,
-    local_time,
-    smallest_first,
-)
 from threadkeep.db.models import conversations, usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.queries.conversations import DELETED, of_tenant
-from threadkeep.db.types import Identifier
 from threadkeep.domain.reports import SUMS
 
 TIMES: Final = ("hour", "day", "week", "month")
@@ -77,7 +68,7 @@ class StatementKey:
 
 def sums_of(columns: Any) -> list[Any]:
     """The sums over sums (of rolled-up days, or of a subquery), by name."""
-    return [integer_sum(columns[name]).label(name) for name in SUMS]
+    return [functions.integer_sum(columns[name]).label(name) for name in SUMS]
 
 
 def ledger_sums() -> list[Any]:
@@ -89,10 +80,10 @@ def ledger_sums() -> list[Any]:
         "costs": func.count(columns.cost_nano),
         "latencies": func.count(columns.latency_ms),
         "first_tokens": func.count(columns.first_token_ms),
-        "cached_tokens": integer_sum(sa.case((is_known, columns.cached_tokens))),
-        "cache_known_tokens": integer_sum(sa.case((is_known, columns.input_tokens))),
+        "cached_tokens": functions.integer_sum(sa.case((is_known, columns.cached_tokens))),
+        "cache_known_tokens": functions.integer_sum(sa.case((is_known, columns.input_tokens))),
     }
-    return [(counted[name] if name in counted else integer_sum(columns[name])).label(name) for name in SUMS]
+    return [(counted[name] if name in counted else functions.integer_sum(columns[name])).label(name) for name in SUMS]
 
 
 def report_statement(key: StatementKey) -> Statement:
@@ -108,7 +99,16 @@ def _report(key: StatementKey) -> Statement:
     if key.reads_days:
         return Statement(_with_rolled_up(key), binary=True)
     if "conversation_id" in key.by:
-        return Statement(_by_conversation(key), binary=True)
+        # By the public id: deleted conversations have none and count together
+        inner = _of_ledger(key).subquery("ledger")
+        index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
+        joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{index}"])))
+        renamed = {f"key_{index}": conversations.c.public_id}
+        names = [f"key_{number}" for number in range(key_width(key))]
+        groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
+        sums = sums_of(inner.c)
+        statement = select(*groups, *sums).select_from(joined).group_by(*(group.element for group in groups))
+        return Statement(_ordered(statement, key), binary=True)
     return Statement(_ordered(_of_ledger(key), key), binary=True)
 
 
@@ -141,12 +141,26 @@ def key_width(key: StatementKey) -> int:
 def _of_ledger(key: StatementKey) -> Select[Any]:
     """Sums over the ledger."""
     groups = _group_columns(key, usage_records)
-    return select(*groups, *ledger_sums()).where(*_ledger_conditions(key)).group_by(*_group_names(groups))
+    table, where = usage_records.c, of_tenant(usage_records)
+    if key.is_of_user:
+        where.append(table.user_id == bindparam("user"))
+    if key.is_of_conversation:
+        where.append(table.conversation_id == bindparam("conversation"))
+    if key.ranges is not None:
+        where.append(_in_ranges(table.day, "day", key.ranges))
+    if key.since:
+        where.append(table.occurred_at >= bindparam("since"))
+    if key.until:
+        where.append(table.occurred_at < bindparam("until"))
+    where += _filters(key, usage_records)
+    return select(*groups, *ledger_sums()).where(*where).group_by(*_group_names(groups))
 
 
 def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
     """Rolled-up days from their sums, and other days from the ledger, in one statement."""
-    table = _sums_table(key)
+    # The table with the sums of rolled-up days
+    columns = {*key.by, *(name for name, *_ in key.filters)}
+    table = usage_daily_models if columns <= {*MODEL_KEYS, *TIMES} else usage_daily
     days = _span(table) if key.spans else _scattered(table, key)
     others = [_of_ledger(replace(key, ranges=None)).where(condition) for condition in days.others]
     groups = _group_columns(key, table)
@@ -186,7 +200,7 @@ def _span(table: Table) -> _Days:
         select(first.label("first"), last.label("last"))
         .where(*_are_rolled_up(1))
         .group_by(usage_days.c.tenant_id)
-        .having(func.count() == days_between(first, last) + sa.literal_column("1"))
+        .having(func.count() == functions.days_between(first, last) + sa.literal_column("1"))
         .cte("span")
     )
     start, end = (select(column).scalar_subquery() for column in span.c)
@@ -206,32 +220,9 @@ def _scattered(table: Table, key: StatementKey) -> _Days:
     return _Days(sa.and_(within, are_unchanged), [sa.and_(outside, are_unchanged)], flag)
 
 
-def _sums_table(key: StatementKey) -> Table:
-    """The table with the sums of rolled-up days."""
-    columns = {*key.by, *(name for name, *_ in key.filters)}
-    return usage_daily_models if columns <= {*MODEL_KEYS, *TIMES} else usage_daily
-
-
-def _by_conversation(key: StatementKey) -> Select[Any]:
-    """By the public id: deleted conversations have none and count together."""
-    inner = _of_ledger(key).subquery("ledger")
-    index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
-    joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{index}"])))
-    renamed = {f"key_{index}": conversations.c.public_id}
-    names = [f"key_{number}" for number in range(key_width(key))]
-    groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
-    sums = sums_of(inner.c)
-    statement = select(*groups, *sums).select_from(joined).group_by(*(group.element for group in groups))
-    return _ordered(statement, key)
-
-
 def _has_key(column: Any) -> list[Any]:
     """Conditions for a conversation that is not deleted, by its key."""
     return [*of_tenant(conversations), conversations.c.id == column, conversations.c.status != DELETED]
-
-
-def _is_deleted(column: Any) -> Any:
-    return ~select(conversations.c.id).where(*_has_key(column)).correlate(usage_records).exists()
 
 
 def _group_columns(key: StatementKey, table: Table) -> list[Any]:
@@ -256,7 +247,7 @@ def _ordered(statement: Select[Any], key: StatementKey) -> Select[Any]:
         return statement
     order: list[Any] = []
     if key.order_by is not None:
-        order.append(largest_first(sa.literal_column(key.order_by)))
+        order.append(functions.largest_first(sa.literal_column(key.order_by)))
     names = list(key.by)
     if key_width(key) > len(names):
         names.insert(names.index("hour") + 1, "offset")
@@ -273,24 +264,9 @@ def _order_of(name: str, group: Any) -> list[Any]:
         return [sa.literal_column(group.name).desc()]
     if name in TIMES:  # named, as in GROUP BY
         return [sa.literal_column(group.name)]
-    if isinstance(column.type, Identifier):
-        column = bytewise(column)
-    return [column if name in NEVER_NULL else smallest_first(column)]
-
-
-def _ledger_conditions(key: StatementKey) -> list[Any]:
-    table, where = usage_records.c, of_tenant(usage_records)
-    if key.is_of_user:
-        where.append(table.user_id == bindparam("user"))
-    if key.is_of_conversation:
-        where.append(table.conversation_id == bindparam("conversation"))
-    if key.ranges is not None:
-        where.append(_in_ranges(table.day, "day", key.ranges))
-    if key.since:
-        where.append(table.occurred_at >= bindparam("since"))
-    if key.until:
-        where.append(table.occurred_at < bindparam("until"))
-    return where + _filters(key, usage_records)
+    if isinstance(column.type, types.Identifier):
+        column = functions.bytewise(column)
+    return [column if name in NEVER_NULL else functions.smallest_first(column)]
 
 
 def _filters(key: StatementKey, table: Table) -> list[Any]:
@@ -300,7 +276,8 @@ def _filters(key: StatementKey, table: Table) -> list[Any]:
         values = [bindparam(filter_parameter(name, number), type_=column.type) for number in range(count)]
         alternatives: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
-            alternatives.append(_is_deleted(column) if name == "conversation_id" else column.is_(None))
+            deleted = ~select(conversations.c.id).where(*_has_key(column)).correlate(usage_records).exists()
+            alternatives.append(deleted if name == "conversation_id" else column.is_(None))
         where.append(sa.or_(*alternatives) if alternatives else sa.false())
     return where
 
@@ -326,9 +303,9 @@ def time_keys(name: str, offsets: Sequence[int] | None, table: Table) -> list[An
     …); None: times are UTC.
     """
     if name != "hour" and offsets is None:
-        return [table.c.day if name == "day" else STARTS[name](table.c.day)]
+        return [table.c.day if name == "day" else functions.STARTS[name](table.c.day)]
     offset = _offset(offsets or (0,), table)
-    columns = [STARTS[name](local_time(table.c.occurred_at, offset))]
+    columns = [functions.STARTS[name](functions.local_time(table.c.occurred_at, offset))]
     return [*columns, offset] if name == "hour" and has_changes(offsets) else columns
 
 

@@ -13,7 +13,6 @@ from sqlalchemy.dialects.mysql import match
 from threadkeep.db import models, search
 from threadkeep.db.queries.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain import searching
-from threadkeep.domain.searching import Term, Vocabulary, words_of
 
 WORD_LIMIT: Final = 64  # characters of a word
 _BASIC: Final = 0xFFFF
@@ -24,8 +23,8 @@ class _FullTextIndex(search.SearchIndex):
 
     reads_near = True
 
-    def words(self, text: str, vocabulary: Vocabulary | None = None) -> str | None:
-        return " ".join(map(mysql_word, words_of(text, vocabulary)))
+    def words(self, text: str, vocabulary: searching.Vocabulary | None = None) -> str | None:
+        return " ".join(map(mysql_word, searching.words_of(text, vocabulary)))
 
     def terms(self, query: SearchQuery) -> tuple[tuple[int, bool, bool], ...]:
         return tuple((len(term.words), term.is_prefix, term.is_excluded) for term in query.terms)
@@ -39,7 +38,9 @@ class _FullTextIndex(search.SearchIndex):
             return {f"term_{number}": _side_by_side(term, "  ") for number, term in terms}
         wanted, _ = parted(query.terms)
         excluded = {f"term_{number}": _boolean(term) for number, term in terms if term.is_excluded}
-        phrases = {f"phrase_{number}": _side_by_side(term) for number, term in terms if _is_open_phrase(term)}
+        # It has no phrases whose last word is a prefix: they are looked for in what matches
+        open_phrases = [(number, term) for number, term in terms if term.is_prefix and len(term.words) > 1]
+        phrases = {f"phrase_{number}": _side_by_side(term) for number, term in open_phrases}
         return excluded | phrases | {"match": " ".join(map(_boolean, wanted))}
 
     def matching(self, shape: Shape) -> Matching:
@@ -85,7 +86,7 @@ def _near_match(shape: Shape) -> Matching:
     return models.search_documents, where, DOCUMENTS.id, score
 
 
-def _boolean(term: Term) -> str:
+def _boolean(term: searching.Term) -> str:
     """A term in boolean mode. MariaDB fails on brackets and on quotes around one word; phrases have whole words."""
     words = [mysql_word(word) for word in term.words]
     beginning = [f"+{mysql_letters(term.words[-1])}*"] if term.is_prefix else []
@@ -94,12 +95,7 @@ def _boolean(term: Term) -> str:
     return " ".join([*complete, *beginning])
 
 
-def _is_open_phrase(term: Term) -> bool:
-    """Whether it is a phrase whose last word is a prefix: MySQL has none, so it is looked for in what matches."""
-    return term.is_prefix and len(term.words) > 1
-
-
-def _side_by_side(term: Term, blanks: str = " ") -> str:
+def _side_by_side(term: searching.Term, blanks: str = " ") -> str:
     """A term as it stands in the words of a text."""
     words = [*map(mysql_word, term.words)]
     if term.is_prefix:

@@ -10,30 +10,28 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from threadkeep.db import change_keys, models
+from threadkeep.db import change_keys, feeds, models
 from threadkeep.db.driver.inserting import TableRows, insert_rows
-from threadkeep.db.feeds import MOST_LAG, SECOND, Cursor, feed_after
 from threadkeep.domain import ids, jsontext
 from threadkeep.domain.stored import CHANGED, Change, ChangeKind, ChangePage
 from threadkeep.errors import CursorExpired, InvalidOption
-from threadkeep.store.work.refs import FEED_LAG, ConversationRef, Scope
+from threadkeep.store.work import refs, validation
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import page_size
 
 NOW: Final = "now"  # stands for the cursor of the present
 
 
 def read_changes(
-    transactions: Transactions, scope: Scope, after: object, limit: int, lag: float = FEED_LAG
+    transactions: Transactions, scope: refs.Scope, after: object, limit: int, lag: float = refs.FEED_LAG
 ) -> ChangePage:
     """A page of the change feed; see `Store.changes`."""
     scope.check_all_users("The change feed covers all users", "changes()")
     if not transactions.commits_itself:
         raise not_committed()
-    size, keys = page_size(limit), int(_checked_lag(lag) * SECOND)
+    size, keys = validation.page_size(limit), int(_checked_lag(lag) * feeds.SECOND)
 
     def read(connection: Connection) -> ChangePage:
-        feed = feed_after(connection, None if after == NOW else after, scope.tenant, keys)
+        feed = feeds.feed_after(connection, None if after == NOW else after, scope.tenant, keys)
         if after == NOW:
             return ChangePage([], str(feed.present()))
         if feed.is_expired():
@@ -50,12 +48,12 @@ def not_committed() -> InvalidOption:
 
 
 def _checked_lag(lag: object) -> float:
-    if isinstance(lag, bool) or not isinstance(lag, int | float) or not 0 <= lag <= MOST_LAG:
-        raise jsontext.mismatch(InvalidOption, f"a number of seconds from 0 to {MOST_LAG:,.0f}", lag, "lag")
+    if isinstance(lag, bool) or not isinstance(lag, int | float) or not 0 <= lag <= feeds.MOST_LAG:
+        raise jsontext.mismatch(InvalidOption, f"a number of seconds from 0 to {feeds.MOST_LAG:,.0f}", lag, "lag")
     return float(lag)
 
 
-def _page(rows: Sequence[Row[Any]], after: Callable[[int], Cursor], end: Cursor) -> ChangePage:
+def _page(rows: Sequence[Row[Any]], after: Callable[[int], feeds.Cursor], end: feeds.Cursor) -> ChangePage:
     return ChangePage(
         [
             Change(
@@ -94,7 +92,7 @@ def change_row(
 
 
 def record_change(
-    connection: Connection, ref: ConversationRef, branch: int | None = None, more: TableRows = ()
+    connection: Connection, ref: refs.ConversationRef, branch: int | None = None, more: TableRows = ()
 ) -> None:
     """Tell that something other than an append changed a conversation, whose lock the transaction has.
 

@@ -6,7 +6,7 @@ The responses of a conversation: their ids, ranges, leases, events and bodies.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
 from secrets import token_bytes
@@ -219,7 +219,10 @@ def _check_ranges(check: ConversationCheck) -> None:
     for row in check.connection.execute(_overlapping(check)).mappings():
         problem = f"its items from {row['from_position']} on also belong to another response"
         _note(check, dict(row), "range", problem)
-    for page in _ranges(check):
+    number, after = models.responses.c.number, -1
+    statement = _having_items(check).order_by(number).limit(_PAGE)
+    while page := check.connection.execute(statement.where(number > after)).mappings().all():
+        after = page[-1]["number"]
         # The numbers of the responses with items on another branch. Items and ranges are read in order, in parallel: a
         # join of both looks at each pair on some databases.
         found: set[int] = set()
@@ -234,8 +237,8 @@ def _check_ranges(check: ConversationCheck) -> None:
                 following = next(rest, None)
             here = [one for one in here if one["to_position"] >= position]
             found.update(one["number"] for one in here if one["branch"] != branch)
-        for number in sorted(found):
-            _note(check, {"number": number}, "range", "some items of its range are on another branch")
+        for wrong in sorted(found):
+            _note(check, {"number": wrong}, "range", "some items of its range are on another branch")
 
 
 def _having_items(check: ConversationCheck) -> Select[Any]:
@@ -254,15 +257,6 @@ def _overlapping(check: ConversationCheck) -> Select[Any]:
     ended = func.lag(one.to_position).over(order_by=(one.from_position, one.number))
     found = select(one.number, one.from_position, ended.label("ended")).subquery().c
     return select(found.number, found.from_position).where(found.from_position <= found.ended).order_by(found.number)
-
-
-def _ranges(check: ConversationCheck) -> Iterator[Sequence[RowMapping]]:
-    """The responses that have items, page by page."""
-    number, after = models.responses.c.number, -1
-    statement = _having_items(check).order_by(number).limit(_PAGE)
-    while page := check.connection.execute(statement.where(number > after)).mappings().all():
-        yield page
-        after = page[-1]["number"]
 
 
 def _branches_of_items(check: ConversationCheck, first: int, last: int) -> Iterator[tuple[int, int]]:

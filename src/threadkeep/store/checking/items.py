@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -52,7 +53,8 @@ _BATCH: Final = 200
 def check_items(check: ConversationCheck) -> None:
     """Check the items of a conversation, and what belongs to them."""
     indexed = check.row["search_from"]
-    for batch in _batches(check):
+    rows = iter(check.pages(models.items))
+    while batch := list(islice(rows, _BATCH)):
         positions = [row["position"] for row in batch]
         links = _by_position(check, models.item_blobs, positions)
         documents = _by_position(check, models.search_documents, positions)
@@ -66,17 +68,6 @@ def check_items(check: ConversationCheck) -> None:
                 _check_document(check, row, documents.get(position, []))
     _check_other_documents(check)
     check_index(check)
-
-
-def _batches(check: ConversationCheck) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in check.pages(models.items):
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _by_position(check: ConversationCheck, table: Any, positions: Sequence[int]) -> dict[int, list[Row]]:
@@ -161,8 +152,10 @@ def _check_document(check: ConversationCheck, row: Row, documents: Sequence[Row]
     if found != text and not (found == "" and _is_redacted(row)):
         what = "missing" if not documents else "of another text" if text else "of a removed text"
         _reindex(check, row["position"], f"its search document is {what}")
-    elif documents and documents[0]["scope"] != _scope_of(check):
-        _reindex(check, row["position"], "its search document names another user")
+    elif documents:
+        scope = search_of(check.connection).scope(check.findings.tenant, check.row["user_id"])
+        if documents[0]["scope"] != scope:
+            _reindex(check, row["position"], "its search document names another user")
 
 
 def _text_of(row: Row) -> str:
@@ -183,10 +176,6 @@ def _is_redacted(row: Row) -> bool:
     return bool(
         item == items.without_content(item, items.REDACTED, call_id=row["call_id"], is_answer=row["seen"] is not None)
     )
-
-
-def _scope_of(check: ConversationCheck) -> str | None:
-    return search_of(check.connection).scope(check.findings.tenant, check.row["user_id"])
 
 
 def _check_other_documents(check: ConversationCheck) -> None:
@@ -249,16 +238,12 @@ def check_types(findings: Findings) -> None:
     if backends.backend_of(findings.connection).checks_types:
         return
     for table in models.METADATA.sorted_tables:
-        _check_table(findings, table)
-
-
-def _check_table(findings: Findings, table: sa.Table) -> None:
-    statement, key, checked = _rows_with_wrong_values(table)
-    for row in findings.connection.execute(statement, {"tenant": findings.tenant}):
-        found = dict(zip(key, row, strict=False))
-        for (name, what), is_wrong in zip(checked.items(), row[len(key) :], strict=True):
-            if is_wrong:
-                findings.add("type", table, found, f"{name} is not {what}")
+        statement, key, checked = _rows_with_wrong_values(table)
+        for row in findings.connection.execute(statement, {"tenant": findings.tenant}):
+            found = dict(zip(key, row, strict=False))
+            for (name, what), is_wrong in zip(checked.items(), row[len(key) :], strict=True):
+                if is_wrong:
+                    findings.add("type", table, found, f"{name} is not {what}")
 
 
 @cache

@@ -17,13 +17,11 @@ from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from threadkeep.db import backends, models, search
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.jsontext import loads, mismatch
+from threadkeep.domain import ids, jsontext
 from threadkeep.errors import DamagedRow, InvalidOption
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.checking.conversations import ConversationCheck, check_responses
+from threadkeep.store.checking import conversations, items
 from threadkeep.store.checking.findings import CheckReport, Findings
-from threadkeep.store.checking.items import check_items, check_types
 from threadkeep.store.media.collecting import collect_these_media, hash_set_aside, is_used
 from threadkeep.store.media.rows import content_of, read_objects
 from threadkeep.store.moving.contents import SHARED, Row, begin_snapshot, pages
@@ -44,9 +42,9 @@ def check(
     """Check all rows of a tenant; see `Store.check`."""
     scope.check_all_users("A check is about the data of all users", "check()")
     if not isinstance(repair, bool):
-        raise mismatch(InvalidOption, "True or False", repair, "repair")
+        raise jsontext.mismatch(InvalidOption, "True or False", repair, "repair")
     if not (progress is None or callable(progress)):
-        raise mismatch(InvalidOption, "a function", progress, "progress")
+        raise jsontext.mismatch(InvalidOption, "a function", progress, "progress")
     run = _Check(transactions, scope, repair=repair)
     if not run.is_readable():
         return run.report
@@ -77,7 +75,7 @@ class _Check:
 
     def is_readable(self) -> bool:
         """Check whether all rows are found and can be read; if not, nothing else can be checked."""
-        for part in (partial(check_file, is_always=self._repair), check_types):
+        for part in (partial(check_file, is_always=self._repair), items.check_types):
             self.part(part)
             if not self.report.is_healthy:
                 return False
@@ -132,13 +130,13 @@ def _check_conversation(findings: Findings, key: int) -> None:
     row = findings.connection.execute(statement).mappings().one_or_none()
     if row is None:
         return
-    check = ConversationCheck(findings, dict(row))
+    check = conversations.ConversationCheck(findings, dict(row))
     check.run()
-    check_items(check)
-    check_responses(check)
+    items.check_items(check)
+    conversations.check_responses(check)
     if findings.repaired:
         findings.connection.execute(update(table).where(*is_it).values(revision=table.c.revision + 1))
-        ref = ConversationRef(findings.scope, key, public_id_text(bytes(row["public_id"])))
+        ref = ConversationRef(findings.scope, key, ids.public_id_text(bytes(row["public_id"])))
         record_change(findings.connection, ref)
 
 
@@ -212,11 +210,15 @@ def check_texts(findings: Findings) -> None:
 
 def wrong_media(findings: Findings) -> Iterator[bytes]:
     """Yield the hashes of media about which something is to be found."""
-    for hash_ in _hashes_of_media(findings):
-        before = findings.count
-        check_media(findings, [hash_])
-        if findings.count > before:
-            yield hash_
+    column, after = models.blobs.c.hash, b""
+    statement = select(column).where(models.blobs.c.tenant_id == findings.tenant).order_by(column).limit(BATCH)
+    while page := findings.connection.execute(statement.where(column > after)).scalars().all():
+        for hash_ in page:
+            before = findings.count
+            check_media(findings, [hash_])
+            if findings.count > before:
+                yield hash_
+        after = page[-1]
 
 
 def check_media(findings: Findings, hashes: Sequence[bytes]) -> None:
@@ -227,21 +229,13 @@ def check_media(findings: Findings, hashes: Sequence[bytes]) -> None:
             _check_blob(findings, dict(found))
 
 
-def _hashes_of_media(findings: Findings) -> Iterator[bytes]:
-    column, after = models.blobs.c.hash, b""
-    statement = select(column).where(models.blobs.c.tenant_id == findings.tenant).order_by(column).limit(BATCH)
-    while page := findings.connection.execute(statement.where(column > after)).scalars().all():
-        yield from page
-        after = page[-1]
-
-
 def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None:
     key = {"hash": bytes(row["hash"])}
     if sha256(row[column].encode()).digest() != key["hash"]:
         findings.add("hash", table, key, f"its {column} is not what the hash was made of")
         return
     if table is models.tool_sets:
-        named = {bytes.fromhex(name) for name in loads(row[column])}
+        named = {bytes.fromhex(name) for name in jsontext.loads(row[column])}
         tool = models.tool_definitions.c
         statement = select(tool.hash).where(tool.tenant_id == findings.tenant, tool.hash.in_(named))
         missing = named - {bytes(found) for found in findings.connection.execute(statement).scalars()}
@@ -298,17 +292,13 @@ def check_file(findings: Findings, *, is_always: bool) -> None:
     first = connection.execute(select(func.min(models.tenants.c.id))).scalar()
     if is_always or first == findings.tenant:
         for table in models.METADATA.tables.values():
-            if said := _integrity_of(connection, table.name):
+            said: list[str] = []
+            try:
+                said.extend(backends.backend_of(connection).integrity_of(connection, table.name))
+            except DatabaseError as error:  # of a table that cannot be read, after what was found until then
+                said.append(_damage(error))
+            if said:
                 _report_file(findings, table, said)
-
-
-def _integrity_of(connection: Connection, table: str) -> list[str]:
-    said: list[str] = []
-    try:
-        said.extend(backends.backend_of(connection).integrity_of(connection, table))
-    except DatabaseError as error:  # of a table that cannot be read, after what was found until then
-        said.append(_damage(error))
-    return said
 
 
 def _damage(error: DatabaseError) -> str:
@@ -329,7 +319,7 @@ def _report_file(findings: Findings, table: Table, said: Sequence[str]) -> None:
         elif line.startswith("non-unique"):
             findings.add("file", table, {}, problem, _DUPLICATES)
         else:
-            findings.add("file", table, {}, problem, "make the index anew", _is_mended)
+            findings.add("file", table, {}, problem, "make the index anew", lambda _: None)  # all were at once
     for index, error in refused.items():
         problem = f"the index {index} cannot be made anew: {_damage(error)}"
         findings.add("file", table, {}, problem, _DUPLICATES if isinstance(error, IntegrityError) else None)
@@ -345,10 +335,6 @@ def _reindex(connection: Connection, table: str) -> dict[str, DatabaseError]:
             _damage(error)
             refused[index] = error
     return refused
-
-
-def _is_mended(connection: Connection) -> None:
-    """Nothing is left to be done: all indexes of the table were made anew at once."""
 
 
 # The ledger
@@ -388,7 +374,7 @@ def wrong_sums(findings: Findings) -> Iterator[date]:
 def check_sums(findings: Findings, days: Sequence[date]) -> None:
     """Check the sums of days."""
     for day in different_days(findings.connection, findings.tenant, days):
-        mend = partial(_sum_again, findings=findings, day=day)
+        mend = partial(roll_up, tenant=findings.tenant, days=[day], now=datetime.now(UTC))
         problem = "its sums differ from the ledger"
         findings.add("sums", models.usage_days, {"day": day}, problem, "sum them up again", mend)
 
@@ -397,10 +383,6 @@ def _move(connection: Any, findings: Findings, key: int, days: Sequence[date]) -
     findings.setting(models.usage_records, {"id": key}, day=days[1])(connection)
     for day in sorted(days):
         invalidate(connection, findings.tenant, day)
-
-
-def _sum_again(connection: Any, findings: Findings, day: date) -> None:
-    roll_up(connection, findings.tenant, [day], datetime.now(UTC))
 
 
 def tables_with_parents() -> Iterator[Table]:

@@ -11,14 +11,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
-from threadkeep.store.history_sync.alignment import (
-    TEXT,
-    Utterance,
-    align,
-    align_from,
-    utterances_of,
-    without_leading_system,
-)
+from threadkeep.store.history_sync import alignment as alignments
 from threadkeep.store.reading.rendering import opened_config
 from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import new_items
@@ -50,11 +43,11 @@ class ClientHistory:
         self._objects = [item.to_object() for item in session.items]
         self._calls = _calls_of_outputs(self._objects, self._turns)
         self._references = any(item["type"] == "item_reference" for item in self._objects)
-        self._utterances = without_leading_system(utterances_of(self._objects))
+        self._utterances = alignments.without_leading_system(alignments.utterances_of(self._objects))
         self._keys = {said.key for said in self._utterances}
         texts: dict[str, list[str]] = {}
         for said in self._utterances:
-            if said.kind == TEXT:
+            if said.kind == alignments.TEXT:
                 texts.setdefault(said.speaker, []).append(said.value)
         self._texts = {speaker: "".join(some) for speaker, some in texts.items()}
 
@@ -69,9 +62,16 @@ class ClientHistory:
         indexes = {index for index, entry in enumerate(entries) if entry.position in cut_off}
         client = self._utterances
         if self._references:
-            client = without_leading_system(utterances_of(self._resolve_references(stored)))
-        stored_utterances = utterances_of(stored, indexes)
-        alignment = align(stored_utterances, client) if may_begin_later else align_from(stored_utterances, client, 0)
+            by_id = {item["id"]: item for item in stored if isinstance(item.get("id"), str)}
+            ids = [str(one.get("id")) if one["type"] == "item_reference" else None for one in self._objects]
+            objects = [by_id.get(id_, one) for id_, one in zip(ids, self._objects, strict=True)]
+            client = alignments.without_leading_system(alignments.utterances_of(objects))
+        stored_utterances = alignments.utterances_of(stored, indexes)
+        alignment = (
+            alignments.align(stored_utterances, client)
+            if may_begin_later
+            else alignments.align_from(stored_utterances, client, 0)
+        )
         rest = self._without_echoes(alignment.rest, client)
         if not alignment.is_all and all(said.is_optional for said in rest):  # it is only behind
             rest = []
@@ -84,11 +84,13 @@ class ClientHistory:
         return self._references or all(
             said.is_optional
             or said.key in self._keys
-            or (said.kind == TEXT and said.value in self._texts.get(said.speaker, ""))
-            for said in utterances_of([item])
+            or (said.kind == alignments.TEXT and said.value in self._texts.get(said.speaker, ""))
+            for said in alignments.utterances_of([item])
         )
 
-    def _without_echoes(self, rest: Sequence[Utterance], client: Sequence[Utterance]) -> list[Utterance]:
+    def _without_echoes(
+        self, rest: Sequence[alignments.Utterance], client: Sequence[alignments.Utterance]
+    ) -> list[alignments.Utterance]:
         """The rest without marks and opaque blocks of turns that are stored: they are other spellings of these."""
         new = {(said.item, said.part) for said in rest}
         stored = {
@@ -96,14 +98,7 @@ class ClientHistory:
         }
         return [said for said in rest if not said.is_optional or self._turns[said.item] not in stored]
 
-    def _resolve_references(self, stored: Sequence[JsonObject]) -> list[JsonObject]:
-        """Its items, with those that it only refers to by their ids."""
-        by_id = {item["id"]: item for item in stored if isinstance(item.get("id"), str)}
-        return [
-            by_id.get(str(item.get("id")), item) if item["type"] == "item_reference" else item for item in self._objects
-        ]
-
-    def _new_items(self, rest: Sequence[Utterance], call_ids: Mapping[int, Any]) -> NewItems:
+    def _new_items(self, rest: Sequence[alignments.Utterance], call_ids: Mapping[int, Any]) -> NewItems:
         """The items that say the rest; of those that say more, the parts that do. `call_ids` are the stored ones."""
         first_parts: dict[int, int] = {}
         for said in rest:

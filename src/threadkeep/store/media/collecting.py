@@ -20,8 +20,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, upd
 
 from threadkeep.db.models import blobs, item_blobs, uploads
 from threadkeep.db.queries import items, removal
-from threadkeep.store.media.cutting import remove_objects, tenant_prefix
-from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.media import cutting, stores
 from threadkeep.store.work import connections, pacing, refs
 from threadkeep.store.work.transactions import Transactions
 
@@ -174,7 +173,7 @@ def remove_set_aside(
         return True
     if scope.blobs is None or not transactions.commits_itself:
         return False
-    if not remove_objects(scope.blobs, aside.values(), is_strict=is_strict):
+    if not cutting.remove_objects(scope.blobs, aside.values(), is_strict=is_strict):
         return False
     transactions.write(partial(_forget, tenant=scope.tenant, hashes=aside), is_repeatable=True)
     return True
@@ -197,11 +196,11 @@ _NAME: Final = re.compile(r"[0-9]+/[0-9a-f]{2}/([0-9a-f]{64})-[0-9a-f]{16}")
 _BATCH: Final = 500  # names that are looked up with one statement
 
 
-def remove_orphans(transactions: Transactions, tenant: int, store: BlobStore, before: datetime) -> None:
+def remove_orphans(transactions: Transactions, tenant: int, store: stores.BlobStore, before: datetime) -> None:
     """Remove the objects of a tenant that no row names and that were written before a time."""
-    names = connections.run_blocking(store.names, tenant_prefix(tenant), before)
+    names = connections.run_blocking(store.names, cutting.tenant_prefix(tenant), before)
     while found := connections.run_blocking(lambda: list(islice(names, _BATCH))):
-        remove_objects(store, sorted(set(filter(_NAME.fullmatch, found)) - _named(transactions, tenant, found)))
+        cutting.remove_objects(store, sorted(set(filter(_NAME.fullmatch, found)) - _named(transactions, tenant, found)))
 
 
 def _named(transactions: Transactions, tenant: int, names: Sequence[str]) -> set[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 from uuid import uuid4
 
-from threadkeep.domain.jsontext import mismatch
-from threadkeep.domain.media import DEFAULT_MEDIA_TYPE
+from threadkeep.domain import jsontext, media
 from threadkeep.errors import InvalidOption, MissingExtra
 
 _NAME: Final = re.compile(r"[\w-]+(?:/[\w-]+)*", re.ASCII)
@@ -42,7 +41,7 @@ class BlobStore(Protocol):
 def blob_store(blobs: object) -> BlobStore | None:
     """Check the argument `blobs` of a store."""
     if blobs is not None and (isinstance(blobs, type) or not isinstance(blobs, BlobStore)):
-        raise mismatch(InvalidOption, "a blob store such as FolderBlobs(path)", blobs, "blobs")
+        raise jsontext.mismatch(InvalidOption, "a blob store such as FolderBlobs(path)", blobs, "blobs")
     return blobs
 
 
@@ -55,7 +54,7 @@ class FolderBlobs:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise mismatch(InvalidOption, "the path of a folder", path, "path")
+            raise jsontext.mismatch(InvalidOption, "the path of a folder", path, "path")
         self._root = Path(path)
         if not self._root.is_dir():
             raise InvalidOption(f"is not a folder: {str(path)!r}.", argument="path", hint="Create it first.")
@@ -127,7 +126,7 @@ class S3Blobs:
         for argument, value in (("bucket", bucket), ("prefix", prefix)):
             is_text: bool = isinstance(value, str)
             if not is_text or (argument == "bucket" and not value):
-                raise mismatch(InvalidOption, "text", value, argument)
+                raise jsontext.mismatch(InvalidOption, "text", value, argument)
         self._bucket, self._prefix = bucket, prefix
         if client is None:
             try:
@@ -139,7 +138,7 @@ class S3Blobs:
 
     def put(self, name: str, content: bytes, media_type: str | None = None) -> None:
         """Write an object."""
-        self._client.put_object(**self._key(name), Body=content, ContentType=media_type or DEFAULT_MEDIA_TYPE)
+        self._client.put_object(**self._key(name), Body=content, ContentType=media_type or media.DEFAULT_MEDIA_TYPE)
 
     def get(self, name: str) -> bytes:
         """Return the content of an object; raise KeyError if there is none."""

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from threadkeep.domain import jsontext, media
-from threadkeep.domain.formats import Format, MediaUrls
-from threadkeep.domain.rendering import RenderOptions
+from threadkeep.domain import formats, jsontext, media, rendering
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.entries import ItemEntry, Snapshot, changed_entry
 from threadkeep.store.media.cutting import MARK
@@ -22,25 +20,25 @@ _MARKED: Final = re.compile(rf"data:(?P<type>[^;,]+)[^,]*,{MARK.pattern.decode()
 _MEMO: Final = "media_url"  # the place in a snapshot's memo: the URLs and the format that are remembered, and what
 
 
-def takes_urls(wire: Format, options: RenderOptions) -> bool:
+def takes_urls(wire: formats.Format, options: rendering.RenderOptions) -> bool:
     """Return whether requests of these options may carry URLs of media."""
     rule, template = wire.media_urls, options.media_url
     return template is not None and rule is not None and re.fullmatch(rule.url, _url(template)) is not None
 
 
-def cache_for(handle: Handle, wire: Format, options: RenderOptions) -> HandleCache:
+def cache_for(handle: Handle, wire: formats.Format, options: rendering.RenderOptions) -> HandleCache:
     """Return what is known of the conversation, in the form that such requests are rendered from."""
     return handle.marked_cache if takes_urls(wire, options) else handle.cache
 
 
-def read_snapshot(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot:
+def read_snapshot(handle: Handle, wire: formats.Format, options: rendering.RenderOptions) -> Snapshot:
     """Read what is new; return the snapshot that such requests are rendered from."""
     is_marked = takes_urls(wire, options)
     snapshot = handle.read_snapshot(is_marked=is_marked)
     return with_urls(handle, wire, options, snapshot) if is_marked else snapshot
 
 
-def with_urls(handle: Handle, wire: Format, options: RenderOptions, snapshot: Snapshot) -> Snapshot:
+def with_urls(handle: Handle, wire: formats.Format, options: rendering.RenderOptions, snapshot: Snapshot) -> Snapshot:
     """Replace the marks of a snapshot: by URLs, or by the media where the format takes no URL.
 
     The entries with URLs are remembered, because they are the same in the next request.
@@ -64,7 +62,7 @@ def with_urls(handle: Handle, wire: Format, options: RenderOptions, snapshot: Sn
     return replace(snapshot, entries=entries, memo=memo)
 
 
-def _with_urls(entry: ItemEntry, rule: MediaUrls, template: str, format_name: str) -> ItemEntry:
+def _with_urls(entry: ItemEntry, rule: formats.MediaUrls, template: str, format_name: str) -> ItemEntry:
     if not _is_marked(entry):
         return entry
     item = entry.item()
@@ -77,7 +75,7 @@ def _with_urls(entry: ItemEntry, rule: MediaUrls, template: str, format_name: st
     return changed_entry(entry, item)
 
 
-def _part(part: Any, rule: MediaUrls, template: str, format_name: str) -> Any:
+def _part(part: Any, rule: formats.MediaUrls, template: str, format_name: str) -> Any:
     """A part with a URL in place of its mark."""
     found = _source(part) if isinstance(part, dict) else None
     if found is None:

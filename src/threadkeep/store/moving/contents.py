@@ -21,23 +21,10 @@ from itertools import compress
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Date,
-    ForeignKeyConstraint,
-    Integer,
-    LargeBinary,
-    SmallInteger,
-    Table,
-)
+import sqlalchemy as sa
 
-from threadkeep.db import backends, models
-from threadkeep.db.base import LOCAL, PREFIX, written_columns
+from threadkeep.db import backends, base, models, types
 from threadkeep.db.queries import removal as queries
-from threadkeep.db.types import IDENTIFIER_BYTES, EscapedText, Identifier, UtcDateTime, escaped
 from threadkeep.domain.jsontext import JsonObject, canonical, loads, loads_stored
 from threadkeep.domain.rendering import ImportInfo
 from threadkeep.errors import InvalidOption, shown
@@ -56,14 +43,14 @@ class _Codec(NamedTuple):
     decode: Callable[[Any], Any]
 
 
-def encode_row(table: Table, row: Mapping[str, Any], without: Iterable[str] = ("tenant_id",)) -> JsonObject:
+def encode_row(table: sa.Table, row: Mapping[str, Any], without: Iterable[str] = ("tenant_id",)) -> JsonObject:
     """A row as a JSON object, without some of its columns."""
     return {
         name: encode(value) for name, encode in _encoders(table, frozenset(without)) if (value := row[name]) is not None
     }
 
 
-def decode_row(table: Table, record: Any, given: Mapping[str, Any]) -> Row:
+def decode_row(table: sa.Table, record: Any, given: Mapping[str, Any]) -> Row:
     """The row of a JSON object, with the columns `given`; ValueError says what is wrong with it."""
     if not isinstance(record, dict):
         raise ValueError(f"the row is not an object but {shown(record)}")  # noqa: TRY004 - as all that is wrong with it
@@ -104,40 +91,40 @@ class Digest:
 
 
 @cache
-def _columns(table: Table) -> list[tuple[str, bool]]:
+def _columns(table: sa.Table) -> list[tuple[str, bool]]:
     """The names of columns, and whether they may be NULL."""
-    return [(column.name, bool(column.nullable)) for column in written_columns(table)]
+    return [(column.name, bool(column.nullable)) for column in base.written_columns(table)]
 
 
 @cache
-def _encoders(table: Table, without: frozenset[str]) -> list[tuple[str, Callable[[Any], Any]]]:
+def _encoders(table: sa.Table, without: frozenset[str]) -> list[tuple[str, Callable[[Any], Any]]]:
     return [(name, codec.encode) for name, codec in _codecs(table).items() if name not in without]
 
 
 @cache
-def _codecs(table: Table) -> dict[str, _Codec]:
+def _codecs(table: sa.Table) -> dict[str, _Codec]:
     return {
-        str(column.name): _codec_of(column) for column in written_columns(table)
+        str(column.name): _codec_of(column) for column in base.written_columns(table)
     }  # orjson takes no other kind of key
 
 
-def _codec_of(column: Column[Any]) -> _Codec:
+def _codec_of(column: sa.Column[Any]) -> _Codec:
     kind = column.type
-    if isinstance(kind, UtcDateTime):
+    if isinstance(kind, types.UtcDateTime):
         return _Codec(_moment_text, _moment)
-    if isinstance(kind, Date):
+    if isinstance(kind, sa.Date):
         return _Codec(date.isoformat, date.fromisoformat)
-    if isinstance(kind, LargeBinary):
+    if isinstance(kind, sa.LargeBinary):
         length = kind.length
         if length is None:
             return _Codec(lambda value: b64encode(value).decode("ascii"), _bytes)
         return _Codec(lambda value: bytes(value).hex(), lambda value: _hash(value, length))
-    if isinstance(kind, Integer):
-        bits = 63 if isinstance(kind, BigInteger) else 15 if isinstance(kind, SmallInteger) else 31
+    if isinstance(kind, sa.Integer):
+        bits = 63 if isinstance(kind, sa.BigInteger) else 15 if isinstance(kind, sa.SmallInteger) else 31
         return _Codec(int, lambda value: _number(value, 1 << bits))
-    if isinstance(kind, Identifier):
+    if isinstance(kind, types.Identifier):
         return _Codec(str, _name)
-    return _Codec(str, _text if isinstance(kind, EscapedText) else _storable_text)
+    return _Codec(str, _text if isinstance(kind, types.EscapedText) else _storable_text)
 
 
 def _moment_text(value: datetime) -> str:
@@ -179,7 +166,7 @@ def _text(value: object) -> str:
 
 def _name(value: object) -> str:
     text = _text(value)
-    if len(escaped(text).encode()) > IDENTIFIER_BYTES:
+    if len(types.escaped(text).encode()) > types.IDENTIFIER_BYTES:
         raise ValueError(text)
     return text
 
@@ -197,7 +184,7 @@ def _storable_text(value: object) -> str:
 # What the JSON columns of an export must hold that others read too: lists of conversations, and who removes them
 
 
-def problem_in(table: Table, row: Row) -> str | None:
+def problem_in(table: sa.Table, row: Row) -> str | None:
     """Return what is wrong with the JSON of a row; None if nothing is."""
     for name, is_right in _COLUMNS.get(table, {}).items():
         text = row[name]
@@ -240,7 +227,7 @@ def _is_part_name(value: Any) -> bool:
     return is_list and all(type(number) is int for number in value)
 
 
-_COLUMNS: Final[Mapping[Table, Mapping[str, Callable[[Any], bool]]]] = {
+_COLUMNS: Final[Mapping[sa.Table, Mapping[str, Callable[[Any], bool]]]] = {
     models.configs: {"config": _is_config},
     models.tool_definitions: {"definition": _is_object},
     models.conversations: {"labels": _is_texts, "properties": _is_texts, "lineage": _is_lineage},
@@ -263,24 +250,24 @@ LEFT_BEHIND: Final = {
 }
 
 
-def short_name(table: Table) -> str:
+def short_name(table: sa.Table) -> str:
     """The name of a table without its prefix."""
-    return table.name.removeprefix(PREFIX)
+    return table.name.removeprefix(base.PREFIX)
 
 
 @cache
-def hash_references(table: Table) -> tuple[tuple[str, Table], ...]:
+def hash_references(table: sa.Table) -> tuple[tuple[str, sa.Table], ...]:
     """The columns of a table that name shared rows, and where these are."""
     return tuple(
         (element.parent.name, constraint.referred_table)
         for constraint in table.constraints
-        if isinstance(constraint, ForeignKeyConstraint)
+        if isinstance(constraint, sa.ForeignKeyConstraint)
         for element in constraint.elements
         if element.column.name == "hash"
     )
 
 
-def _is_part(table: Table) -> bool:
+def _is_part(table: sa.Table) -> bool:
     return "conversation_id" in table.c and short_name(table) not in LEFT_BEHIND
 
 
@@ -303,19 +290,19 @@ _OF_USERS: Final = frozenset(table for table in PARTS if "user_id" in table.c)
 BY_NAME: Final = {short_name(table): table for table in (*SHARED, models.conversations, *PARTS)}
 
 
-def is_shown(scope: Scope, table: Table, row: Row) -> bool:
+def is_shown(scope: Scope, table: sa.Table, row: Row) -> bool:
     """Whether a scope sees a row of its conversations: not what other users think of items, or have read."""
     return scope.user is None or table not in _OF_USERS or bool(row["user_id"] == scope.user)
 
 
 @cache
-def omitted(table: Table) -> frozenset[str]:
+def omitted(table: sa.Table) -> frozenset[str]:
     """The columns that the record of a row of a conversation does not have."""
     own = set() if table is models.conversations else {"conversation_id"}
-    return frozenset({"tenant_id", *own, *(column.name for column in table.columns if LOCAL in column.info)})
+    return frozenset({"tenant_id", *own, *(column.name for column in table.columns if base.LOCAL in column.info)})
 
 
-def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
+def begin_snapshot(connection: sa.Connection, transactions: Transactions) -> None:
     """Let all that is read until the end of this transaction be of one moment; in the caller's it is as it is."""
     if not transactions.commits_itself:
         return
@@ -324,7 +311,7 @@ def begin_snapshot(connection: Connection, transactions: Transactions) -> None:
     backends.backend_of(connection).begin_snapshot(connection)
 
 
-def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
+def rows_of(connection: sa.Connection, scope: Scope, key: int) -> Iterator[tuple[sa.Table, Row]]:
     """All rows of a conversation: what it shares with others, its own row, and its parts; none where it is gone.
 
     Media that a blob store has are read from it.
@@ -340,7 +327,7 @@ def rows_of(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Ta
                 yield table, part
 
 
-def pages(connection: Connection, table: Table, tenant: int, key: int | None = None) -> Iterator[Row]:
+def pages(connection: sa.Connection, table: sa.Table, tenant: int, key: int | None = None) -> Iterator[Row]:
     """The rows of a conversation or, without its key, of a tenant, in order of the rest of their key.
 
     They are read a batch at a time; of bodies, as many as fit in a few megabytes.
@@ -358,7 +345,7 @@ def pages(connection: Connection, table: Table, tenant: int, key: int | None = N
         which |= {queries.AFTER + column.name: rows[-1][column.name] for column in order}
 
 
-def _fitting(connection: Connection, table: Table, which: Row, *, goes_on: bool) -> int:
+def _fitting(connection: sa.Connection, table: sa.Table, which: Row, *, goes_on: bool) -> int:
     """How many bodies can be read at once: up to a batch of them, and at least one."""
     sizes = queries.sizes_of(table, goes_on=goes_on).fetch_all(connection, which | {"limit": BATCH})
     total = 0
@@ -369,7 +356,7 @@ def _fitting(connection: Connection, table: Table, which: Row, *, goes_on: bool)
     return BATCH
 
 
-def among(column: ColumnElement[int], keys: Sequence[int]) -> list[ColumnElement[bool]]:
+def among(column: sa.ColumnElement[int], keys: Sequence[int]) -> list[sa.ColumnElement[bool]]:
     """Conditions for a page of keys, whose order is to be asked for, too.
 
     Without statistics, PostgreSQL looks for many keys in an index of the tenant's rows. With bounds and an order, it
@@ -378,9 +365,9 @@ def among(column: ColumnElement[int], keys: Sequence[int]) -> list[ColumnElement
     return [column.between(min(keys), max(keys)), column.in_(keys)]
 
 
-def _shared_rows(connection: Connection, scope: Scope, key: int) -> Iterator[tuple[Table, Row]]:
+def _shared_rows(connection: sa.Connection, scope: Scope, key: int) -> Iterator[tuple[sa.Table, Row]]:
     tenant = scope.tenant
-    hashes: dict[Table, set[bytes]] = {table: set() for table in SHARED}
+    hashes: dict[sa.Table, set[bytes]] = {table: set() for table in SHARED}
     for number, hash_ in queries.hashes_of(_REFERENCES).fetch_all(connection, {"tenant": tenant, "key": key}):
         if hash_ is not None:
             hashes[_REFERRED[number]].add(bytes(hash_))
@@ -400,7 +387,7 @@ def definitions_in(tool_set: Row) -> list[bytes]:
     return [bytes.fromhex(name) for name in names]
 
 
-def _by_hash(connection: Connection, table: Table, tenant: int, hashes: set[bytes]) -> Iterator[Row]:
+def _by_hash(connection: sa.Connection, table: sa.Table, tenant: int, hashes: set[bytes]) -> Iterator[Row]:
     wanted, size = sorted(hashes), 1 if table is models.blobs else BATCH  # media are large
     for start in range(0, len(wanted), size):
         which = {"tenant": tenant, "hashes": wanted[start : start + size]}
@@ -415,19 +402,19 @@ def _with_content(scope: Scope, row: Row) -> Row:
     return row | {"content": content_of(place, read_objects(scope.blobs, [place]))}
 
 
-def record_of(table: Table, row: Row) -> JsonObject:
+def record_of(table: sa.Table, row: Row) -> JsonObject:
     """A row of a conversation as it is exported."""
     return encode_row(table, row, omitted(table))
 
 
-def add_to(digest: Digest, table: Table, record: JsonObject) -> None:
+def add_to(digest: Digest, table: sa.Table, record: JsonObject) -> None:
     """Add a record to a checksum: of what is shared only what its hash is about, for others may have stored it."""
     if table in SHARED:
         record = {name: record.get(name) for name in ("hash", SHARED[table])}
     digest.add(short_name(table), record)
 
 
-def fingerprint(connection: Connection, scope: Scope, key: int) -> dict[str, tuple[int, str]]:
+def fingerprint(connection: sa.Connection, scope: Scope, key: int) -> dict[str, tuple[int, str]]:
     """How many rows of each table a conversation has, and their checksums; empty where it is gone."""
     digests: dict[str, Digest] = {}
     for table, row in rows_of(connection, scope, key):

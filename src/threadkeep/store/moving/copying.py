@@ -19,9 +19,7 @@ from threadkeep.store.moving.contents import Digest, Row, among, begin_snapshot,
 from threadkeep.store.moving.exporting import KEYS, LEDGER, ExportSource
 from threadkeep.store.moving.restoring import ImportTarget, Lines
 from threadkeep.store.removing.batches import Progress
-from threadkeep.store.work import tenants
-from threadkeep.store.work.refs import Scope
-from threadkeep.store.work.transactions import EngineTransactions, Transactions
+from threadkeep.store.work import refs, tenants, transactions
 
 MAX_DIFFERENCES: Final = 1000  # that are listed; all are counted
 _SUMMED: Final = (*usage.FIGURES, "cost_nano")  # columns of the ledger
@@ -113,25 +111,25 @@ def copy(source: ExportSource, target: ImportTarget, progress: Progress | None) 
     return run.report
 
 
-def _is_same_database(one: Transactions, other: Transactions) -> bool:
-    if isinstance(one, EngineTransactions) and isinstance(other, EngineTransactions):
+def _is_same_database(one: transactions.Transactions, other: transactions.Transactions) -> bool:
+    if isinstance(one, transactions.EngineTransactions) and isinstance(other, transactions.EngineTransactions):
         return engines.is_same_database(one.engine, other.engine)
     return False
 
 
 # How to reach all tenants of a database, and its blob store
-Database = tuple[Transactions, BlobStore | None]
+Database = tuple[transactions.Transactions, BlobStore | None]
 
 
 def copy_tenants(ours: Database, theirs: Database, progress: Progress | None) -> CopyReport:
     """Copy all tenants; those that are missing in the target are created."""
     report, names = CopyReport(), tenants.list_tenants(ours[0])
     for name in names:
-        source = ExportSource(ours[0], Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
-        target = ImportTarget(theirs[0], Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
+        source = ExportSource(ours[0], refs.Scope(tenants.get_tenant(ours[0], name), None, ours[1]))
+        target = ImportTarget(theirs[0], refs.Scope(tenants.get_or_create_tenant(theirs[0], name), None, theirs[1]))
         report.add(copy(source, target, progress))
     for name in sorted({*tenants.list_tenants(theirs[0])} - {*names}):
-        for page in ExportSource(theirs[0], Scope(tenants.get_tenant(theirs[0], name))).conversations():
+        for page in ExportSource(theirs[0], refs.Scope(tenants.get_tenant(theirs[0], name))).conversations():
             report.add_extras([public_id for _, public_id in page])
     return report
 
@@ -199,7 +197,7 @@ class _Copy:
     def find_extras(self) -> None:
         """Find the conversations that only the target has."""
         source, found = self._source, self._target
-        there = ExportSource(found.transactions, Scope(found.scope.tenant, source.scope.user, None))
+        there = ExportSource(found.transactions, refs.Scope(found.scope.tenant, source.scope.user, None))
         for page in there.conversations():
             ours = _existing(source, page)
             self.report.add_extras([public_id for _, public_id in page if public_id_bytes(public_id) not in ours])

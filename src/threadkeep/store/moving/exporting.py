@@ -26,16 +26,6 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.jsontext import JsonObject, dumps, mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store.moving import contents
-from threadkeep.store.moving.contents import (
-    Digest,
-    Row,
-    add_to,
-    begin_snapshot,
-    encode_row,
-    record_of,
-    rows_of,
-    short_name,
-)
 from threadkeep.store.reading.items import list_all_items
 from threadkeep.store.removing.batches import Progress
 from threadkeep.store.work.handle import Handle
@@ -66,13 +56,13 @@ class BlockWriter:
 
     def __init__(self, kind: str, **about: Any) -> None:
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - the reader of the block closes it
-        self._kind, self._digest, self._is_ended = kind, Digest(), False
+        self._kind, self._digest, self._is_ended = kind, contents.Digest(), False
         self._write({"begin": kind, **about})
 
     def add(self, table: Table, record: JsonObject) -> None:
         """Write a row."""
-        add_to(self._digest, table, record)
-        self._write({"table": short_name(table), "row": record})
+        contents.add_to(self._digest, table, record)
+        self._write({"table": contents.short_name(table), "row": record})
 
     def __enter__(self) -> Self:
         return self
@@ -121,16 +111,16 @@ class ExportSource:
         """All rows of a conversation as they are now, or those that are shown to its user; None if it is deleted."""
 
         def read(connection: Connection) -> ExportBlock | None:
-            begin_snapshot(connection, self.transactions)
+            contents.begin_snapshot(connection, self.transactions)
             with BlockWriter(CONVERSATION, id=id) as writer:
-                for table, row in rows_of(connection, self.scope, key):
+                for table, row in contents.rows_of(connection, self.scope, key):
                     if not is_shown or contents.is_shown(self.scope, table, row):
-                        writer.add(table, record_of(table, row))
+                        writer.add(table, contents.record_of(table, row))
                 return writer.end()
 
         return self.transactions.read(read)
 
-    def attempts(self, keys: Iterable[int] | None = None) -> Iterator[list[Row]]:
+    def attempts(self, keys: Iterable[int] | None = None) -> Iterator[list[contents.Row]]:
         """The rows of the ledger, or of some conversations, in pages."""
         row = models.usage_records.c
         conditions: list[ColumnElement[bool]] = [row.tenant_id == self.scope.tenant]
@@ -139,7 +129,7 @@ class ExportSource:
         for one in [()] if keys is None else [(row.conversation_id == key,) for key in keys]:
             yield from self._pages(select(models.usage_records).where(*conditions, *one), row.id)
 
-    def tenant_keys(self) -> Iterator[list[Row]]:
+    def tenant_keys(self) -> Iterator[list[contents.Row]]:
         """The idempotency keys of the tenant, in pages; a conversation's keys are part of its block."""
         row = models.appends.c
         statement = select(models.appends).where(row.tenant_id == self.scope.tenant, row.conversation_id == TENANT_WIDE)
@@ -152,7 +142,7 @@ class ExportSource:
         key: int = row.id
         return key
 
-    def _pages(self, statement: Select[Any], order: ColumnElement[Any]) -> Iterator[list[Row]]:
+    def _pages(self, statement: Select[Any], order: ColumnElement[Any]) -> Iterator[list[contents.Row]]:
         statement, last = statement.order_by(order).limit(PAGE), None
         while last is None or len(last) == PAGE:
             page = statement if last is None else statement.where(order > last[-1][str(order.key)])
@@ -161,7 +151,7 @@ class ExportSource:
                 yield last
 
 
-def _read_page(connection: Connection, statement: Select[Any]) -> list[Row]:
+def _read_page(connection: Connection, statement: Select[Any]) -> list[contents.Row]:
     return [dict(row) for row in connection.execute(statement).mappings()]
 
 
@@ -188,16 +178,12 @@ def _lines(source: ExportSource, chosen: list[tuple[int, str]] | None) -> Iterat
     ):
         for some in pages:
             rows += len(some)
-            yield from _texts(_block_of(kind, table, some))
+            with BlockWriter(kind) as writer:
+                for row in some:
+                    writer.add(table, contents.encode_row(table, row))
+                block = writer.end()
+            yield from _texts(block)
     yield _text({"complete": True, "conversations": conversations, "rows": rows})
-
-
-def _block_of(kind: str, table: Table, rows: Iterable[Row]) -> ExportBlock | None:
-    """Rows outside of conversations as a block."""
-    with BlockWriter(kind) as writer:
-        for row in rows:
-            writer.add(table, encode_row(table, row))
-        return writer.end()
 
 
 def _texts(block: ExportBlock | None) -> Iterator[str]:

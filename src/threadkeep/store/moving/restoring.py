@@ -25,27 +25,13 @@ from threadkeep.db import base, models, types
 from threadkeep.db.backends import backend_of, check_sizes
 from threadkeep.db.driver.inserting import insert_many, insert_statement
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
-from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain import ids, stored
 from threadkeep.domain.jsontext import JsonObject, loads, mismatch
-from threadkeep.domain.stored import APPENDED
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, NotFound, shown
 from threadkeep.store.changes.feed import change_row, insert_changes
 from threadkeep.store.media.cutting import new_name, places_now, remove_unused, removed_unused
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving import contents
-from threadkeep.store.moving.contents import (
-    BY_NAME,
-    SHARED,
-    Digest,
-    Row,
-    among,
-    decode_row,
-    definitions_in,
-    hash_references,
-    is_shown,
-    problem_in,
-    short_name,
-)
 from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
 from threadkeep.store.usage.rollups import invalidate
 from threadkeep.store.work import caches, connections, pacing, validation
@@ -101,23 +87,23 @@ class Lines:
         return value
 
 
-def decode_line(value: JsonObject, tenant: int, key: int) -> tuple[Table, Row]:
+def decode_line(value: JsonObject, tenant: int, key: int) -> tuple[Table, contents.Row]:
     """The row of a line of a conversation; ValueError says what is wrong with it."""
-    table = BY_NAME.get(value.get("table")) if isinstance(value.get("table"), str) else None  # type: ignore[arg-type]
+    table = contents.BY_NAME.get(value.get("table")) if isinstance(value.get("table"), str) else None  # type: ignore[arg-type]
     if table is None:
         raise ValueError(f"there is no table {shown(value.get('table'))} in conversations")
     given: JsonObject = dict.fromkeys(contents.omitted(table)) | {"tenant_id": tenant}
     if "conversation_id" in given:
         given["conversation_id"] = key
-    return table, decode_row(table, value.get("row"), given)
+    return table, contents.decode_row(table, value.get("row"), given)
 
 
-Decode = Callable[[JsonObject], tuple[Table, Row]]
+Decode = Callable[[JsonObject], tuple[Table, contents.Row]]
 
 
-def rows_until_end(lines: Lines, kind: str, decode: Decode) -> Iterator[tuple[bytes, Table, Row]]:
+def rows_until_end(lines: Lines, kind: str, decode: Decode) -> Iterator[tuple[bytes, Table, contents.Row]]:
     """The rows of a block with their lines; at its last line, their number and checksum are compared."""
-    digest = Digest()
+    digest = contents.Digest()
     while (line := lines.next()) is not None:
         data, value = line
         if "end" in value:
@@ -128,7 +114,7 @@ def rows_until_end(lines: Lines, kind: str, decode: Decode) -> Iterator[tuple[by
             table, row = decode(value)
         except ValueError as error:
             raise lines.error(str(error)) from error
-        contents.add_to(digest, BY_NAME.get(short_name(table), table), value["row"])
+        contents.add_to(digest, contents.BY_NAME.get(contents.short_name(table), table), value["row"])
         yield data, table, row
     raise lines.cut_off()
 
@@ -138,20 +124,20 @@ class Checks:
 
     def __init__(self, lines: Lines, scope: Scope, public_id: bytes) -> None:
         self._lines, self._scope, self._public_id = lines, scope, public_id
-        self._own: Row | None = None
-        self._there: dict[Table, set[bytes]] = {table: set() for table in SHARED}
-        self._named: dict[Table, set[bytes]] = {table: set() for table in SHARED}
+        self._own: contents.Row | None = None
+        self._there: dict[Table, set[bytes]] = {table: set() for table in contents.SHARED}
+        self._named: dict[Table, set[bytes]] = {table: set() for table in contents.SHARED}
         self._highest: dict[Table, int] = {}
         self._open: set[int] = set()  # the numbers of responses in progress …
         self._begun: set[int] = set()  # … and of those whose first part is there
 
-    def row(self, value: JsonObject) -> tuple[Table, Row]:
+    def row(self, value: JsonObject) -> tuple[Table, contents.Row]:
         """The row of a line."""
         return decode_line(value, self._scope.tenant, 0)
 
-    def add(self, table: Table, row: Row) -> None:
+    def add(self, table: Table, row: contents.Row) -> None:
         """Look at a row."""
-        if table in SHARED:
+        if table in contents.SHARED:
             self._check_hash(table, row)
         elif table is models.conversations:
             self._check_own(row)
@@ -159,16 +145,16 @@ class Checks:
             self._check_open(row)
         elif table is models.stream_parts and row["part"] == 0:
             self._begun.add(row["number"])
-        if (problem := problem_in(table, row)) is not None:
+        if (problem := contents.problem_in(table, row)) is not None:
             raise self._lines.error(problem)
-        for name, shared in hash_references(table):
+        for name, shared in contents.hash_references(table):
             if row[name] is not None:
                 self._named[shared].add(row[name])
         for _, counted, column in _COUNTERS:
             if table is counted:
                 self._highest[table] = max(row[column], self._highest.get(table, -1))
 
-    def end(self) -> Row:
+    def end(self) -> contents.Row:
         """The row of the conversation, when all rows were looked at."""
         own = self._own
         if own is None:
@@ -177,35 +163,35 @@ class Checks:
             if missing := hashes - self._there[table]:
                 hash_ = min(missing).hex()
                 raise self._lines.error(
-                    f"the block that ends here has no row of {short_name(table)} with the hash {hash_}"
+                    f"the block that ends here has no row of {contents.short_name(table)} with the hash {hash_}"
                 )
         for counter, table, column in _COUNTERS:
             if own[counter] <= self._highest.get(table, -1):
-                raise self._lines.error(f"{counter} is not above each {column} of {short_name(table)}")
+                raise self._lines.error(f"{counter} is not above each {column} of {contents.short_name(table)}")
         if missing_parts := self._open - self._begun:
             raise self._lines.error(f"response {min(missing_parts)} is in progress, and its first part is missing")
         return own
 
-    def _check_hash(self, table: Table, row: Row) -> None:
-        content = row[SHARED[table]]
+    def _check_hash(self, table: Table, row: contents.Row) -> None:
+        content = row[contents.SHARED[table]]
         data = content.encode() if isinstance(content, str) else content
         if data is None or sha256(data).digest() != row["hash"]:
-            raise self._lines.error(f"the hash does not match its {SHARED[table]}")
+            raise self._lines.error(f"the hash does not match its {contents.SHARED[table]}")
         self._there[table].add(row["hash"])
         if table is models.tool_sets:
             try:
-                self._named[models.tool_definitions].update(definitions_in(row))
+                self._named[models.tool_definitions].update(contents.definitions_in(row))
             except (ValueError, TypeError) as error:
                 raise self._lines.error("the tool set is not a list of hashes") from error
 
-    def _check_open(self, row: Row) -> None:
+    def _check_open(self, row: contents.Row) -> None:
         if row["open_branch"] is None:
             return
         if row["lease_until"] is None:
             raise self._lines.error("a response is in progress without a lease")
         self._open.add(row["number"])
 
-    def _check_own(self, row: Row) -> None:
+    def _check_own(self, row: contents.Row) -> None:
         if self._own is not None or row["public_id"] != self._public_id or row["status"] not in {ACTIVE, ARCHIVED}:
             raise self._lines.error("this is not the one row of the conversation that began")
         if self._scope.user not in {None, row["user_id"]}:
@@ -296,7 +282,7 @@ class ImportTarget:
 
     def _write_conversation(self, lines: Lines, begin: JsonObject) -> int:
         try:
-            public_id = public_id_bytes(begin.get("id"))
+            public_id = ids.public_id_bytes(begin.get("id"))
         except NotFound as error:
             raise lines.error(f"{shown(begin.get('id'))} is not the id of a conversation") from error
         checks = Checks(lines, self.scope, public_id)
@@ -310,21 +296,21 @@ class ImportTarget:
                 try:
                     return self.transactions.write(write, is_repeatable=True)
                 except IntegrityError as error:
-                    raise lines.error(f"the rows of {public_id_text(public_id)} do not fit together") from error
+                    raise lines.error(f"the rows of {ids.public_id_text(public_id)} do not fit together") from error
 
     def _insert_conversation(
-        self, connection: Connection, own: Row, file: IO[bytes], places: Mapping[bytes, str]
+        self, connection: Connection, own: contents.Row, file: IO[bytes], places: Mapping[bytes, str]
     ) -> int:
         _check_tenant(connection, self.scope.tenant)
         if self._exists(connection, own):
             raise connections.Replay(0)
         file.seek(0)
-        batch: list[Row] = []
+        batch: list[contents.Row] = []
         last: Table | None = None
         size = 0
         for line in file:
             table, row = decode_line(loads(line), self.scope.tenant, own["id"])
-            if self._is_checked and not is_shown(self.scope, table, row):
+            if self._is_checked and not contents.is_shown(self.scope, table, row):
                 continue
             _complete(table, row, places)
             if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
@@ -334,16 +320,16 @@ class ImportTarget:
             last, size = table, size + len(line)
         self._insert(connection, last, batch)
         change = change_row(
-            self.scope.tenant, own["id"], own["public_id"], APPENDED, datetime.now(UTC),
+            self.scope.tenant, own["id"], own["public_id"], stored.APPENDED, datetime.now(UTC),
             branch=0, from_position=0, to_position=own["head_position"],
         )  # fmt: skip
         insert_changes(connection, [change])
         return 1
 
-    def _exists(self, connection: Connection, own: Row) -> bool:
+    def _exists(self, connection: Connection, own: contents.Row) -> bool:
         """Whether the conversation is there; Conflict where something else has its place."""
         row = models.conversations.c
-        named = public_id_text(own["public_id"])
+        named = ids.public_id_text(own["public_id"])
         known = select(row.tenant_id, row.status, row.user_id).where(row.public_id == own["public_id"])
         for found in connection.execute(known):  # of all tenants, for which there is but one index
             if found.tenant_id != self.scope.tenant:
@@ -363,24 +349,24 @@ class ImportTarget:
                 raise Conflict(problem, hint="Change or delete one of them.")
         return False
 
-    def _row_beside(self, lines: Lines, table: Table, value: JsonObject) -> tuple[Table, Row]:
+    def _row_beside(self, lines: Lines, table: Table, value: JsonObject) -> tuple[Table, contents.Row]:
         record = value.get("row")
-        if value.get("table") != short_name(table) or not isinstance(record, dict):
-            raise lines.error(f"it is not a row of {short_name(table)}")
-        row = decode_row(table, record, {"tenant_id": self.scope.tenant})
+        if value.get("table") != contents.short_name(table) or not isinstance(record, dict):
+            raise lines.error(f"it is not a row of {contents.short_name(table)}")
+        row = contents.decode_row(table, record, {"tenant_id": self.scope.tenant})
         if table is models.appends and row["conversation_id"] != TENANT_WIDE:
             raise lines.error("the key belongs to a conversation")
         if table is models.usage_records and self.scope.user not in {None, row["user_id"]}:
             raise lines.error(f"it is not about the user {self.scope.user!r}, for whom this store is")
         return table, row
 
-    def write_rows(self, kind: str, rows: list[Row]) -> int:
+    def write_rows(self, kind: str, rows: list[contents.Row]) -> int:
         """Write rows of the ledger, or idempotency keys, that are not there yet; returns how many of the ledger."""
         written = self._insert_beside(kind, rows)
         self._upkeep.add(len(rows))
         return written
 
-    def _insert_beside(self, kind: str, rows: list[Row]) -> int:
+    def _insert_beside(self, kind: str, rows: list[contents.Row]) -> int:
         insert_rows = self._insert_attempts if kind == LEDGER else self._insert_keys
 
         def write(connection: Connection) -> int:
@@ -389,12 +375,14 @@ class ImportTarget:
 
         return self.transactions.write(write, is_repeatable=True)
 
-    def _insert_attempts(self, connection: Connection, rows: list[Row]) -> int:
+    def _insert_attempts(self, connection: Connection, rows: list[contents.Row]) -> int:
         if not rows:
             return 0
         record, conversation = models.usage_records.c, models.conversations.c
         tenant = self.scope.tenant
-        known = select(record.id).where(record.tenant_id == tenant, *among(record.id, [row["id"] for row in rows]))
+        known = select(record.id).where(
+            record.tenant_id == tenant, *contents.among(record.id, [row["id"] for row in rows])
+        )
         there = set(connection.execute(known.order_by(record.id)).scalars())
         new = [row for row in rows if row["id"] not in there]
         if self.scope.user is not None:
@@ -412,21 +400,21 @@ class ImportTarget:
             insert_many(connection, models.usage_records, new)
         return len(new)
 
-    def _insert_keys(self, connection: Connection, rows: list[Row]) -> int:
+    def _insert_keys(self, connection: Connection, rows: list[contents.Row]) -> int:
         """Add idempotency keys of the tenant; those that are there stay. In the store of a user: none."""
         if self.scope.user is None and rows:
             connection.execute(backend_of(connection).insert_missing(models.appends), rows)
         return 0
 
-    def _insert(self, connection: Connection, table: Table | None, rows: list[Row]) -> None:
+    def _insert(self, connection: Connection, table: Table | None, rows: list[contents.Row]) -> None:
         if table is None or not rows:
             return
         unlimited = (Text, LargeBinary, types.EscapedText)
         columns = [column.name for column in base.written_columns(table) if isinstance(column.type, unlimited)]
-        check_sizes(connection, rows, f"threadkeep_{short_name(table)}", columns)
+        check_sizes(connection, rows, f"threadkeep_{contents.short_name(table)}", columns)
         if table is models.tool_definitions:
             caches.insert_definitions(connection, self.scope.tenant, rows)
-        elif table in SHARED:
+        elif table in contents.SHARED:
             connection.execute(backend_of(connection).insert_missing(table), rows)
         elif len(rows) == 1:
             insert_statement(table).execute(connection, rows[0])
@@ -441,7 +429,7 @@ def _check_tenant(connection: Connection, tenant: int) -> None:
         raise tenant_not_found()
 
 
-def _complete(table: Table, row: Row, places: Mapping[bytes, str]) -> None:
+def _complete(table: Table, row: contents.Row, places: Mapping[bytes, str]) -> None:
     """Set the columns that an export does not have; `places` are the names of media in the blob store."""
     if table is models.conversations:
         row["search_from"] = 0 if row["next_position"] or row["title"] is not None else None

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.histories import HEAD, tail_of
+from threadkeep.db.queries import histories, responses
 from threadkeep.db.queries.items import last_said, stored_item_of, with_call_id
-from threadkeep.db.queries.responses import approvals_of, broken_off_at, last_ended
 from threadkeep.domain.call_kinds import is_answered_by_client, is_asynchronous, is_cut_off
 from threadkeep.domain.ids import derived_id, own_id, short_hash
 from threadkeep.domain.items import item_from_object
@@ -20,6 +19,7 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
 from threadkeep.domain.stored import Page
 from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.shared import parsing, views
 from threadkeep.formats.shared.pairing import (
     ALL_KINDS,
     CLIENT_CALLS,
@@ -28,15 +28,13 @@ from threadkeep.formats.shared.pairing import (
     in_order_of_answers,
     paired,
 )
-from threadkeep.formats.shared.parsing import COMPACTED, PAUSES, reason_of
-from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.item_rows import ENTRY_WIDTH, decode_entries
 from threadkeep.store.work.refs import MAX_RANGES, BranchRef, Lineage, get_lineage, get_row, range_parameters
 
 MAX_AT_ONCE: Final = 4 * 1024 * 1024  # bytes of calls and outputs that are read in one statement
 PAIRED: Final = frozenset({*ALL_KINDS.calls, *ALL_KINDS.outputs})
-_ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are nobody's turn …
+_ASIDE: Final = frozenset({"compaction", views.UNDONE})  # types of items that are nobody's turn …
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
 
@@ -133,13 +131,13 @@ def read_step(connection: Connection, ref: BranchRef, lineage: Lineage) -> NextS
         has_calls = True
     last = _last_said(connection, ref, lineage)
     reason = None if last is None or last.seen is None else _pause_of(last)
-    if reason == COMPACTED:  # which answers nothing
+    if reason == parsing.COMPACTED:  # which answers nothing
         last = _last_said(connection, ref, lineage, last.turn - 1)
     elif reason is not None:
         return "model"
     if not _is_input(last):
         return "tools" if has_calls else "user"
-    ended = connection.execute(last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
+    ended = connection.execute(responses.last_ended(), ref.parameters(branch=ref.branch)).one_or_none()
     return "user" if ended is not None and _answers(ended, last, ref, lineage) else "model"
 
 
@@ -153,8 +151,8 @@ def _answers(ended: Any, last: Any, ref: BranchRef, lineage: Lineage) -> bool:
 
 def _pause_of(answer: Any) -> str | None:
     """The reason for which the model paused in a response, if it did."""
-    reason = None if answer.incomplete_details is None else reason_of(loads(answer.incomplete_details))
-    return reason if reason in PAUSES else None
+    reason = None if answer.incomplete_details is None else parsing.reason_of(loads(answer.incomplete_details))
+    return reason if reason in parsing.PAUSES else None
 
 
 def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage, after: int = -1) -> Iterator[ItemEntry]:
@@ -202,9 +200,9 @@ def _read_tail(
 ) -> list[ItemEntry]:
     """The calls and outputs in some ranges, but for what was shown; a statement takes one range, or many."""
     count, parameters = range_parameters([(branch, max(after, shown), upto) for branch, after, upto in ranges])
-    statement = tail_of(PAIRED, count, scoped=ref.scope.user is not None)
+    statement = histories.tail_of(PAIRED, count, scoped=ref.scope.user is not None)
     rows = statement.fetch_all(connection, parameters | ref.scope.parameters(key=ref.key, most=MAX_AT_ONCE))
-    if not rows or rows[0][0] != HEAD:
+    if not rows or rows[0][0] != histories.HEAD:
         raise ref.not_found()
     return decode_entries(connection, ref, rows[1:])
 
@@ -215,7 +213,7 @@ def _whole(connection: Connection, ref: BranchRef, calls: list[ItemEntry]) -> li
     if not unclear:
         return calls
     parameters = ref.parameters(positions=sorted(set(unclear.values())))
-    broken_off = set(connection.execute(broken_off_at(), parameters).scalars())
+    broken_off = set(connection.execute(responses.broken_off_at(), parameters).scalars())
     return [call for call in calls if unclear.get(call.position) not in broken_off]
 
 
@@ -257,7 +255,7 @@ def read_decisions(connection: Connection, ref: BranchRef, calls: Sequence[int])
     """The decisions about the calls at some positions."""
     if not calls:
         return {}
-    rows = connection.execute(approvals_of(), ref.parameters(positions=calls))
+    rows = connection.execute(responses.approvals_of(), ref.parameters(positions=calls))
     return {row.position: Approval(row.decision, row.reason, row.decided_by, row.created_at) for row in rows}
 
 

@@ -17,9 +17,8 @@ from threadkeep.domain.ids import CONVERSATION_PREFIX, public_id_text
 from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry, ServerState
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.work import refs
+from threadkeep.store.work import item_rows, refs
 from threadkeep.store.work.caches import ConfigCache
-from threadkeep.store.work.item_rows import ENTRY_WIDTH, decode_entries, read_packed, read_spans, spliced
 
 _BEGINNING: Final = re.compile(rf"(?:{CONVERSATION_PREFIX})?([0-9a-fA-F]{{1,32}})")
 _SHOWN_IDS: Final = 5  # of those that begin alike
@@ -179,15 +178,15 @@ def _read_own(
     """Read the revision and next position of a conversation, and the items of a branch itself from a position on."""
     is_scoped = ref.scope.user is not None
     parameters = ref.scope.parameters(key=ref.key, branch=ref.branch, after=since - 1)
-    packed = read_packed(connection, ref, parameters)
+    packed = item_rows.read_packed(connection, ref, parameters)
     if packed is not None:
-        entries = spliced(connection, ref, packed.entries, is_latest=is_latest, media=media)
+        entries = item_rows.spliced(connection, ref, packed.entries, is_latest=is_latest, media=media)
         return packed.revision, packed.next_position, entries
     if is_latest and backends.backend_of(connection).sees_locked:
         rows = locked_history_after(scoped=is_scoped).fetch_all(connection, parameters)
         if not rows:
             raise ref.not_found()
-        revision, next_position = rows[0][ENTRY_WIDTH:]
+        revision, next_position = rows[0][item_rows.ENTRY_WIDTH :]
         rows = () if rows[0][0] is None else rows
     else:
         rows = history_after(scoped=is_scoped).fetch_all(connection, parameters)
@@ -195,7 +194,7 @@ def _read_own(
             raise ref.not_found()
         _, _, _, revision, next_position, *_ = rows[0]
         rows = rows[1:]
-    return revision, next_position, decode_entries(connection, ref, rows, is_latest=is_latest, media=media)
+    return revision, next_position, item_rows.decode_entries(connection, ref, rows, is_latest=is_latest, media=media)
 
 
 def _read_inherited(
@@ -208,7 +207,7 @@ def _read_inherited(
     if since or not lineage.parts:
         return []
     shared = [span for span in lineage.spans(ref.branch, -1, lineage.parts[-1].last) if span.branch != ref.branch]
-    return read_spans(connection, ref, lineage, shared, is_latest=is_latest, media=media)
+    return item_rows.read_spans(connection, ref, lineage, shared, is_latest=is_latest, media=media)
 
 
 def _pages(connection: Connection, statement: Select[Any], number: ColumnElement[int]) -> Iterator[Any]:

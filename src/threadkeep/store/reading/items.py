@@ -20,9 +20,8 @@ from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.view import StoredItemViews
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.work import refs, validation
+from threadkeep.store.work import item_rows, refs, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.item_rows import ENTRY_WIDTH, ItemRecord, decode_entries
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.writing.annotations import annotated, valid_rating
 
@@ -171,13 +170,11 @@ def read_bounded(
     if not count:
         return Page([])
     found = read_window(connection, ref, lineage, replace(window, limit=count), last)
-    first = {row[0]: row[3] for row in sizes}
-    items = [with_derived_id(item) if _is_repeated(item, first.get(item.position)) else item for item in found]
+    repeated = {row[0] for row in sizes if row[3] is not None and row[3] < row[0]}
+    items = [
+        with_derived_id(item) if item.position in repeated and place_of(item.id) is None else item for item in found
+    ]
     return Page(items, str(sizes[count - 1][0]) if count < len(sizes) else None)
-
-
-def _is_repeated(item: StoredItem, first: int | None) -> bool:
-    return first is not None and first < item.position and place_of(item.id) is None
 
 
 def with_derived_id(item: StoredItem) -> StoredItem:
@@ -197,8 +194,8 @@ def stored_items(
     connection: Connection, ref: refs.ConversationRef, rows: Sequence[Row], media: MediaForm = "inline"
 ) -> list[StoredItem]:
     """The items of rows that begin with the columns of one, as the driver gives them."""
-    entries = decode_entries(connection, ref, rows, media=media)
-    records = STORED_READER.read(connection, [row[ENTRY_WIDTH:] for row in rows])
+    entries = item_rows.decode_entries(connection, ref, rows, media=media)
+    records = STORED_READER.read(connection, [row[item_rows.ENTRY_WIDTH :] for row in rows])
     return [
         StoredItem(
             id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
@@ -216,7 +213,7 @@ def stored_items(
 
 
 def new_items(
-    ref: refs.BranchRef, records: Sequence[ItemRecord], first: int, seen: int | None, stored_at: datetime
+    ref: refs.BranchRef, records: Sequence[item_rows.ItemRecord], first: int, seen: int | None, stored_at: datetime
 ) -> list[StoredItem]:
     """The items of a response that was just stored, as they would be read."""
     entries = [record.entry(first + offset, first, seen) for offset, record in enumerate(records)]

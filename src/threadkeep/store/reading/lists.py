@@ -22,7 +22,6 @@ from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import ConversationState, Lineage, Scope, lineage_from, root_lineage
 from threadkeep.store.work.states import lock_conversation
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import MAX_POSITION, identifier, other_user, whole_number
 
 MAX_SUMMARIES: Final = 100  # on a page
 _ORDERS: Final = (queries.ACTIVITY, queries.CREATED, queries.TITLE)
@@ -230,7 +229,7 @@ def _last_ranges(lineage: Lineage, branch: int, reach: int) -> Iterator[tuple[in
 def mark_seen(handle: Handle, user_id: str | None, position: int | None, *, move_back: bool) -> Seen:
     """Note that a user has read up to a position; see `Conversation.mark_seen`."""
     ref, reader = handle.ref, _reader(handle, user_id)
-    wanted = None if position is None else whole_number("position", position, MAX_POSITION)
+    wanted = None if position is None else validation.whole_number("position", position, validation.MAX_POSITION)
     if wanted is not None and wanted < -1:
         raise jsontext.mismatch(InvalidOption, "a position, or -1 for nothing", position, "position")
 
@@ -261,9 +260,9 @@ def _reader(handle: Handle, user_id: object) -> str:
     """Who reads: the given user, or else the store's, or the conversation's."""
     owner = handle.ref.scope.user
     if user_id is not None:
-        reader = identifier("user_id", user_id)
+        reader = validation.identifier("user_id", user_id)
         if owner is not None and reader != owner:
-            raise other_user(owner, reader)
+            raise validation.other_user(owner, reader)
         return reader
     known: str | None = owner or handle.cache.conversation.row.user_id
     if known is None:

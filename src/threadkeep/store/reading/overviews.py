@@ -19,9 +19,8 @@ from threadkeep.db.queries import overviews as statements
 from threadkeep.db.queries.conversations import branches_of
 from threadkeep.db.queries.overviews import CallWindow, sizes_in, sizes_of
 from threadkeep.db.types import name_from
+from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
-from threadkeep.domain.jsontext import loads_stored
-from threadkeep.domain.reports import UsageRow
 from threadkeep.domain.stored import Branch, ConversationSummary, Feedback, Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
@@ -144,7 +143,7 @@ class ThreadPage(NamedTuple):
     next: int | None
     responses: Sequence[ResponseFacts]
     calls: Sequence[LedgerCall]
-    totals: UsageRow
+    totals: reports.UsageRow
     branches: Sequence[Branch]
 
 
@@ -376,7 +375,7 @@ def _facts(row: Any) -> ResponseFacts:
 
 
 def _json(text: str | None, table: str) -> Any:
-    return None if text is None else loads_stored(text, table, "an error")
+    return None if text is None else jsontext.loads_stored(text, table, "an error")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

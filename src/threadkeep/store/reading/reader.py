@@ -13,13 +13,10 @@ from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.reading import calls, history, overviews, responses
-from threadkeep.store.reading.items import ItemWindow, item_of, item_window, read_bounded, with_derived_id
-from threadkeep.store.reading.responses import Check, ResponseDetails
+from threadkeep.store.reading import calls, history, items, overviews, responses
 from threadkeep.store.store import Store
-from threadkeep.store.work import handle, transactions
+from threadkeep.store.work import handle, transactions, validation
 from threadkeep.store.work.refs import ConversationState, Scope, first_positions, position_of, position_of_id
-from threadkeep.store.work.validation import MAX_POSITION, identifier, item_argument, whole_number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +34,7 @@ class Reader:
     _transactions: transactions.Transactions
     _resources: handle.StoreResources
     _scope: Scope
-    _check: Check
+    _check: responses.Check
 
     def conversation(self, id: str) -> Conversation:
         """Open a conversation; errors as for `Store.get_conversation`."""
@@ -48,12 +45,12 @@ class Reader:
         """Return a conversation that it has opened on a branch; NotFound."""
         row, configs = conversation.handle.conversation.row, self._resources.configs
         return self._opened(
-            history.state_of(self._connection, self._scope, row, configs, whole_number("branch", branch))
+            history.state_of(self._connection, self._scope, row, configs, validation.whole_number("branch", branch))
         )
 
     def named(self, external_id: str) -> Conversation | None:
         """Open a conversation by the application's own id; None if there is none."""
-        value, configs = identifier("external_id", external_id), self._resources.configs
+        value, configs = validation.identifier("external_id", external_id), self._resources.configs
         state = history.find_conversation(self._connection, self._scope, "external_id", value, configs)
         return None if state is None else self._opened(state)
 
@@ -82,28 +79,28 @@ class Reader:
         """
         ref, lineage = _place_of(conversation)
         position = None if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
-        window, _ = item_window(None, position, limit, order)
-        upto = how.pop("upto", MAX_POSITION)
-        shown = ItemWindow(window.after, window.before, window.limit, window.is_descending, **(_ITEMS | how))
-        return read_bounded(self._connection, ref, lineage, shown, most, upto)
+        window, _ = items.item_window(None, position, limit, order)
+        upto = how.pop("upto", validation.MAX_POSITION)
+        shown = items.ItemWindow(window.after, window.before, window.limit, window.is_descending, **(_ITEMS | how))
+        return items.read_bounded(self._connection, ref, lineage, shown, most, upto)
 
     def item(
         self, conversation: Conversation, wanted: str, *, annotations: bool = False, media: MediaForm = "inline"
     ) -> StoredItem:
         """Read an item of a branch by its id or position; of several with an id, the newest; NotFound."""
         ref, lineage = _place_of(conversation)
-        place = position_of(self._connection, ref, lineage, item_argument("position", wanted))
-        return item_of(self._connection, ref, lineage, place, media, annotations=annotations)
+        place = position_of(self._connection, ref, lineage, validation.item_argument("position", wanted))
+        return items.item_of(self._connection, ref, lineage, place, media, annotations=annotations)
 
     def first_item(self, conversation: Conversation, item_id: str) -> StoredItem:
         """Read an item of a branch as pages show it with this id: of several that have it, the first one; NotFound."""
         ref, lineage = _place_of(conversation)
         place = position_of_id(self._connection, ref, lineage, item_id, is_newest=False)
-        item = item_of(self._connection, ref, lineage, place, "inline", annotations=False)
+        item = items.item_of(self._connection, ref, lineage, place, "inline", annotations=False)
         if place_of(item.id) is not None:
             return item
         earlier = first_positions(self._connection, ref, [item.id])  # on other branches, too
-        return with_derived_id(item) if earlier.get(item.id, place) < place else item
+        return items.with_derived_id(item) if earlier.get(item.id, place) < place else item
 
     # Calls
 
@@ -121,7 +118,7 @@ class Reader:
 
     def response(
         self, wanted: str, make_room: Callable[[int], object] | None = None
-    ) -> tuple[Conversation, ResponseDetails]:
+    ) -> tuple[Conversation, responses.ResponseDetails]:
         """Read a response by its id or the provider's, with its conversation on its branch; NotFound.
 
         `make_room` is called with about how many bytes its items have, before they are read.
@@ -155,7 +152,7 @@ def read(store: Store, function: Callable[Concatenate[Reader, P], T], /, *args: 
     """
     place = store.handle.transactions, store.handle.resources, store.handle.scope
 
-    def work(connection: Connection, check: Check) -> T:
+    def work(connection: Connection, check: responses.Check) -> T:
         return function(Reader(connection, *place, check), *args, **kwargs)
 
     return responses.read_ended(store.handle.transactions, work)

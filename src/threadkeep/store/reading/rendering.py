@@ -23,11 +23,9 @@ from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches import render_with_cache
 from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.reading import history, tails
-from threadkeep.store.work import caches, connections
+from threadkeep.store.work import caches, connections, item_rows, validation
 from threadkeep.store.work.handle import Handle, HandleCache, StoreResources
-from threadkeep.store.work.item_rows import read_packed_state, spliced
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationState, Lineage, get_row
-from threadkeep.store.work.validation import MAX_POSITION, check_names, whole_number
 
 if TYPE_CHECKING:
     from threadkeep.store.work.refs import Scope
@@ -42,7 +40,7 @@ def render_options(view: ViewOptions) -> RenderOptions:
     """Return the options of a rendering."""
     if not view:
         return AS_IT_IS
-    check_names(view, ViewOptions.__annotations__)
+    validation.check_names(view, ViewOptions.__annotations__)
     return RenderOptions(**view)
 
 
@@ -100,7 +98,7 @@ def _read_end(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot 
 
 def _replay(handle: Handle, wire: Format, view: ViewOptions) -> Rendered:
     """Render the request of an earlier turn, with the options and tools of that time if they were recorded."""
-    position = whole_number("upto", view.get("upto"), MAX_POSITION)
+    position = validation.whole_number("upto", view.get("upto"), validation.MAX_POSITION)
     options = render_options(view)
     cache = cache_for(handle, wire, options)
     page, then, view_then = handle.transactions.read_any(
@@ -162,7 +160,7 @@ def _find_request(connection: Connection, ref: BranchRef, lineage: Lineage, posi
         .order_by(table.number.desc())
     )
     branches = {ref.branch, *(part.branch for part in lineage.parts)}
-    unending = Lineage(lineage.parts, MAX_POSITION)  # items may have been appended since it was read
+    unending = Lineage(lineage.parts, validation.MAX_POSITION)  # items may have been appended since it was read
 
     def rank(row: Any) -> tuple[bool, bool]:
         return unending.includes(ref.branch, row.from_position, row.branch), row.branch == ref.branch
@@ -310,15 +308,15 @@ def _read_at_once(
 ) -> history.HistoryPage | None:
     """Read a conversation, and of its items what is not known; None where that takes more than one statement."""
     since = 0 if known is None else known.next_position
-    read = read_packed_state(connection, scope, public_id, since)
+    read = item_rows.read_packed_state(connection, scope, public_id, since)
     if read is not None and known is not None and read.row.revision != known.revision:
         since = 0  # a change may concern what was read before
-        read = read_packed_state(connection, scope, public_id, since)
+        read = item_rows.read_packed_state(connection, scope, public_id, since)
     if read is None:
         return None
     conversation = history.state_of(connection, scope, read.row, resources.configs, 0)
     ref = conversation.ref()
-    entries = spliced(connection, ref, read.entries)
+    entries = item_rows.spliced(connection, ref, read.entries)
     next_position: int = read.row.next_position
     state = history.read_state(connection, ref, conversation, next_position - 1)
     return history.HistoryPage(conversation, entries, since, next_position, state)

@@ -19,12 +19,9 @@ from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound, shown
 from threadkeep.store.reading.history import state_of
 from threadkeep.store.reading.items import ItemWindow, item_window, read_window
-from threadkeep.store.work import positions, refs
-from threadkeep.store.work.caches import Config, ConfigCache
-from threadkeep.store.work.connections import StreamBlocksWrite, sleep
+from threadkeep.store.work import caches, connections, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import MAX_NUMBER, cursor_position, page_size, whole_number
 
 if TYPE_CHECKING:
     from threadkeep.domain.response import Response
@@ -38,7 +35,7 @@ _AROUND: Final = timedelta(days=1)  # between a response and the storing of its 
 
 def read_body(handle: Handle, number: int) -> bytes:
     """A provider's body as it came; see `Conversation.response_body`."""
-    ref, wanted = handle.ref, whole_number("number", number)
+    ref, wanted = handle.ref, validation.whole_number("number", number)
 
     def read(connection: Connection) -> bytes:
         refs.get_row(connection, ref)
@@ -113,14 +110,14 @@ class ResponseDetails(NamedTuple):
     stored: StoredResponse
     items: Sequence[StoredItem]
     body: bytes | None
-    options: Config
+    options: caches.Config
     asked: jsontext.JsonObject
     parsed: Response | None = None
 
     @classmethod
     def of(
         cls, row: RowMapping | Mapping[str, Any], ref: refs.ConversationRef, items: Sequence[StoredItem],
-        body: bytes | None, options: Config,
+        body: bytes | None, options: caches.Config,
     ) -> ResponseDetails:  # fmt: skip
         """The response of a row."""
         stored, asked = stored_response(row, ref.public_id), (_parsed(row, "view") or {}).get(rendering.ASKED, {})
@@ -166,20 +163,20 @@ def read_ended(transactions: Transactions, read: Callable[[Connection, Check], T
     while True:
         try:
             return look(lambda connection: read(connection, check))
-        except StreamBlocksWrite as lost:
+        except connections.StreamBlocksWrite as lost:
             look = transactions.read  # what a replica does not have yet
             if is_patient:
                 is_patient = False
-                sleep(PATIENCE_SECONDS)
+                connections.sleep(PATIENCE_SECONDS)
             else:
                 transactions.end_lost(lost)
                 ended.add(lost.number)
 
 
-def lost_response(ref: refs.ConversationRef, row: RowMapping) -> StreamBlocksWrite:
+def lost_response(ref: refs.ConversationRef, row: RowMapping) -> connections.StreamBlocksWrite:
     """What ends a transaction that finds a response whose recorder is gone, so that it is ended first."""
     place = refs.BranchRef(ref.scope, ref.key, ref.public_id, row["branch"])
-    return StreamBlocksWrite(place, row["number"], positions.INCOMPLETE)
+    return connections.StreamBlocksWrite(place, row["number"], positions.INCOMPLETE)
 
 
 def locate_response(connection: Connection, scope: refs.Scope, wanted: object) -> tuple[RowMapping, str]:
@@ -220,7 +217,7 @@ def get_place(handle: Handle, wanted: int | str) -> ResponsePlace:
 
 
 def locate_with_state(
-    connection: Connection, scope: refs.Scope, configs: ConfigCache, wanted: object, check: Check
+    connection: Connection, scope: refs.Scope, configs: caches.ConfigCache, wanted: object, check: Check
 ) -> tuple[RowMapping, refs.ConversationState]:
     """The row of the response with an id, and its conversation, on its branch; NotFound if the scope sees none."""
     found, public_id, row = _locate(connection, scope, wanted)
@@ -232,7 +229,7 @@ def locate_with_state(
 
 
 def read_details(
-    connection: Connection, state: refs.ConversationState, configs: ConfigCache, row: RowMapping
+    connection: Connection, state: refs.ConversationState, configs: caches.ConfigCache, row: RowMapping
 ) -> ResponseDetails:
     """All of a response whose row was read, in a conversation on its branch."""
     ref = state.ref()
@@ -246,7 +243,7 @@ def read_details(
 
 def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping], Any]) -> Any:
     """What `use` makes of the row of a response of a conversation, given by number or id."""
-    ref, number = handle.ref, None if isinstance(wanted, str) else whole_number("response", wanted)
+    ref, number = handle.ref, None if isinstance(wanted, str) else validation.whole_number("response", wanted)
 
     def read(connection: Connection, check: Check) -> Any:
         refs.get_row(connection, ref)
@@ -269,7 +266,7 @@ def _named(connection: Connection, ref: refs.ConversationRef, wanted: str) -> Ro
 
 
 def _numbered(connection: Connection, ref: refs.ConversationRef, number: int) -> RowMapping | None:
-    if number > MAX_NUMBER:
+    if number > validation.MAX_NUMBER:
         return None
     return connection.execute(response_at(), ref.parameters(number=number)).mappings().one_or_none()
 
@@ -299,8 +296,8 @@ def _not_found(wanted: object) -> NotFound:
 
 def list_responses(handle: Handle, after: int | str | None, limit: int) -> Page[StoredResponse]:
     """A page of a conversation's responses on all branches, oldest first."""
-    ref, start, size = handle.ref, cursor_position(after), page_size(limit)
-    last = -1 if start is None else whole_number("after", start)
+    ref, start, size = handle.ref, validation.cursor_position(after), validation.page_size(limit)
+    last = -1 if start is None else validation.whole_number("after", start)
 
     def read(connection: Connection, check: Check) -> list[StoredResponse]:
         refs.get_row(connection, ref)

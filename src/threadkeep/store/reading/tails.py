@@ -15,8 +15,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.histories import HEAD, marks_of
-from threadkeep.db.queries.items import earlier_with_call_ids, page_before, turns_in
+from threadkeep.db.queries import histories, items
 from threadkeep.domain.ids import short_hash
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.formats.canonical.entries import ItemEntry, ServerState, Snapshot
@@ -24,8 +23,7 @@ from threadkeep.formats.shared import views
 from threadkeep.formats.shared.pairing import ALL_KINDS, paired, upto
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading.history import read_state, reopen_conversation
-from threadkeep.store.work import caches, refs, validation
-from threadkeep.store.work.item_rows import ENTRY_WIDTH, decode_entries
+from threadkeep.store.work import caches, item_rows, refs, validation
 
 LONG: Final = 1_000  # positions; shorter histories are read as a whole, and cached
 PAGE: Final = 64  # items of the first page; each has twice as many as the one before
@@ -112,7 +110,9 @@ class _TailReader:
         start = self._first_turn(turns[-most], covered) if len(turns) > most else covered + 1
         is_counted = window.step > 1 and start > covered + 1
         before = self._count_turns(covered, start - 1) if is_counted else 0
-        if not self._entries or min(start, before) < 0 or (is_counted and self._has_others(marks, compaction)):
+        # Compactions, none of which is in force: some of them part what users say
+        has_others = compaction is None and any(entry.type in views.KINDS for entry in (*marks, *self._entries))
+        if not self._entries or min(start, before) < 0 or (is_counted and has_others):
             return None
         head = self._entries[-1].position
         state = read_state(self._connection, self._ref, self._conversation, head)
@@ -135,10 +135,6 @@ class _TailReader:
         if compaction is not None and compaction.entry.position < start:
             insort(kept, compaction.entry)
         return [*kept, *(entry for entry in self._entries if entry.position >= start)]
-
-    def _has_others(self, marks: Sequence[ItemEntry], compaction: views.AppliedCompaction | None) -> bool:
-        """Whether there are compactions, none of which is in force: some of them part what users say."""
-        return compaction is None and any(entry.type in views.KINDS for entry in (*marks, *self._entries))
 
     def _compaction(self, marks: Sequence[ItemEntry]) -> views.AppliedCompaction | None:
         """The compaction in force, as far as is known."""
@@ -189,7 +185,7 @@ class _TailReader:
             parameters = self._ref.parameters(hashes=hashes[first : first + _IDS], after=covered, upto=start - 1)
             earlier += [
                 ItemEntry(row.position, row.type, turn=row.turn, seen=row.seen, call_id=row.call_id)
-                for row in self._connection.execute(earlier_with_call_ids(), parameters)
+                for row in self._connection.execute(items.earlier_with_call_ids(), parameters)
                 if self._lineage.includes(self._ref.branch, row.position, row.branch)
             ]
         pairing = paired([*sorted(earlier), *unmatched], kinds=ALL_KINDS)
@@ -202,7 +198,7 @@ class _TailReader:
         if len(ranges) > refs.MAX_RANGES:
             return -1
         count, parameters = refs.range_parameters(ranges)
-        statement = turns_in(count, views.KINDS)
+        statement = items.turns_in(count, views.KINDS)
         found: int = self._connection.execute(statement, parameters | self._ref.parameters()).scalar_one()
         return found
 
@@ -210,12 +206,12 @@ class _TailReader:
         """Read the items before those that were read."""
         connection, (branch, after, upto, _) = self._connection, self._unread.pop()
         parameters = self._ref.scope.parameters(key=self._ref.key, branch=branch, after=after, upto=upto)
-        statement = page_before(scoped=self._ref.scope.user is not None)
+        statement = items.page_before(scoped=self._ref.scope.user is not None)
         rows = statement.fetch_all(connection, parameters | {"limit": self._limit})
-        self.revisions.add(rows[0][ENTRY_WIDTH] if rows else refs.get_row(connection, self._ref).revision)
+        self.revisions.add(rows[0][item_rows.ENTRY_WIDTH] if rows else refs.get_row(connection, self._ref).revision)
         keeps = self._lineage.keeps()
         found = [row for row in reversed(rows) if keeps(row[0])]
-        self._entries[:0] = decode_entries(connection, self._ref, found, media=self._media)
+        self._entries[:0] = item_rows.decode_entries(connection, self._ref, found, media=self._media)
         if len(rows) == self._limit:
             self._unread.append(refs.Span(branch, after, rows[-1][0] - 1))
         self._limit *= 2
@@ -223,13 +219,13 @@ class _TailReader:
     def _read_marks(self) -> tuple[list[ItemEntry], int]:
         """The items of the branch that requests may need from anywhere, and the next position at that time."""
         connection, ref, includes = self._connection, self._ref, self._lineage.includes
-        statement = marks_of(scoped=ref.scope.user is not None)
+        statement = histories.marks_of(scoped=ref.scope.user is not None)
         rows = sorted(statement.fetch_all(connection, ref.scope.parameters(key=ref.key)), key=itemgetter(0))
-        if not rows or rows[0][0] != HEAD:
+        if not rows or rows[0][0] != histories.HEAD:
             raise ref.not_found()
         next_position: int = rows[0][ItemEntry._fields.index("seen")]
-        found = [row for row in rows[1:] if includes(ref.branch, row[0], row[ENTRY_WIDTH])]
-        return decode_entries(connection, ref, found, media=self._media), next_position
+        found = [row for row in rows[1:] if includes(ref.branch, row[0], row[item_rows.ENTRY_WIDTH])]
+        return item_rows.decode_entries(connection, ref, found, media=self._media), next_position
 
 
 def _covered(compaction: views.AppliedCompaction | None) -> int:

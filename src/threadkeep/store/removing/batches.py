@@ -17,8 +17,7 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption
 from threadkeep.store.media import collecting
-from threadkeep.store.removing import purging, redaction
-from threadkeep.store.removing.rules import Rows
+from threadkeep.store.removing import purging, redaction, rules
 from threadkeep.store.streaming.recovery import StreamRecovery
 from threadkeep.store.work import connections, handle, refs
 from threadkeep.store.work.pacing import Breaks, Change, Find, Pace
@@ -80,7 +79,11 @@ class Batches:
     def write(self, batch: Callable[..., T], what: str, **which: Any) -> T:
         """Run one batch, which changes as many rows as its pace allows; `what` it changes has a pace of its own."""
         pace, begun = self._paces[what], monotonic()
-        work = partial(_paced, batch, pace, tenant=self._tenant, **which)
+
+        def work(connection: Connection) -> T:
+            pace.begin()
+            return batch(connection, pace=pace, tenant=self._tenant, **which)
+
         result = self._transactions.write(work, is_repeatable=True)
         pace.end()
         if self._breaks is not None:
@@ -106,7 +109,7 @@ class Batches:
             self._progress(what, total)
         return total
 
-    def run(self, rows: Rows, before: int = 0) -> int:
+    def run(self, rows: rules.Rows, before: int = 0) -> int:
         """Remove rows; return how many there were, and how many had been removed `before`."""
         if not rows.is_indexed:
             return self.change_behind(rows.find, rows.change, rows.name, before)
@@ -188,7 +191,7 @@ class Batches:
         is_locking = False if self._transactions.commits_itself else self.find(redaction.way_to_read)
         if is_locking is None:
             return
-        every = Rows(redaction.TOOLS, true(), is_indexed=False)
+        every = rules.Rows(redaction.TOOLS, true(), is_indexed=False)
         tools = {bytes(hash_) for page in self._pages(every.find) for hash_ in page}
         seem_unused, mark = self._without_named(tools, is_locking=is_locking), datetime.now(UTC)
         self._change_tools(update(redaction.TOOLS).values(unused_at=mark), seem_unused)
@@ -227,7 +230,7 @@ class Batches:
 
     def _unused(self, *, is_strict: bool) -> Iterator[Sequence[bytes]]:
         """Media that nothing has any more, but for those whose objects have to wait."""
-        for page in self._pages(Rows(models.blobs, ~collecting.is_used(), is_indexed=False).find):
+        for page in self._pages(rules.Rows(models.blobs, ~collecting.is_used(), is_indexed=False).find):
             has_all = self._can_remove_objects and (is_strict or not self._has_failed)
             yield page if has_all else self.find(collecting.find_inside, hashes=page)
 
@@ -237,7 +240,7 @@ class Batches:
             pages = self._each(partial(self.find, collecting.find_expired_uploads, limit=FOUND))
         else:
             uploads = models.uploads
-            pages = self._pages(Rows(uploads, uploads.c.user_id == user, is_indexed=False).find)
+            pages = self._pages(rules.Rows(uploads, uploads.c.user_id == user, is_indexed=False).find)
         self._remove_media(pages, partial(collecting.forget_uploads, user=user), "uploads", is_strict=is_strict)
 
     def _remove_media(
@@ -265,8 +268,3 @@ class Batches:
 
 
 _find_hidden: Final = partial(purging.find_conversations, which=true(), statuses=[DELETED])
-
-
-def _paced(batch: Callable[..., T], pace: Pace, connection: Connection, **which: Any) -> T:
-    pace.begin()
-    return batch(connection, pace=pace, **which)

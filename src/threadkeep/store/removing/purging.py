@@ -9,17 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Connection,
-    delete,
-    func,
-    insert,
-    select,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 
 from threadkeep.db import base, models
 from threadkeep.db.queries.changes import PRUNED
@@ -46,7 +36,7 @@ class Hidden(NamedTuple):
     keys: list[int]
 
 
-def hide_conversation(connection: Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
+def hide_conversation(connection: sa.Connection, scope: Scope, id: str, key: IdempotencyKey | None) -> int:
     """Hide a conversation; return its key, which is needed to purge its rows."""
     outcome = find_outcome(connection, scope.tenant, TENANT_WIDE, key)
     if outcome is not None:
@@ -66,20 +56,20 @@ def hide_conversation(connection: Connection, scope: Scope, id: str, key: Idempo
 
 
 def find_conversations(
-    connection: Connection, tenant: int, which: ColumnElement[bool], statuses: Sequence[str] = STATUSES
+    connection: sa.Connection, tenant: int, which: sa.ColumnElement[bool], statuses: Sequence[str] = STATUSES
 ) -> list[int]:
     """Return the keys of some conversations, of each status the longest inactive ones first.
 
     One statement for all statuses: between two, a conversation could change from one to the other.
     """
     table = models.conversations.c
-    each = select(table.id).where(table.tenant_id == tenant, which).order_by(table.last_activity_at, table.id)
+    each = sa.select(table.id).where(table.tenant_id == tenant, which).order_by(table.last_activity_at, table.id)
     found = (each.where(table.status == status).limit(FOUND).subquery() for status in statuses)
-    return list(connection.execute(union_all(*(select(some.c.id) for some in found))).scalars())
+    return list(connection.execute(sa.union_all(*(sa.select(some.c.id) for some in found))).scalars())
 
 
 def hide_conversations(
-    connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], which: ColumnElement[bool]
+    connection: sa.Connection, tenant: int, pace: Pace, keys: Sequence[int], which: sa.ColumnElement[bool]
 ) -> Hidden:
     """Hide some conversations, and clear what their rows contain besides the items.
 
@@ -95,9 +85,9 @@ def hide_conversations(
     return Hidden(pace.change(keys, hide).rows, hidden)
 
 
-def _hide(connection: Connection, tenant: int, keys: Sequence[int], which: ColumnElement[bool]) -> set[int]:
+def _hide(connection: sa.Connection, tenant: int, keys: Sequence[int], which: sa.ColumnElement[bool]) -> set[int]:
     table = models.conversations.c
-    statement = select(table.id, table.public_id, table.status)
+    statement = sa.select(table.id, table.public_id, table.status)
     statement = statement.where(table.tenant_id == tenant, which, table.id.in_(keys)).order_by(table.id)
     rows = connection.execute(statement.with_for_update()).all()
     hidden = {row.id for row in rows}
@@ -106,14 +96,16 @@ def _hide(connection: Connection, tenant: int, keys: Sequence[int], which: Colum
         _record_deletions(connection, tenant, deleted, datetime.now(UTC))
         cleared = dict.fromkeys(column.name for column in base.columns_holding(models.conversations, "content", "name"))
         connection.execute(
-            update(models.conversations)
+            sa.update(models.conversations)
             .where(table.tenant_id == tenant, table.id.in_(hidden))
             .values(status=DELETED, revision=table.revision + 1, **cleared)
         )
     return hidden
 
 
-def _record_deletions(connection: Connection, tenant: int, deleted: Iterable[tuple[int, bytes]], now: datetime) -> None:
+def _record_deletions(
+    connection: sa.Connection, tenant: int, deleted: Iterable[tuple[int, bytes]], now: datetime
+) -> None:
     """Tell the change feed which conversations, by key and public id, are gone."""
     insert_changes(connection, [change_row(tenant, key, public_id, stored.DELETED, now) for key, public_id in deleted])
 
@@ -126,7 +118,7 @@ class Purged(NamedTuple):
 
 
 def purge_some(
-    connection: Connection, tenant: int, pace: Pace, keys: Sequence[int], recovery: StreamRecovery
+    connection: sa.Connection, tenant: int, pace: Pace, keys: Sequence[int], recovery: StreamRecovery
 ) -> Purged:
     """Remove the rows of deleted conversations, as many as there is time for.
 
@@ -142,12 +134,12 @@ def purge_some(
 
 
 def purge_batch(
-    connection: Connection, tenant: int, pace: Pace, key: int, recovery: StreamRecovery, media: LostMedia
+    connection: sa.Connection, tenant: int, pace: Pace, key: int, recovery: StreamRecovery, media: LostMedia
 ) -> bool:
     """Remove rows of a deleted conversation while there is time; return whether some are left."""
     table = models.conversations.c
     is_conversation = [table.tenant_id == tenant, table.id == key]
-    if connection.execute(select(table.id).where(*is_conversation, table.status == DELETED)).one_or_none() is None:
+    if connection.execute(sa.select(table.id).where(*is_conversation, table.status == DELETED)).one_or_none() is None:
         return False
     account_unfinished(connection, tenant, key, recovery)
     while (count := forget_batch(connection, tenant, key, pace.slice)) > 0:
@@ -158,63 +150,67 @@ def purge_batch(
         return True
     for part, order in PARTS.items():
         if order is None:
-            connection.execute(delete(part).where(*of_conversation(part, tenant, key)))
+            connection.execute(sa.delete(part).where(*of_conversation(part, tenant, key)))
         elif _delete_in_order(connection, order, tenant, key, pace):
             return True
-    connection.execute(delete(models.conversations).where(*is_conversation))
+    connection.execute(sa.delete(models.conversations).where(*is_conversation))
     pace.note(1)
     return False
 
 
-def _delete_media(connection: Connection, tenant: int, key: int, pace: Pace, media: LostMedia) -> bool:
+def _delete_media(connection: sa.Connection, tenant: int, key: int, pace: Pace, media: LostMedia) -> bool:
     """Remove the links to media item by item, with the media that nothing else has: they may be large.
 
     Returns whether the transaction has to end before all of them are gone.
     """
     link, conditions, after = models.item_blobs.c, of_conversation(models.item_blobs, tenant, key), -1
-    found = select(link.position).where(*conditions).distinct().order_by(link.position)
+    found = sa.select(link.position).where(*conditions).distinct().order_by(link.position)
     while positions := connection.execute(found.where(link.position > after).limit(pace.slice)).scalars().all():
         after = positions[-1]
         for position in positions:
             if pace.is_over:
                 return True
             at = [*conditions, link.position == position]
-            hashes = set(connection.execute(select(link.hash).where(*at)).scalars())  # DISTINCT would use their index
-            count = connection.execute(delete(models.item_blobs).where(*at)).rowcount
+            hashes = set(
+                connection.execute(sa.select(link.hash).where(*at)).scalars()
+            )  # DISTINCT would use their index
+            count = connection.execute(sa.delete(models.item_blobs).where(*at)).rowcount
             media.collect(connection, tenant, hashes)
             pace.note(min(count, 1))  # none, if others have removed them
     return False
 
 
-def _delete_in_order(connection: Connection, column: Column[Any], tenant: int, key: int, pace: Pace) -> bool:
+def _delete_in_order(connection: sa.Connection, column: sa.Column[Any], tenant: int, key: int, pace: Pace) -> bool:
     """Remove the rows of a conversation by a column, as ranges, because not every database has DELETE … LIMIT.
 
     Returns whether the transaction has to end before all of them are gone. Each range is looked at once: the caller's
     transaction may still see rows that others have removed.
     """
     conditions = of_conversation(column.table, tenant, key)
-    left = select(column).where(*conditions).order_by(column)
+    left = sa.select(column).where(*conditions).order_by(column)
     while values := connection.execute(left.limit(pace.slice)).scalars().all():
         if pace.is_over:
             return True
-        left = select(column).where(*conditions, column > values[-1]).order_by(column)
-        statement = delete(column.table).where(*conditions, column.between(values[0], values[-1]))
+        left = sa.select(column).where(*conditions, column > values[-1]).order_by(column)
+        statement = sa.delete(column.table).where(*conditions, column.between(values[0], values[-1]))
         pace.note(connection.execute(statement).rowcount)
     return False
 
 
-def count_changes(connection: Connection, tenant: int, before: int) -> int:
+def count_changes(connection: sa.Connection, tenant: int, before: int) -> int:
     """Return how many changes have keys up to one."""
-    return int(connection.execute(select(func.count()).where(*changes_before(connection, tenant, before))).scalar_one())
+    return int(
+        connection.execute(sa.select(sa.func.count()).where(*changes_before(connection, tenant, before))).scalar_one()
+    )
 
 
-def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) -> int:
+def prune_changes(connection: sa.Connection, tenant: int, pace: Pace, before: int) -> int:
     """Remove a batch of the oldest changes, and note what was removed, for those who come back later; return how many.
 
     Changes that a long transaction commits in the meantime stay.
     """
     table = models.changes.c
-    statement = select(table.id, table.transaction_id).where(*changes_before(connection, tenant, before))
+    statement = sa.select(table.id, table.transaction_id).where(*changes_before(connection, tenant, before))
     rows = connection.execute(statement.order_by(table.id).limit(pace.rows)).all()
     if not rows:
         return 0
@@ -222,12 +218,12 @@ def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) 
     if not removed:  # others have removed them, and noted it
         return 0
     is_mark = [table.tenant_id == tenant, table.id == PRUNED]
-    mark = connection.execute(select(table.to_position, table.transaction_id).where(*is_mark)).one_or_none()
+    mark = connection.execute(sa.select(table.to_position, table.transaction_id).where(*is_mark)).one_or_none()
     numbers = [row.transaction_id for row in (*rows[:done], mark) if row is not None and row.transaction_id is not None]
     last = max(rows[done - 1].id, PRUNED if mark is None else mark.to_position)  # these may have been committed late
     _delete_changes(connection, tenant, [PRUNED])
     connection.execute(
-        insert(models.changes),
+        sa.insert(models.changes),
         {
             "tenant_id": tenant, "id": PRUNED, "conversation_id": 0, "public_id": bytes(16), "kind": "pruned",
             "to_position": last, "transaction_id": max(numbers, default=None),
@@ -237,13 +233,13 @@ def prune_changes(connection: Connection, tenant: int, pace: Pace, before: int) 
     return done
 
 
-def _delete_changes(connection: Connection, tenant: int, keys: Sequence[int]) -> int:
+def _delete_changes(connection: sa.Connection, tenant: int, keys: Sequence[int]) -> int:
     table = models.changes.c
-    return connection.execute(delete(models.changes).where(table.tenant_id == tenant, table.id.in_(keys))).rowcount
+    return connection.execute(sa.delete(models.changes).where(table.tenant_id == tenant, table.id.in_(keys))).rowcount
 
 
-def changes_before(connection: Connection, tenant: int, before: int) -> list[ColumnElement[bool]]:
+def changes_before(connection: sa.Connection, tenant: int, before: int) -> list[sa.ColumnElement[bool]]:
     """The changes up to a key, except the newest one: it tells whether a cursor is of this feed."""
     table = models.changes.c
-    newest = connection.execute(select(func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED
+    newest = connection.execute(sa.select(sa.func.max(table.id)).where(table.tenant_id == tenant)).scalar() or PRUNED
     return [table.tenant_id == tenant, table.id > PRUNED, table.id <= min(before, newest - 1)]

@@ -15,9 +15,8 @@ from threadkeep.db.models import items, responses, search_documents, usage_recor
 from threadkeep.db.queries import removal
 from threadkeep.db.queries import removal as queries
 from threadkeep.db.queries.items import stored_item_of
-from threadkeep.domain.ids import short_hash
+from threadkeep.domain import ids, jsontext
 from threadkeep.domain.items import REDACTED, without_content
-from threadkeep.domain.jsontext import JsonObject, loads, loads_stored
 from threadkeep.errors import DamagedRow
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CLIENT_OUTPUTS
@@ -26,11 +25,9 @@ from threadkeep.store.reading.history import BROKEN_OFF_TEXT
 from threadkeep.store.removing.rules import Rows
 from threadkeep.store.search.index import forget_documents, merge_index
 from threadkeep.store.usage.ledger import json_text
-from threadkeep.store.work import connections, item_rows, refs, validation
+from threadkeep.store.work import connections, idempotency, item_rows, positions, refs, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import FORGOTTEN, IdempotencyKey, keep_outcome
 from threadkeep.store.work.pacing import Change, Done, Find, Pace
-from threadkeep.store.work.positions import NO_CHECK, NOTHING, reserve_once
 from threadkeep.store.writing.updates import update_row
 
 _STAYS: Final = {column.name for column in base.columns_holding(items, "user", "source")}  # they are not of its content
@@ -40,21 +37,23 @@ _KEYS: Final = 500  # idempotency keys in one statement
 def redact_item(handle: Handle, position: object, key: str | None) -> None:
     """Redact an item; see `Conversation.redact_item`."""
     ref, place = handle.ref, validation.item_argument("position", position)
-    once = IdempotencyKey.of(key, "redact_item", place)
+    once = idempotency.IdempotencyKey.of(key, "redact_item", place)
 
     def write(connection: Connection) -> LostMedia:
         now = datetime.now(UTC)
-        reserve_once(connection, ref, NO_CHECK, now, NOTHING, once, lambda _: LostMedia())
+        positions.reserve_once(connection, ref, positions.NO_CHECK, now, positions.NOTHING, once, lambda _: LostMedia())
         lineage = refs.lock_lineage(connection, ref)
         found = _position_at(connection, ref, lineage, place)
-        entry = _read_entry(connection, ref, found)
-        if entry is None:
+        # also one that the branch does not have any more
+        rows = stored_item_of(latest=True).fetch_all(connection, ref.parameters(position=found))
+        entries = item_rows.decode_entries(connection, ref, rows, media="omitted")
+        if not entries:
             raise refs.position_not_found(ref, found, lineage.head)
-        media = _redact_row(connection, ref, entry)
+        media = _redact_row(connection, ref, entries[0])
         number = _redact_response(connection, ref, found)
         _forget_keys(connection, ref, found, number)
         update_row(connection, ref, {})
-        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="redacted")
         return media
 
     media = handle.transactions.write(write, is_repeatable=once is not None)
@@ -73,13 +72,6 @@ def _position_at(connection: Connection, ref: refs.BranchRef, lineage: refs.Line
     return refs.position_of_id(connection, ref, lineage, place) if position is None else position
 
 
-def _read_entry(connection: Connection, ref: refs.BranchRef, position: int) -> ItemEntry | None:
-    """The item at a position, also one that a branch does not have any more."""
-    rows = stored_item_of(latest=True).fetch_all(connection, ref.parameters(position=position))
-    entries = item_rows.decode_entries(connection, ref, rows, media="omitted")
-    return entries[0] if entries else None
-
-
 def _redact_row(connection: Connection, ref: refs.BranchRef, entry: ItemEntry) -> LostMedia:
     """Redact the row of an item; return what it had of media."""
     position, parameters = entry.position, ref.parameters(position=entry.position)
@@ -94,7 +86,7 @@ def _redact_row(connection: Connection, ref: refs.BranchRef, entry: ItemEntry) -
     table = items.c
     connection.execute(update(items).where(*ref.rows_of(table), table.position == position).values(**values))
     if entry.call_id is not None and entry.type in CLIENT_OUTPUTS:
-        of_call = ref.parameters(hash=short_hash(entry.call_id), redacted=REDACTED)
+        of_call = ref.parameters(hash=ids.short_hash(entry.call_id), redacted=REDACTED)
         connection.execute(queries.reasons_change(), of_call)
     hashes = set(connection.execute(queries.media_between(position - 1, position), parameters).scalars())
     media = LostMedia()
@@ -136,7 +128,7 @@ def _redacted_details(text: str | None) -> str | None:
     """Why a response is incomplete: the provider's word for it, without more."""
     if text is None or text == BROKEN_OFF_TEXT:
         return text
-    details = loads(text)
+    details = jsontext.loads(text)
     reason = details.get("reason") if isinstance(details, dict) else None
     return json_text({"reason": reason if isinstance(reason, str) and reason.isidentifier() else REDACTED})
 
@@ -145,17 +137,17 @@ def _forget_keys(connection: Connection, ref: refs.BranchRef, position: int, res
     """Forget the hashes of what was stored under idempotency keys, which show what it was; the keys stay used."""
     tenant = {"tenant": ref.scope.tenant}
     rows = connection.execute(queries.outcomes_of(), ref.parameters())
-    outcomes = ((row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows)
+    outcomes = ((row.key, jsontext.loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows)
     own = [key for key, outcome in outcomes if _covers(outcome, position, response)]
     named = ref.parameters(everywhere=refs.TENANT_WIDE, pattern=f"%{ref.public_id.removeprefix('conv_')}%")
     creations = list(connection.execute(queries.creations_of(), named).scalars())
     for conversation, keys in ((ref.key, own), (refs.TENANT_WIDE, creations)):
         for start in range(0, len(keys), _KEYS):
             statement = queries.hashes_removal(keys[start : start + _KEYS])
-            connection.execute(statement, tenant | {"conversation": conversation, "forgotten": FORGOTTEN})
+            connection.execute(statement, tenant | {"conversation": conversation, "forgotten": idempotency.FORGOTTEN})
 
 
-def _covers(outcome: JsonObject, position: int, response: int | None) -> bool:
+def _covers(outcome: jsontext.JsonObject, position: int, response: int | None) -> bool:
     """Whether an item was stored by the call that had this outcome."""
     first: Any = outcome.get("first")
     if outcome["kind"] == "response":  # of a whole turn, its input stands before it
@@ -223,7 +215,7 @@ def find_sets(
     statement = select(table.hash, table.definitions).where(table.tenant_id == tenant, table.hash > (after or b""))
     statement = statement.order_by(table.hash).limit(limit)
     rows = connection.execute(functions.as_committed(statement) if is_locking else statement)
-    return [(bytes(row.hash), set(map(bytes.fromhex, loads(row.definitions)))) for row in rows]
+    return [(bytes(row.hash), set(map(bytes.fromhex, jsontext.loads(row.definitions)))) for row in rows]
 
 
 def change_definitions(

@@ -16,10 +16,9 @@ from threadkeep.db.base import columns_holding
 from threadkeep.db.models import items, responses, search_documents
 from threadkeep.db.queries import removal as queries
 from threadkeep.db.queries.removal import Range
-from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain import ids, jsontext
 from threadkeep.domain.items import REMOVED as REMOVED_TEXT
 from threadkeep.domain.items import item_from_object, without_content
-from threadkeep.domain.jsontext import JsonObject, mismatch
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption, ResponseInProgress
 from threadkeep.store.changes.feed import record_change
@@ -111,20 +110,20 @@ def _run(handle: Handle, key: IdempotencyKey | None, write: Any) -> StoredItem |
 def is_chosen(argument: str, value: object) -> bool:
     """Return a value that is True or False."""
     if not isinstance(value, bool):
-        raise mismatch(InvalidOption, "True or False", value, argument)
+        raise jsontext.mismatch(InvalidOption, "True or False", value, argument)
     return value
 
 
 # Replays
 
 
-def _place_of(item: StoredItem) -> JsonObject:
+def _place_of(item: StoredItem) -> jsontext.JsonObject:
     """What is kept of an item that was removed: nothing of its content."""
     value = without_content(item.item.to_object(), REMOVED_TEXT, call_id=getattr(item.item, "call_id", None))
     return {"id": item.id, "position": item.position, "branch": item.branch, "turn": item.turn, "item": value}
 
 
-def _replayed(ref: refs.BranchRef, outcome: JsonObject) -> Shortened:
+def _replayed(ref: refs.BranchRef, outcome: jsontext.JsonObject) -> Shortened:
     kept = outcome.get("item")
     if kept is None:
         return Shortened()
@@ -196,26 +195,28 @@ class LockedBranch:
 
         `is_answer`: some of them may have come in responses.
         """
-        unread = list(_outside(ranges, self._read_ranges()))
+        # What all branches read, by the branch that items are stored on
+        read: dict[int, list[tuple[int, int]]] = {}
+        for number, lineage in self._lineages.items():
+            for branch, after, upto in lineage.ranges(number, -1, lineage.head):
+                read.setdefault(branch, []).append((after, upto))
+        unread = list(_outside(ranges, {branch: sorted(some) for branch, some in read.items()}))
         for start in range(0, len(unread), _RANGES):
             batch = unread[start : start + _RANGES]
             forget_documents(self._connection, self._ref, *queries.within(search_documents, batch))
             are_unread = queries.within(items, batch)
             if purge:
                 first, last = min(one[1] for one in batch) + 1, max(one[2] for one in batch)
-                self._purge(are_unread, first, last)
+                connection, parameters = self._connection, self._ref.parameters()
+                hashes = set(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
+                connection.execute(delete(items).where(*are_unread), parameters)
+                if hashes:
+                    self.media.collect(connection, self._ref.scope.tenant, hashes)
                 if is_answer:
                     self._remove_lost_bodies(first, last)
             else:
                 statement = update(items).where(*are_unread).values(branch=refs.REMOVED)
                 self._connection.execute(statement, self._ref.parameters())
-
-    def _purge(self, are_unread: Sequence[Any], first: int, last: int) -> None:
-        connection, parameters = self._connection, self._ref.parameters()
-        hashes = set(connection.execute(queries.media_between(first - 1, last), parameters).scalars())
-        connection.execute(delete(items).where(*are_unread), parameters)
-        if hashes:
-            self.media.collect(connection, self._ref.scope.tenant, hashes)
 
     def _remove_lost_bodies(self, first: int, last: int) -> None:
         """Remove the bodies of responses between two positions of which no item is left."""
@@ -235,14 +236,6 @@ class LockedBranch:
             parameters = self._ref.parameters(numbers=lost[start : start + _NUMBERS])
             self._connection.execute(queries.bodies_removal(), parameters)
             self._connection.execute(queries.bodies_rest_removal(), parameters)
-
-    def _read_ranges(self) -> dict[int, list[tuple[int, int]]]:
-        """What all branches read, by the branch that items are stored on."""
-        read: dict[int, list[tuple[int, int]]] = {}
-        for number, lineage in self._lineages.items():
-            for branch, after, upto in lineage.ranges(number, -1, lineage.head):
-                read.setdefault(branch, []).append((after, upto))
-        return {branch: sorted(some) for branch, some in read.items()}
 
 
 def _outside(ranges: Iterable[Range], read: dict[int, list[tuple[int, int]]]) -> Iterator[Range]:
@@ -268,7 +261,7 @@ def delete_response(transactions: Transactions, scope: refs.Scope, wanted: objec
 
     def write(connection: Connection) -> None:
         _, public_id = locate_response(connection, scope, wanted)
-        row = refs.find_row(connection, scope, "public_id", public_id_bytes(public_id))
+        row = refs.find_row(connection, scope, "public_id", ids.public_id_bytes(public_id))
         if row is None:
             raise refs.conversation_not_found(public_id)
         ref = refs.ConversationRef(scope, row.id, public_id)

@@ -22,16 +22,13 @@ from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.reports import Backlog, Due, ErasureReport, RetentionReport
 from threadkeep.errors import InvalidOption
 from threadkeep.store.media import collecting
-from threadkeep.store.media.collecting import remove_orphans
 from threadkeep.store.removing import purging, rules
 from threadkeep.store.removing.batches import FOUND, Batches, Progress
 from threadkeep.store.removing.purging import STATUSES, changes_before
-from threadkeep.store.removing.rules import Rows
-from threadkeep.store.work import connections, idempotency
+from threadkeep.store.work import connections, idempotency, validation
 from threadkeep.store.work.handle import StoreResources
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import identifier, moment_before, other_user
 
 RECENT: Final = timedelta(hours=1)  # for which changes are kept in any case: somebody may be about to read them
 
@@ -47,7 +44,7 @@ def limits_of(ages: Mapping[str, timedelta | int | None], *, whole_months: bool)
         InvalidOption: none of them is given, or one is not a length of time.
     """
     now = datetime.now(UTC)
-    bodies, content, changes = (moment_before(now, name, age) for name, age in ages.items())
+    bodies, content, changes = (validation.moment_before(now, name, age) for name, age in ages.items())
     if bodies is content is changes:  # None
         hint = "Pass raw_bodies=, content= or changes=, in days."
         raise InvalidOption("It is not set how long anything is kept.", hint=hint)
@@ -92,7 +89,7 @@ def _finish_deletions(transactions: Transactions, scope: Scope, resources: Store
     removal.purge_hidden()
     removal.collect_media()
     if resources.blobs is not None and transactions.commits_itself:
-        remove_orphans(transactions, scope.tenant, resources.blobs, datetime.now(UTC) - ORPHAN_AGE)
+        collecting.remove_orphans(transactions, scope.tenant, resources.blobs, datetime.now(UTC) - ORPHAN_AGE)
 
 
 def erase_user(
@@ -100,9 +97,9 @@ def erase_user(
     progress: Progress | None = None, *, vacuum: bool = True,
 ) -> ErasureReport:  # fmt: skip
     """Remove all content of a user, and keep anonymous figures; see `Store.erase_user`."""
-    user = identifier("user_id", user_id)
+    user = validation.identifier("user_id", user_id)
     if scope.user not in (None, user):
-        raise other_user(scope.user, user)
+        raise validation.other_user(scope.user, user)
     removal = Batches(transactions, scope.tenant, resources, progress)
     check_blobs(transactions, scope.tenant, resources)
     removal.purge_found(conversations.c.user_id == user, lambda keys: removal.run(rules.attempts_of_others(user, keys)))
@@ -157,9 +154,9 @@ def retain(
     return RetentionReport(bodies, due, changes)
 
 
-def _older(column: Column[Any], before: datetime | None, **kind: Any) -> Rows:
+def _older(column: Column[Any], before: datetime | None, **kind: Any) -> rules.Rows:
     """The rows of a table that are older than a time; none without a time."""
-    return Rows(column.table, false() if before is None else column < before, **kind)
+    return rules.Rows(column.table, false() if before is None else column < before, **kind)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -293,19 +290,19 @@ def _remove_month(transactions: Transactions, tenant: int, month: partitions.Mon
 
 def _patiently(transactions: Transactions, work: Callable[[Connection], T]) -> T | type[_NotNow]:
     """Do work that locks a table, trying a few times; return `_NotNow` if it never got the lock."""
+
+    def impatient(connection: Connection) -> T:
+        try:
+            return work(connection)
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise
+            raise _NotNow from error
+
     for pause in PAUSES:
         try:
-            return transactions.write(partial(_impatient, work))
+            return transactions.write(impatient)
         except _NotNow:
             if pause is not None:
                 connections.sleep(pause)
     return _NotNow
-
-
-def _impatient(work: Callable[[Connection], T], connection: Connection) -> T:
-    try:
-        return work(connection)
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise
-        raise _NotNow from error

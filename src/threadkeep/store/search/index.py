@@ -7,7 +7,7 @@ on (`search_from`). Many items are indexed in one transaction, by the store that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -69,7 +69,16 @@ def index_batch(connection: Connection, tenant: int) -> int | None:
     documents = [document for document in documents if document["text"]]
     scope_of = search_of(connection).scope
     scopes = {key: scope_of(tenant, row.user_id) for key, row in conversations.items()}
-    _rescope(connection, tenant, existing.values(), scopes)
+    # Give documents to the users that their conversations have now
+    moved: dict[str | None, list[int]] = {}
+    for row in existing.values():
+        if row.scope != (scope := scopes[row.conversation_id]):
+            moved.setdefault(scope, []).append(row.id)
+    index = search_of(connection)
+    for scope, ids in moved.items():
+        index.remove(connection, tenant, ids)
+        connection.execute(queries.rescoping(), {"tenant": tenant, "ids": ids, "user_scope": scope})
+        index.add(connection, tenant, ids)
     _insert_documents(connection, tenant, documents, scopes)
     _mark_indexed(connection, tenant, keys[:-1] if is_cut else keys, None)
     if is_cut:
@@ -116,19 +125,6 @@ def _update_titles(
         )  # fmt: skip
     _delete_documents(connection, tenant, outdated)
     return documents
-
-
-def _rescope(connection: Connection, tenant: int, existing: Iterable[Row[Any]], scopes: Scopes) -> None:
-    """Give documents to the users that their conversations have now."""
-    moved: dict[str | None, list[int]] = {}
-    for row in existing:
-        if row.scope != (scope := scopes[row.conversation_id]):
-            moved.setdefault(scope, []).append(row.id)
-    index = search_of(connection)
-    for scope, ids in moved.items():
-        index.remove(connection, tenant, ids)
-        connection.execute(queries.rescoping(), {"tenant": tenant, "ids": ids, "user_scope": scope})
-        index.add(connection, tenant, ids)
 
 
 def _insert_documents(connection: Connection, tenant: int, documents: Sequence[dict[str, Any]], scopes: Scopes) -> None:

@@ -14,13 +14,11 @@ from threadkeep.db import backends, refusals
 from threadkeep.db.queries import search as matches
 from threadkeep.db.queries.search import SCORE_PARTS, PageStart, SearchQuery, Shape, any_unindexed, unindexed_places
 from threadkeep.db.search import REBUILD_HINT, reason_of, search_of
-from threadkeep.domain import items, searching
-from threadkeep.domain.ids import MAX_KEY, public_id_bytes, public_id_text
+from threadkeep.domain import ids, items, searching
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError, shown
 from threadkeep.store.search.index import BATCH_SIZE, index_new, log_index_failure
-from threadkeep.store.work import connections, validation
-from threadkeep.store.work.refs import Scope
+from threadkeep.store.work import connections, refs, validation
 from threadkeep.store.work.transactions import Transactions
 
 ROLES: Final = ("user", "assistant", "system", "developer")
@@ -35,19 +33,19 @@ AT_ONCE: Final = 100  # conversations whose matches are counted by a statement
 Statement = Callable[[Shape], Select[Any]]
 
 
-def search(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[SearchResult]:
+def search(transactions: Transactions, scope: refs.Scope, query: SearchQuery) -> Page[SearchResult]:
     """A page of results; see `Store.search`."""
     page = _page(transactions, scope, query, matches.matching_documents)
     return Page([_result_of(found.row, query) for found in page], page.next)
 
 
-def search_conversations(transactions: Transactions, scope: Scope, query: SearchQuery) -> Page[ConversationMatch]:
+def search_conversations(transactions: Transactions, scope: refs.Scope, query: SearchQuery) -> Page[ConversationMatch]:
     """A page of conversations; see `Store.search_conversations`."""
     page = _page(transactions, scope, query, matches.matching_conversations)
     return Page([_match_of(found, query) for found in page], page.next)
 
 
-def _page(transactions: Transactions, scope: Scope, query: SearchQuery, statement: Statement) -> Page[RankedRow]:
+def _page(transactions: Transactions, scope: refs.Scope, query: SearchQuery, statement: Statement) -> Page[RankedRow]:
     """A page of what was found, after having indexed what is new; what cannot be indexed is not found, and that is all.
 
     In a host's transaction nothing new is indexed: that would lock conversations until the host commits.
@@ -113,12 +111,12 @@ def search_query(
         user=validation.optional_identifier("user_id", user_id),
         labels=validation.label_filter(labels),
         status=validation.status_filter(status),
-        conversation=None if conversation_id is None else public_id_bytes(conversation_id),
+        conversation=None if conversation_id is None else ids.public_id_bytes(conversation_id),
         type=validation.optional_identifier("type", type),
         role=validation.optional_identifier("role", role),
         since=_moment("since", since),
         until=_moment("until", until),
-        after=PageStart(*validation.search_cursor(after)),
+        after=PageStart(*(validation.search_cursor(after) or ())),
         limit=validation.page_size(limit),
     )
 
@@ -153,7 +151,7 @@ def _moment(argument: str, value: date | None) -> datetime | None:
 
 
 def matching_page(
-    connection: Connection, scope: Scope, query: SearchQuery, statement: Statement = matches.matching_documents
+    connection: Connection, scope: refs.Scope, query: SearchQuery, statement: Statement = matches.matching_documents
 ) -> Page[RankedRow]:
     """What matches, best first; SchemaError when the index is missing or broken."""
     try:
@@ -181,7 +179,8 @@ class Search:
         self._connection, self._tenant, self._query, self._statement = connection, tenant, query, statement
         self._index, self._is_near = search_of(connection), False
         self._index.prepare(connection)
-        self._is_near = self._index.reads_near and self._has_few()
+        if self._index.reads_near and Shape.of(self._index, query).is_limited():
+            self._is_near = bool(self._execute(matches.nearby_documents, query, most=NEAR + 1)[0][0] <= NEAR)
 
     def page(self) -> Page[RankedRow]:
         """A page; behind the last result of a window comes the next window, of older documents."""
@@ -211,7 +210,7 @@ class Search:
         places = [place.behind(row.score, row.id) for row in rows]
         if self._statement is not matches.matching_conversations:
             return [RankedRow(row, behind) for row, behind in zip(rows, places, strict=True)]
-        if not place.bottom and place.seen == MAX_KEY:  # all matches are in this window
+        if not place.bottom and place.seen == ids.MAX_KEY:  # all matches are in this window
             return [RankedRow(row, behind, row.hits, row.newest_at) for row, behind in zip(rows, places, strict=True)]
         counts = {count.conversation_id: count for count in self._counts([row.conversation_id for row in rows], place)}
         found = [(row, behind, counts[row.conversation_id]) for row, behind in zip(rows, places, strict=True)]
@@ -227,14 +226,6 @@ class Search:
             some = keys[start : start + AT_ONCE]
             yield from self._execute(matches.matches_by_conversation, self._query, keys=some, seen=place.seen)
 
-    def _has_few(self) -> bool:
-        """Whether a question is limited to some conversations, and these have few documents."""
-        shape = Shape.of(self._index, self._query)
-        if not shape.is_limited():
-            return False
-        few = self._execute(matches.nearby_documents, self._query, most=NEAR + 1)
-        return bool(few[0][0] <= NEAR)
-
     def _execute(
         self, statement: Statement, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
     ) -> Sequence[Row[Any]]:
@@ -248,7 +239,7 @@ def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
     snippet, marks = searching.snippet_of(row.text, query.terms)
     is_title = row.position == searching.TITLE_POSITION
     return SearchResult(
-        conversation_id=public_id_text(bytes(row.public_id)),
+        conversation_id=ids.public_id_text(bytes(row.public_id)),
         position=None if is_title else row.position,
         branch=None if is_title else row.branch,
         type=row.type,

@@ -13,14 +13,12 @@ from weakref import WeakValueDictionary
 from sqlalchemy import Connection
 
 from threadkeep.db.backends import check_sizes
-from threadkeep.domain.ids import short_hash
+from threadkeep.domain import ids, stored
 from threadkeep.domain.items import Item, Message, given_of
 from threadkeep.domain.jsontext import body_object, bytes_as_text, dumps, dumps_any, shallow
 from threadkeep.domain.response import Maker, Response
-from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge, shown
-from threadkeep.formats.shared.parsing import with_cut_items
-from threadkeep.formats.shared.streams import NOT_KEPT, StreamAssembler
+from threadkeep.formats.shared import parsing, streams
 from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.usage.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.usage.prices import PriceBook
@@ -60,7 +58,7 @@ class Ending:
     @classmethod
     def of(
         cls,
-        assembler: StreamAssembler,
+        assembler: streams.StreamAssembler,
         call: StreamCall,
         error: BaseException | None = None,
         key: IdempotencyKey | None = None,
@@ -72,7 +70,7 @@ class Ending:
 
         `is_left`: its recorder was asked to stop, and did unless the response was complete.
         """
-        response = with_cut_items(_left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left))
+        response = parsing.with_cut_items(_left(_assembled(assembler), is_cancelled=is_cancelled, is_left=is_left))
         records: list[ItemRecord] = []
         output: list[Item] = []
         problems = list(assembler.problems)
@@ -98,8 +96,8 @@ class Ending:
 
     def break_off(self) -> None:
         """Say that the response broke off before anything came, whatever its status is."""
-        self.response = self.response.model_copy(update={"incomplete_details": BROKEN_OFF})
-        self.new.columns["incomplete_details"] = json_text(BROKEN_OFF)
+        self.response = self.response.model_copy(update={"incomplete_details": stored.BROKEN_OFF})
+        self.new.columns["incomplete_details"] = json_text(stored.BROKEN_OFF)
 
     def fit(self, connection: Connection) -> None:
         """Keep as text what is too large for this database."""
@@ -117,7 +115,7 @@ class Ending:
         columns, attempt = self.new.columns, self.new.attempt
         if _misfit(connection, [columns], *_TEXTS, *_OBJECTS) is not None:
             texts = {name: columns[name] and columns[name][:KEPT] for name in _TEXTS}
-            texts["response_hash"] = short_hash(texts["provider_response_id"] or None)
+            texts["response_hash"] = ids.short_hash(texts["provider_response_id"] or None)
             columns |= texts | {name: json_text(_shortened(columns[name])) for name in _OBJECTS}
         for name in ("usage", "error"):
             text = json_text(getattr(attempt, name))
@@ -153,11 +151,11 @@ def keepable_event(event: Any) -> tuple[Any, bytes]:
             raise
         problem, value = f"{error.__cause__}: {shown(event)}", {}
     if isinstance(value, dict):
-        value[NOT_KEPT] = problem
+        value[streams.NOT_KEPT] = problem
     return value, dumps(value)
 
 
-def _assembled(assembler: StreamAssembler) -> Response:
+def _assembled(assembler: streams.StreamAssembler) -> Response:
     """The response as far as it has come; where it cannot be read, its body as a text."""
     try:
         return assembler.response
@@ -174,7 +172,7 @@ def _left(response: Response, *, is_cancelled: bool, is_left: bool) -> Response:
     is_stopped = is_cancelled or (is_left and response.status == INCOMPLETE)
     if not is_stopped or response.status == "failed":
         return response
-    details = None if response.incomplete_details == BROKEN_OFF else response.incomplete_details
+    details = None if response.incomplete_details == stored.BROKEN_OFF else response.incomplete_details
     return response.model_copy(update={"status": CANCELLED, "incomplete_details": details})
 
 

@@ -27,10 +27,9 @@ from threadkeep.errors import Conflict, FormatError, LeaseLost, NotFound, StateC
 from threadkeep.store.reading.responses import body_columns, decompress_body
 from threadkeep.store.streaming.endings import Ending
 from threadkeep.store.usage.ledger import attempt_columns, insert_attempt, json_text, note_day
-from threadkeep.store.work import positions, validation
+from threadkeep.store.work import idempotency, positions, validation
 from threadkeep.store.work.connections import Replay, StreamBlocksWrite
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, is_used, keep_outcome
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef, Scope, get_row
 from threadkeep.store.work.states import NewState, check_states, write_states
 from threadkeep.store.writing import responses as answers
@@ -54,7 +53,7 @@ class StreamStart:
     lease: float  # in seconds
     request: RequestInfo
     notes: JsonObject  # what has to be known of the call when the recorder is gone
-    key: IdempotencyKey | None
+    key: idempotency.IdempotencyKey | None
     check: positions.HeadCheck
     states: Sequence[NewState] = ()  # that are written at its end, if nothing speaks against it now
     first_token_ms: int | None = None  # if the application has measured it
@@ -110,7 +109,7 @@ def _reserve(connection: Connection, ref: BranchRef, start: StreamStart, now: da
     return reservation
 
 
-def refuse_second(connection: Connection, ref: ConversationRef, key: IdempotencyKey | None) -> None:
+def refuse_second(connection: Connection, ref: ConversationRef, key: idempotency.IdempotencyKey | None) -> None:
     """Refuse to start while another recorder is active; StreamBlocksWrite if that recorder is gone."""
     if key is None:
         return
@@ -248,9 +247,9 @@ def finish_stream(
     ]
     numbers = replace(reservation, response=number, tool_set_hash=row.tool_set_hash)
     write_rows(connection, ref, numbers, rows, now, stream.records)
-    if stream.key is not None and not is_used(connection, ref, stream.key):
+    if stream.key is not None and not idempotency.is_used(connection, ref, stream.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
-        keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
     connection.execute(response_queries.parts_removal(), {**key, "number": number})
     refused = _write_states(connection, ref, ending.states, now) if ending.states else None

@@ -21,15 +21,12 @@ from threadkeep.domain import formats, jsontext
 from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict
 from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.lifecycle import Heartbeat
 from threadkeep.store.streaming.writer import StreamWriter, prepared
 from threadkeep.store.usage.ledger import CallInfo
 from threadkeep.store.work import positions, refs
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.states import new_states
-from threadkeep.store.writing.appending import write_items
-from threadkeep.store.writing.attempts import ResponseResult
-from threadkeep.store.writing.responses import store_response
+from threadkeep.store.writing import appending, attempts, responses
 
 if TYPE_CHECKING:
     from threadkeep.formats.shared.streams import StreamAssembler
@@ -108,7 +105,7 @@ class Recorder(RecorderAttributes):
     def __init__(self, writer: StreamWriter) -> None:
         self.writer = writer
         self._lock = Lock()
-        self.heartbeat: Heartbeat | None = None
+        self.heartbeat: lifecycle.Heartbeat | None = None
 
     def __enter__(self) -> Self:
         self.writer.start()
@@ -118,7 +115,7 @@ class Recorder(RecorderAttributes):
     def _renew_lease(self) -> None:
         """Renew it from now on, if others see it."""
         if self.heartbeat is None and self.writer.is_renewable:
-            self.heartbeat = Heartbeat(self, Recorder._renew, self.writer.renewal)
+            self.heartbeat = lifecycle.Heartbeat(self, Recorder._renew, self.writer.renewal)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -297,15 +294,15 @@ class WholeStreamWriter(StreamWriter):
         handle, ref, key = self.handle, self.handle.ref, self._start.key
         ending = self._ending(None, is_cancelled=is_cancelled, is_asked=is_asked)
 
-        def store(connection: Connection) -> ResponseResult | Conflict:
+        def store(connection: Connection) -> attempts.ResponseResult | Conflict:
             ending.fit(connection)
             if not lifecycle.body_rows(connection, ending.new.body, datetime.now(UTC)):
                 ending.new = replace(ending.new, body=None)
-            result = store_response(connection, ref, ending.new, self._start.request, self._start.check)
+            result = responses.store_response(connection, ref, ending.new, self._start.request, self._start.check)
             lifecycle.refuse_second(connection, ref, key)
             return result
 
-        result = write_items(handle.transactions, ref.scope, ending.new.records, store, is_repeatable=True)
+        result = appending.write_items(handle.transactions, ref.scope, ending.new.records, store, is_repeatable=True)
         if isinstance(result, Conflict):
             raise result
         self.number, self.branch, response = result.number, result.branch, ending.response
@@ -318,7 +315,7 @@ class WholeStreamWriter(StreamWriter):
         self._end(response)
         handle.after_response(ending.new.attempt, ending.new.columns, is_new=not result.is_replayed, is_stream=True)
 
-    def _read_stored(self, result: ResponseResult) -> Response | None:
+    def _read_stored(self, result: attempts.ResponseResult) -> Response | None:
         outcome = {"number": result.number, "branch": result.branch}
         ref, format_ = self.handle.ref, self._start.format
         return self.handle.transactions.read(

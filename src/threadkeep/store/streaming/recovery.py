@@ -10,16 +10,13 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.responses import ended, parts_of, stream_of, unfinished_of
-from threadkeep.domain import formats
-from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.domain import formats, jsontext
 from threadkeep.domain.response import maker_from
 from threadkeep.errors import ThreadkeepError
-from threadkeep.store.streaming import lifecycle
-from threadkeep.store.streaming.endings import LOG, UNSTORED, Ending, StreamCall
+from threadkeep.store.streaming import endings, lifecycle
 from threadkeep.store.usage.ledger import Attempt, CallInfo, insert_attempt
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.work import connections, item_rows, refs
-from threadkeep.store.work.positions import CANCELLED, INCOMPLETE, lock
+from threadkeep.store.work import connections, item_rows, positions, refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +31,22 @@ class StreamRecovery:
         Its row is locked before its events are read: what its recorder stores afterwards would be lost.
         """
         ref, number = blocked.ref, blocked.number
-        if not lock(connection, ref, datetime.now(UTC)):
+        if not positions.lock(connection, ref, datetime.now(UTC)):
             return
         key = {"tenant": ref.scope.tenant, "key": ref.key, "number": number}
         row = connection.execute(stream_of(is_locked=True), key).one_or_none()
         if row is None or row.open_branch is None:
             return
-        if blocked.status == INCOMPLETE and row.lease_until is not None and row.lease_until > row.now:
+        if blocked.status == positions.INCOMPLETE and row.lease_until is not None and row.lease_until > row.now:
             return
-        is_cancelled = blocked.status == CANCELLED or row.cancel_requested_at is not None
+        is_cancelled = blocked.status == positions.CANCELLED or row.cancel_requested_at is not None
         token = bytes(row.lease_token)
-        ending = UNSTORED.get(token) or self.read(connection, key, row.format, is_cancelled=is_cancelled)
+        ending = endings.UNSTORED.get(token) or self.read(connection, key, row.format, is_cancelled=is_cancelled)
         lifecycle.finish_stream(connection, ref, number, token, ending, keeps_token=False)
 
     def read(
         self, connection: Connection, key: Mapping[str, int], format: str, *, is_cancelled: bool = False
-    ) -> Ending:
+    ) -> endings.Ending:
         """Return what was stored of a response in progress, combined.
 
         Raises:
@@ -62,19 +59,19 @@ class StreamRecovery:
         assembler = formats.get_format(format).assembler()
         with suppress(Exception):  # what cannot be understood ends what can be stored
             for line in lines:
-                assembler.feed(loads(line))
+                assembler.feed(jsontext.loads(line))
         info: CallInfo = {
             "provider": item_rows.fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
             "base_url": notes.get("base_url"), "service_tier": notes.get("service_tier"),
         }  # fmt: skip
-        call = StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
-        return Ending.of(assembler, call, is_cancelled=is_cancelled)
+        call = endings.StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
+        return endings.Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 
-def _notes(text: str) -> JsonObject:
+def _notes(text: str) -> jsontext.JsonObject:
     """What the recorder knew of the call; nothing where that cannot be read."""
     try:
-        notes = loads(text)
+        notes = jsontext.loads(text)
     except ValueError:
         return {}
     return notes if isinstance(notes, dict) else {}
@@ -84,7 +81,14 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
     """Write ledger rows for the responses in progress of a deleted conversation whose rows are about to be removed."""
     now, ref = datetime.now(UTC), refs.ConversationRef(refs.Scope(tenant), key, "")
     for row in connection.execute(unfinished_of(), {"tenant": tenant, "key": key}).all():
-        attempt = _attempt(connection, {"tenant": tenant, "key": key, "number": row.number}, row.format, recovery)
+        try:
+            ending = recovery.read(connection, {"tenant": tenant, "key": key, "number": row.number}, row.format)
+            ending.fit(connection)
+            attempt = ending.new.attempt
+        except (ThreadkeepError, ValueError, TypeError) as error:  # one that cannot be read can still be removed
+            problem = "The usage of a response in progress that was deleted is not known: %s"
+            endings.LOG.warning(problem, connections.error_name(error))
+            attempt = Attempt(row.format, positions.INCOMPLETE)
         insert_attempt(
             connection, ref, attempt, now,
             user_id=lifecycle.find_owner(connection, ref), response=row.number, tool_set_hash=row.tool_set_hash,
@@ -92,16 +96,3 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
         values = {"open_branch": None, "lease_token": None, "lease_until": None}
         parameters = {"tenant": tenant, "key": key, "response": row.number, "token": row.lease_token}
         connection.execute(ended().values(**values), parameters)
-
-
-def _attempt(connection: Connection, key: Mapping[str, int], format: str, recovery: StreamRecovery) -> Attempt:
-    """The ledger row of a response in progress; one that cannot be read can still be removed."""
-    try:
-        ending = recovery.read(connection, key, format)
-        ending.fit(connection)
-    except (ThreadkeepError, ValueError, TypeError) as error:
-        LOG.warning(
-            "The usage of a response in progress that was deleted is not known: %s", connections.error_name(error)
-        )
-        return Attempt(format, INCOMPLETE)
-    return ending.new.attempt

@@ -14,29 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
+from threadkeep import errors
 from threadkeep.domain import formats, rendering
 from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import event_text, is_done, mismatch
 from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
-from threadkeep.errors import (
-    CannotParse,
-    Conflict,
-    InvalidOption,
-    LeaseLost,
-    NotFound,
-    UnitOfWorkEnded,
-    UnitOfWorkRolledBack,
-)
-from threadkeep.store.reading.history import reopen_conversation
+from threadkeep.store.reading import history, responses
 from threadkeep.store.reading.items import new_items
-from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.endings import LEAVING, UNSTORED, Ending, StreamCall, keepable_event
 from threadkeep.store.streaming.lifecycle import StreamPart, StreamStart
 from threadkeep.store.usage.ledger import CallInfo, check_call, json_text, milliseconds
-from threadkeep.store.work.caches import Config
-from threadkeep.store.work.connections import AWAY, error_name
+from threadkeep.store.work import caches, connections
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.work.transactions import Transactions
@@ -115,7 +105,7 @@ def lease_seconds(lease: object) -> float:
     """Return how long a recorder may be silent before another writer may end its response."""
     seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_LEASE:
-        raise mismatch(InvalidOption, f"a number of seconds above 0 and up to {MAX_LEASE:,}", lease, "lease")
+        raise mismatch(errors.InvalidOption, f"a number of seconds above 0 and up to {MAX_LEASE:,}", lease, "lease")
     return float(seconds)
 
 
@@ -143,7 +133,7 @@ class StreamWriter:
         self._undo_at_end: Callable[[Connection], None] | None = None
         self._stored: tuple[Ending, ResponseResult] | None = None  # its end, and where that was stored
         conversation = handle.cache.conversation
-        self._options = Config(
+        self._options = caches.Config(
             conversation.settings, conversation.tools, conversation.format_cache
         )  # that it was asked with …
         self._are_known = start.request.hashes == conversation.hashes  # … unless it was asked with others
@@ -205,7 +195,7 @@ class StreamWriter:
             successor = unit.successor()
             is_unsure = not isinstance(unit, OwnTransactions) and self.number is not None and self.response is None
             if is_unsure and not successor.write(self.has_started, is_repeatable=True):
-                raise UnitOfWorkEnded
+                raise errors.UnitOfWorkEnded
             self.go_on(successor)
 
     def take(self, event: Any) -> bool:
@@ -216,7 +206,7 @@ class StreamWriter:
         unit = self.handle.transactions
         if isinstance(unit, OwnTransactions) and not unit.is_over:
             problem = "The unit of work that this recorder was made in is still open."
-            raise InvalidOption(problem, hint="Leave its `with` statement before the provider is asked.")
+            raise errors.InvalidOption(problem, hint="Leave its `with` statement before the provider is asked.")
         if self.is_left:
             raise _used_before("The `with` statement of the recorder has ended.")
         if self.response is not None:
@@ -230,7 +220,7 @@ class StreamWriter:
         try:
             value, text = keepable_event(event)
             self.assembler.feed(value)
-        except CannotParse as error:
+        except errors.CannotParse as error:
             if not self.assembler.is_ended:
                 raise
             LOG.info("What follows the end of a streamed response is not read: %s", error.message)
@@ -321,11 +311,11 @@ class StreamWriter:
             return self.renewal - age
         try:
             self.flush()
-        except (LeaseLost, NotFound, InvalidOption):  # the last: the store was closed
+        except (errors.LeaseLost, errors.NotFound, errors.InvalidOption):  # the last: the store was closed
             self._written_at = float("-inf")  # so that the next event is written at once, and raises
             return None
-        except AWAY as error:
-            LOG.warning("The lease of a streamed response was not renewed: %s", error_name(error))
+        except connections.AWAY as error:
+            LOG.warning("The lease of a streamed response was not renewed: %s", connections.error_name(error))
         return self.renewal
 
     def finish(self, error: BaseException | None = None, *, is_cancelled: bool = False, is_asked: bool = True) -> None:
@@ -353,7 +343,7 @@ class StreamWriter:
         UNSTORED[token] = ending
         try:
             result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
-        except AWAY:
+        except connections.AWAY:
             raise  # it is kept as it is, so that it can be stored later
         except BaseException:
             self.unstored = None
@@ -371,7 +361,7 @@ class StreamWriter:
         self._stored = ending, result
 
     @property
-    def written(self) -> ResponseDetails | None:
+    def written(self) -> responses.ResponseDetails | None:
         """The response as it was stored here, and would be read; None where only the database knows all of it."""
         if self._stored is None or not self._are_known or self.created_at is None:
             return None
@@ -385,7 +375,7 @@ class StreamWriter:
             "from_position": result.first, "to_position": result.first + len(items) - 1,
             "view": json_text(self._start.request.view), "created_at": self.created_at, "is_lost": False,
         }  # fmt: skip
-        details = ResponseDetails.of(row, ref, items, new.body if result.has_body else None, self._options)
+        details = responses.ResponseDetails.of(row, ref, items, new.body if result.has_body else None, self._options)
         return details._replace(parsed=ending.response)
 
     def give_up(self) -> None:
@@ -436,7 +426,7 @@ class StreamWriter:
     def check_owner(self) -> None:
         """Refuse to record a response that belongs to another process, whose lock may be held forever here."""
         if self.is_inherited:
-            raise InvalidOption("This stream is recorded by the process from which this one was forked.")
+            raise errors.InvalidOption("This stream is recorded by the process from which this one was forked.")
 
     def _get_number(self) -> int:
         self.check_owner()
@@ -445,12 +435,12 @@ class StreamWriter:
         return self.number
 
 
-def _not_entered() -> InvalidOption:
-    return InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
+def _not_entered() -> errors.InvalidOption:
+    return errors.InvalidOption("This stream has not been started.", hint="Use the recorder in a `with` statement.")
 
 
-def _used_before(problem: str) -> InvalidOption:
-    return InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
+def _used_before(problem: str) -> errors.InvalidOption:
+    return errors.InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -477,7 +467,7 @@ def locked(handle: Handle, connection: Connection, transactions: UnitTransaction
         NotFound: the conversation, or the branch, does not exist any more.
     """
     ref = handle.ref
-    conversation = reopen_conversation(connection, ref, handle.resources.configs, ref.branch, is_locked=True)
+    conversation = history.reopen_conversation(connection, ref, handle.resources.configs, ref.branch, is_locked=True)
     return Handle(handle.resources, transactions, conversation)
 
 
@@ -488,9 +478,9 @@ def undone(writer: StreamWriter, undo: Callable[[Handle], None]) -> Callable[[Co
         handle = writer.handle
         try:
             undo(locked(handle, connection, handle.transactions.within(connection)))
-        except UnitOfWorkRolledBack:  # with the end of the response: both are written again
+        except errors.UnitOfWorkRolledBack:  # with the end of the response: both are written again
             raise
-        except (NotFound, Conflict):
+        except (errors.NotFound, errors.Conflict):
             pass
 
     return work

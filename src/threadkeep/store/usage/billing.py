@@ -16,7 +16,6 @@ from threadkeep.domain.usage import NormalizedUsage, figure
 from threadkeep.formats.shared import usage as tokens
 
 if TYPE_CHECKING:
-    from threadkeep.domain.items import Item
     from threadkeep.domain.response import Response
 
 # Keys of `terms`, which the ledger keeps: what a price depends on and the usage object does not say
@@ -253,8 +252,11 @@ def _openai_tools(response: Response, data: Mapping[str, Any]) -> JsonObject:
     if not used and not items:  # mostly
         return {}
     used = used if isinstance(used, dict) else {}
+    # Pages that are opened are not billed
+    actions = [item.to_object().get("action") for item in items if item.type == "web_search_call"]
+    searches = [one for one in actions if not isinstance(one, Mapping) or one.get("type", "search") == "search"]
     counts = {
-        "web_searches": count_of(used, _COUNTED_SEARCHES) if "web_search" in used else sum(map(_is_search, items)),
+        "web_searches": count_of(used, _COUNTED_SEARCHES) if "web_search" in used else len(searches),
         "storage_searches": sum(item.type == "file_search_call" for item in items),
     }
     units = {name: count for name, count in counts.items() if count}
@@ -273,13 +275,6 @@ def _images(response: Response, images: Any) -> JsonObject:
 _COUNTED_SEARCHES: Final = compiled("web_search.num_requests")
 _COUNTED_IMAGES: Final = compiled("input_tokens + output_tokens")
 _SEARCHES: Final = frozenset({"web_search_call", "file_search_call"})
-
-
-def _is_search(item: Item) -> bool:
-    """Whether an item is a web search that is billed: pages that are opened are not."""
-    action = item.to_object().get("action") if item.type == "web_search_call" else None
-    kind = action.get("type", "search") if isinstance(action, Mapping) else "search"
-    return item.type == "web_search_call" and kind == "search"
 
 
 def _google_tools(response: Response, data: Mapping[str, Any]) -> JsonObject:

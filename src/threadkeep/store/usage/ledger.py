@@ -13,20 +13,16 @@ from sqlalchemy import Connection, select, update
 from threadkeep.db import backends
 from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.models import usage_records
-from threadkeep.domain import formats, ids, printing
-from threadkeep.domain.jsontext import JsonObject, dumps_any
+from threadkeep.domain import formats, ids, jsontext, printing
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage, Usage
 from threadkeep.errors import InvalidOption, ProviderError, shown
-from threadkeep.store.usage import observing
+from threadkeep.store.usage import observing, rollups
 from threadkeep.store.usage.billing import BillableCall, terms_of, terms_of_call
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.usage.rollups import invalidate
+from threadkeep.store.work import idempotency, item_rows, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
-from threadkeep.store.work.item_rows import fitting
 from threadkeep.store.work.refs import ConfigHashes, ConversationRef, get_row
-from threadkeep.store.work.validation import identifier, past_moment
 
 if TYPE_CHECKING:
     from threadkeep.store.store import Store
@@ -62,10 +58,10 @@ class Attempt:
     latency_ms: int | None = None
     first_token_ms: int | None = None
     figures: NormalizedUsage = UNKNOWN
-    usage: JsonObject | None = None
-    error: JsonObject | None = None
+    usage: jsontext.JsonObject | None = None
+    error: jsontext.JsonObject | None = None
     cost: Cost | None = None
-    terms: JsonObject | None = None
+    terms: jsontext.JsonObject | None = None
 
 
 def check_call(format: str, call: CallInfo) -> None:
@@ -83,13 +79,13 @@ def attempt_of(
 ) -> Attempt:
     """Return the attempt for a call with a response; `model` is the requested one, for responses that name none."""
     usage, provider = response.usage, _provider(call)
-    model = fitting(response.model or model)
+    model = item_rows.fitting(response.model or model)
     cost, terms = None, terms_of(response, _text_of(call, "service_tier"), _text_of(call, "base_url"))
     if usage is not None:
         cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, terms, moment_of(call)))
     return Attempt(
         format=format,
-        status=fitting(response.status),
+        status=item_rows.fitting(response.status),
         model=model,
         provider=provider,
         latency_ms=milliseconds(call, "latency_ms"),
@@ -122,8 +118,8 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
     formats.get_format(format)
     return Attempt(
         format=format,
-        status=identifier("status", status),
-        model=fitting(model),
+        status=validation.identifier("status", status),
+        model=item_rows.fitting(model),
         provider=_provider(call),
         latency_ms=milliseconds(call, "latency_ms"),
         first_token_ms=milliseconds(call, "first_token_ms"),
@@ -135,7 +131,7 @@ def failed_attempt(format: str, call: CallInfo, error: Any, model: str | None, s
 def record_attempt(
     handle: Handle,
     attempt: Attempt,
-    key: IdempotencyKey | None,
+    key: idempotency.IdempotencyKey | None,
     hashes: ConfigHashes | None = None,
     *,
     response: int | None = None,
@@ -151,9 +147,9 @@ def record_attempt(
     def write(connection: Connection) -> bool:
         now = datetime.now(UTC)
         row = get_row(connection, ref, is_locked=True)  # its user may be about to be erased
-        if find_outcome(connection, ref.scope.tenant, ref.key, key) is not None:
+        if idempotency.find_outcome(connection, ref.scope.tenant, ref.key, key) is not None:
             return False
-        keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="attempt")
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, key, now, kind="attempt")
         tools = row.tool_set_hash if hashes is None else hashes.tools
         insert_attempt(connection, ref, attempt, at or now, user_id=row.user_id, response=response, tool_set_hash=tools)
         return True
@@ -198,7 +194,7 @@ def insert_attempt(
 def note_day(connection: Connection, ref: ConversationRef, now: datetime) -> None:
     """Invalidate the sums of the day of a ledger row, unless it is today by the same clock."""
     if now.date() != datetime.now(UTC).date():
-        invalidate(connection, ref.scope.tenant, now.date())
+        rollups.invalidate(connection, ref.scope.tenant, now.date())
 
 
 def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
@@ -238,7 +234,7 @@ def link_response(connection: Connection, ref: ConversationRef, attempt_id: int,
 
 def _provider(call: CallInfo) -> str | None:
     provider = call.get("provider")
-    return None if provider is None else identifier("provider", provider)
+    return None if provider is None else validation.identifier("provider", provider)
 
 
 def _text_of(call: CallInfo, name: str) -> str | None:
@@ -248,7 +244,7 @@ def _text_of(call: CallInfo, name: str) -> str | None:
     raise InvalidOption(f"must be a text of at most {MAX_TEXT} characters, not {shown(value)}.", argument=name)
 
 
-def _error_object(error: Any) -> JsonObject | None:
+def _error_object(error: Any) -> jsontext.JsonObject | None:
     """Return the message of an error without keys and passwords, which messages of HTTP clients may contain."""
     if isinstance(error, ProviderError):
         fields = {"code": error.code, "message": error.message, "type": error.type, "status": error.status}
@@ -257,14 +253,14 @@ def _error_object(error: Any) -> JsonObject | None:
         error = {"type": type(error).__name__, "message": str(error)}
     elif error is not None and not isinstance(error, dict):
         error = {"message": error if isinstance(error, str) else shown(error)}
-    redacted: JsonObject | None = None if error is None else printing.redact(error)
+    redacted: jsontext.JsonObject | None = None if error is None else printing.redact(error)
     return redacted
 
 
 def moment_of(call: CallInfo) -> datetime:
     """When a call was made, as far as that was said; else it is made now."""
     at = call.get("occurred_at")
-    return datetime.now(UTC) if at is None else past_moment("occurred_at", at) or at
+    return datetime.now(UTC) if at is None else validation.past_moment("occurred_at", at) or at
 
 
 def milliseconds(call: CallInfo, name: str) -> int | None:
@@ -279,4 +275,4 @@ def milliseconds(call: CallInfo, name: str) -> int | None:
 
 def json_text(value: Any) -> str | None:
     """Return the JSON text of a value that may be unknown."""
-    return None if value is None else dumps_any(value).decode()
+    return None if value is None else jsontext.dumps_any(value).decode()

@@ -210,7 +210,13 @@ class PriceList:
         if model is None or not billing.is_priced_region(call, provider.id, model.id, model.match):
             return None
         context = billing.price_context(call)
-        sheet = self._sheet(provider, model, model.get_prices(call.at, context or None))
+        prices = model.get_prices(call.at, context or None)
+        key = id(model), id(prices)
+        sheet = self._sheets.get(key)
+        if sheet is None:
+            if len(self._sheets) >= CACHED_MODELS:
+                self._sheets.clear()
+            sheet = self._sheets[key] = PriceSheet.of(prices, provider.id)
         counts = sheet.counts(call.usage, call.terms.get(billing.UNITS_USED))
         if not sheet.covers(counts) or (context and not _has_tier(provider, model, context, counts, call)):
             return None
@@ -244,15 +250,6 @@ class PriceList:
             if found[1] is not None:
                 return found
         return None, None
-
-    def _sheet(self, provider: Any, model: Any, prices: Any) -> PriceSheet:
-        key = id(model), id(prices)
-        sheet = self._sheets.get(key)
-        if sheet is None:
-            if len(self._sheets) >= CACHED_MODELS:
-                self._sheets.clear()
-            sheet = self._sheets[key] = PriceSheet.of(prices, provider.id)
-        return sheet
 
     def _entry(self, sheet: PriceSheet, provider: Any, model: Any, input_tokens: int) -> PriceEntry | None:
         """The four plain prices for so many input tokens."""

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from threadkeep.db.models import usage_records
-from threadkeep.domain.jsontext import JsonObject, loads
-from threadkeep.domain.reports import RecomputationReport, last_day
+from threadkeep.domain import jsontext, reports
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
 from threadkeep.errors import InvalidOption, MissingExtra, shown
 from threadkeep.store.usage import rollups
@@ -52,7 +51,7 @@ class Recomputation:
     since: datetime | None
     until: datetime | None
 
-    def run(self) -> RecomputationReport:
+    def run(self) -> reports.RecomputationReport:
         """Go through the days, the oldest first; roll up those again whose costs have changed."""
         attempts = changed = kept = 0
         after: date | None = None
@@ -64,11 +63,11 @@ class Recomputation:
                     partial(self._batch, day=day, after=counts.last), is_repeatable=True
                 )  # fmt: skip
                 attempts, changed, kept = attempts + counts.attempts, changed + counts.changed, kept + counts.kept
-            if changed > before and day <= last_day(now := datetime.now(UTC)):
+            if changed > before and day <= reports.last_day(now := datetime.now(UTC)):
                 roll_up = partial(rollups.roll_up, tenant=self.scope.tenant, days=[day], now=now)
                 self.transactions.write(roll_up, is_repeatable=True)
             after = day
-        return RecomputationReport(attempts, changed, kept)
+        return reports.RecomputationReport(attempts, changed, kept)
 
     def _day_after(self, connection: Connection, after: date | None) -> date | None:
         conditions = [_LEDGER.tenant_id == self.scope.tenant]
@@ -132,7 +131,7 @@ _UPDATE: Final = (
 
 def recompute_costs(
     transactions: Transactions, scope: refs.Scope, prices: PriceBook, since: date | None, until: date | None
-) -> RecomputationReport:
+) -> reports.RecomputationReport:
     """Compute costs again; see `Store.recompute_costs`."""
     scope.check_all_users("Costs are recomputed for all users", "it")
     first, end = (
@@ -145,17 +144,17 @@ def recompute_costs(
     return Recomputation(transactions, scope, prices, first, end).run()
 
 
-def _call(row: Row[Any], usage: JsonObject) -> BillableCall:
+def _call(row: Row[Any], usage: jsontext.JsonObject) -> BillableCall:
     figures = NormalizedUsage(**{name: getattr(row, name) for name in FIGURES})
     return BillableCall(row.format, row.provider, row.model, figures, usage, _object(row.terms) or {}, row.occurred_at)
 
 
-def _object(text: str | None) -> JsonObject | None:
+def _object(text: str | None) -> jsontext.JsonObject | None:
     """A JSON object of the ledger; None where there is none, or only a part of one."""
     if text is None:
         return None
     try:
-        value = loads(text)
+        value = jsontext.loads(text)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

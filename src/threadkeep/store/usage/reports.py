@@ -169,17 +169,6 @@ class UsageQuery:
         )
 
 
-def _narrowed(
-    since: datetime | None, until: datetime | None, days: Sequence[date | None]
-) -> tuple[datetime | None, datetime | None]:
-    """The part of some time that lies between some UTC days; all of it where None is one of them, or there are none."""
-    known = [day for day in days if day is not None]
-    if not days or len(known) < len(days):
-        return since, until
-    first, last = moment_of(min(known), UTC), moment_of(min(max(known), LAST) + DAY, UTC)
-    return max(first, since or first), min(last, until or last)
-
-
 def is_within_day(bound: datetime | None) -> bool:
     """Return whether a bound divides a UTC day."""
     return bound is not None and bound != moment_of(bound.date(), UTC)
@@ -202,7 +191,11 @@ def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[U
     if "conversation_id" in values:
         values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
     since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
-    report = UsageReport(query, scope, *_narrowed(since, until, values.get("day", ())), values)
+    days = values.get("day", ())
+    if days and None not in days:
+        since = max(moment_of(min(days), UTC), since or EARLIEST)
+        until = min(moment_of(min(max(days), LAST) + DAY, UTC), until or LATEST)
+    report = UsageReport(query, scope, since, until, values)
     rows: list[UsageRow] | None = None
     if report.first > report.last:
         rows = []
@@ -287,8 +280,11 @@ class UsageReport:
         if key.is_unordered:  # as the database orders them, so before names are read
             rows = _ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            if (reader := _READERS.get(name, types.name_from)) is not None:
-                rows = _read_column(rows, index, reader)
+            reader: Callable[[Any], Any] | None = _READERS.get(name, types.name_from)
+            if reader is not None:
+                values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
+                if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
+                    rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
         return UsageRow.each(key.by, rows)
 
     def _statement_key(self, **more: Any) -> statements.StatementKey:
@@ -354,14 +350,6 @@ def _days_in(range_: tuple[date, date]) -> int:
 def _range_parameters(name: str, ranges: Ranges) -> dict[str, date]:
     ends = {f"{name}_from_{number}": start for number, (start, _) in enumerate(ranges)}
     return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
-
-
-def _read_column(rows: Sequence[Row], index: int, reader: Callable[[Any], Any]) -> Sequence[Row]:
-    """Rows with a key as users see it. Mostly it comes from the driver like that, and rows stay as they are."""
-    values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
-    if all(value == read for value, read in values.items()):
-        return rows
-    return [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
 
 
 def _ordered(rows: Sequence[Row], width: int) -> list[Row]:

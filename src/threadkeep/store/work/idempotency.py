@@ -16,8 +16,7 @@ from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.queries.conversations import append_of, new_outcome
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, loads_stored
 from threadkeep.errors import IdempotencyConflict
-from threadkeep.store.work import connections, validation
-from threadkeep.store.work.refs import ConversationRef
+from threadkeep.store.work import connections, refs, validation
 
 if TYPE_CHECKING:
     from threadkeep.store.work.handle import Handle
@@ -46,7 +45,7 @@ class IdempotencyKey:
 
 
 def idempotent(
-    connection: Connection, ref: ConversationRef, key: IdempotencyKey | None, decode: Callable[[JsonObject], Any]
+    connection: Connection, ref: refs.ConversationRef, key: IdempotencyKey | None, decode: Callable[[JsonObject], Any]
 ) -> None:
     """End the transaction where the key was used before: with what `decode` makes of what was kept then."""
     outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
@@ -74,7 +73,7 @@ def find_outcome(
     return outcome
 
 
-def check_repeated(connection: Connection, ref: ConversationRef, key: IdempotencyKey, now: datetime) -> bool:
+def check_repeated(connection: Connection, ref: refs.ConversationRef, key: IdempotencyKey, now: datetime) -> bool:
     """Return whether the same was asked for under a key before; the first time, keep what it was.
 
     Raises:
@@ -86,7 +85,7 @@ def check_repeated(connection: Connection, ref: ConversationRef, key: Idempotenc
     return False
 
 
-def is_used(connection: Connection, ref: ConversationRef, key: IdempotencyKey) -> bool:
+def is_used(connection: Connection, ref: refs.ConversationRef, key: IdempotencyKey) -> bool:
     """Whether anything was written under a key."""
     parameters = {"tenant": ref.scope.tenant, "conversation": ref.key, "name": key.key}
     return bool(append_of().fetch_all(connection, parameters))

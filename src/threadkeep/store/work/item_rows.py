@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.backends import backend_of, check_sizes
-from threadkeep.db.driver import LazyRow, Row
-from threadkeep.db.driver.inserting import TableRows, insert_rows
+from threadkeep.db.driver import LazyRow, Row, inserting
 from threadkeep.db.models import items as items_table
 from threadkeep.db.queries import histories, items
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped, name_from
@@ -157,12 +156,12 @@ def insert_item_rows(
     rows: Sequence[dict[str, Any]],
     records: Sequence[ItemRecord],
     now: datetime,
-    beside: TableRows = (),
+    beside: inserting.TableRows = (),
 ) -> None:
     """Rows of items of new conversations, and their media; `beside`: rows of other tables to write with them."""
     check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
     insert_media_of(connection, records, rows[0]["tenant_id"] if rows else 0, now)
-    insert_rows(connection, [(items_table, rows), *beside])
+    inserting.insert_rows(connection, [(items_table, rows), *beside])
     link_media_of(connection, records, rows)
 
 

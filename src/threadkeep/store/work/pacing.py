@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection
-
 from threadkeep.db.backends import backend_of
 from threadkeep.store.work.transactions import Transactions
 
@@ -128,8 +126,6 @@ class Upkeep:
         self._rows += rows
         if self._rows >= self._next and self._transactions.commits_itself:
             self._next = 2 * self._rows
-            self._transactions.write(_analyze, is_repeatable=True)
-
-
-def _analyze(connection: Connection) -> list[str]:
-    return backend_of(connection).analyze_grown(connection)
+            self._transactions.write(
+                lambda connection: backend_of(connection).analyze_grown(connection), is_repeatable=True
+            )

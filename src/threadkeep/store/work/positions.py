@@ -20,11 +20,9 @@ from threadkeep.db.queries.responses import open_response_of
 from threadkeep.domain.jsontext import JsonObject, canonical, mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.work import refs
-from threadkeep.store.work.connections import StreamBlocksWrite
+from threadkeep.store.work import connections, refs, validation
 from threadkeep.store.work.idempotency import IdempotencyKey, idempotent
 from threadkeep.store.work.states import NewState, new_states, write_states
-from threadkeep.store.work.validation import MAX_POSITION, check_names, past_moment, whole_number
 
 OnConflict = Literal["raise", "append", "branch"]
 """What happens when a branch does not end at `expected_head`."""
@@ -72,17 +70,17 @@ def head_check(options: AppendOptions) -> HeadCheck:
     if not options:
         return NO_CHECK
     if not options.keys() <= _APPEND_OPTIONS:
-        check_names(options, AppendOptions.__annotations__)
+        validation.check_names(options, AppendOptions.__annotations__)
     expected = options.get("expected_head")
     if expected is not None:
-        expected = whole_number("expected_head", expected, MAX_POSITION)
+        expected = validation.whole_number("expected_head", expected, validation.MAX_POSITION)
         if expected < -1:
             raise mismatch(InvalidOption, "a position, or -1 for an empty branch", expected, "expected_head")
     on_conflict = options.get("on_conflict", "raise")
     if on_conflict not in ON_CONFLICT:
         raise mismatch(InvalidOption, f"one of {', '.join(ON_CONFLICT)}", on_conflict, "on_conflict")
     states, at = options.get("states"), options.get("created_at")
-    at = None if at is None else past_moment("created_at", at)
+    at = None if at is None else validation.past_moment("created_at", at)
     return HeadCheck(expected, on_conflict, () if states is None else new_states(states), at)
 
 
@@ -91,7 +89,7 @@ def idempotency_key(options: AppendOptions, method: str, content: Any) -> Idempo
     key = options.get("idempotency_key")
     if key is None:
         return None
-    at = past_moment("created_at", options.get("created_at"))
+    at = validation.past_moment("created_at", options.get("created_at"))
     once = IdempotencyKey.of(key, method, content if at is None else [content, at.isoformat()])
     if once is None or not (states := new_states(options.get("states"))):
         return once
@@ -174,7 +172,7 @@ def reserve_once(
     """
     try:
         reservation = reserve(connection, ref, check, now, counts)
-    except (Conflict, StreamBlocksWrite):
+    except (Conflict, connections.StreamBlocksWrite):
         idempotent(connection, ref, key, decode)  # a retry finds its own first attempt at the end of the branch
         raise
     if key is not None:
@@ -244,7 +242,7 @@ def _reserve_slowly(
     if check.on_conflict == "branch" and (expected != lineage.head or stream is not None):
         return _reserve_on_new_branch(connection, ref, lineage, expected, now, counts)
     if stream is not None:
-        raise StreamBlocksWrite(ref, stream.number, CANCELLED)
+        raise connections.StreamBlocksWrite(ref, stream.number, CANCELLED)
     reservation = reserve_anywhere(connection, ref, now, counts)
     if reservation is None:
         raise ref.not_found()
@@ -260,7 +258,7 @@ def _find_stream(connection: Connection, ref: refs.BranchRef) -> ResponseInProgr
 def in_progress(ref: refs.BranchRef, row: Any) -> ResponseInProgress:
     """The error that a response in progress is to other writers; StreamBlocksWrite if its lease is over."""
     if row.lease_until <= row.now:
-        raise StreamBlocksWrite(ref, row.number, INCOMPLETE)
+        raise connections.StreamBlocksWrite(ref, row.number, INCOMPLETE)
     return ResponseInProgress(row.number, ref.branch, (row.lease_until - row.now).total_seconds())
 
 

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow
-from threadkeep.db.queries.conversations import CONVERSATION_READER, branch_of, conversation_by
-from threadkeep.db.queries.items import first_places_of_ids, place_at, places_of_id
-from threadkeep.domain import rendering
+from threadkeep.db.queries import conversations, items
+from threadkeep.domain import jsontext, rendering
 from threadkeep.domain.ids import CONVERSATION_PREFIX, derived_id, place_of, public_id_text, short_hash
-from threadkeep.domain.jsontext import JsonObject, dumps, loads_stored
 from threadkeep.errors import DamagedRow, InvalidItem, InvalidOption, NotFound, shown
 from threadkeep.store.work.validation import MAX_POSITION
 
@@ -245,7 +243,7 @@ def range_parameters(ranges: Sequence[tuple[int, int, int]]) -> tuple[int, dict[
 
 def lineage_text(parts: Sequence[LineagePart]) -> str:
     """Parts as a row has them."""
-    return dumps([part.stored() for part in parts]).decode()
+    return jsontext.dumps([part.stored() for part in parts]).decode()
 
 
 @dataclass(slots=True)
@@ -254,8 +252,8 @@ class ConversationState:
 
     scope: Scope
     row: LazyRow
-    settings: JsonObject
-    tools: list[JsonObject]
+    settings: jsontext.JsonObject
+    tools: list[jsontext.JsonObject]
     branch: int
     fork: Lineage | None = None  # of a branch that was forked off
     format_cache: dict[str, Any] = field(default_factory=dict)  # what formats remember of these options and tools
@@ -301,9 +299,9 @@ def find_row(
 
     `is_locked`: it is not changed or hidden before the end of the transaction.
     """
-    statement = conversation_by(column, scoped=scope.user is not None, locked=is_locked)
+    statement = conversations.conversation_by(column, scoped=scope.user is not None, locked=is_locked)
     rows = statement.fetch_all(connection, scope.parameters(value=value))
-    return CONVERSATION_READER.read(connection, rows)[0] if rows else None
+    return conversations.CONVERSATION_READER.read(connection, rows)[0] if rows else None
 
 
 def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = False) -> LazyRow:
@@ -321,7 +319,7 @@ def get_lineage(connection: Connection, ref: BranchRef, row: LazyRow, *, is_late
     """
     if ref.branch == 0:
         return root_lineage(row)
-    statement = branch_of(latest=is_latest)
+    statement = conversations.branch_of(latest=is_latest)
     branch = connection.execute(statement, ref.parameters(number=ref.branch)).one_or_none()
     if branch is None:
         raise branch_not_found(ref)
@@ -335,14 +333,14 @@ def lock_lineage(connection: Connection, ref: BranchRef) -> Lineage:
 
 def lineage_from(branch: Any) -> Lineage:
     """The lineage that the row of a branch holds."""
-    parts = loads_stored(branch.lineage, "branches", f"number {branch.number}")
+    parts = jsontext.loads_stored(branch.lineage, "branches", f"number {branch.number}")
     return Lineage(tuple(map(LineagePart.of, parts)), branch.head_position)
 
 
 def root_lineage(row: LazyRow) -> Lineage:
     """The lineage of branch 0, which the row of the conversation holds."""
     text = row.lineage
-    parts = () if text is None else loads_stored(text, "conversations", f"id {row.id}")
+    parts = () if text is None else jsontext.loads_stored(text, "conversations", f"id {row.id}")
     return Lineage(tuple(map(LineagePart.of, parts)), row.head_position)
 
 
@@ -411,7 +409,7 @@ def first_positions(connection: Connection, ref: ConversationRef, ids: Iterable[
     hashes = {short_hash(item_id): item_id for item_id in ids}
     if not hashes:
         return {}
-    rows = connection.execute(first_places_of_ids(), ref.parameters(hashes=[*hashes]))
+    rows = connection.execute(items.first_places_of_ids(), ref.parameters(hashes=[*hashes]))
     return {hashes[bytes(hash_)]: position for hash_, position in rows}
 
 
@@ -446,14 +444,14 @@ def _derived(connection: Connection, ref: ConversationRef, item_id: str) -> Iter
     named = place_of(item_id)
     if named is None or named[0] != ref.public_id or named[1] > MAX_POSITION:
         return
-    row = connection.execute(place_at(), ref.parameters(position=named[1])).one_or_none()
+    row = connection.execute(items.place_at(), ref.parameters(position=named[1])).one_or_none()
     if row is not None and derived_id(row.type, *named) == item_id:
         yield ItemPlace(named[1], row.branch)
 
 
 def _own(connection: Connection, ref: ConversationRef, item_id: str, *, is_newest: bool) -> Iterator[ItemPlace]:
     """The items with an id of their own, from the newest or from the oldest on."""
-    statement, after, upto = places_of_id(descending=is_newest), -1, MAX_POSITION
+    statement, after, upto = items.places_of_id(descending=is_newest), -1, MAX_POSITION
     hash_ = short_hash(item_id)
     while True:
         parameters = ref.parameters(hash=hash_, after=after, upto=upto, limit=_BATCH)

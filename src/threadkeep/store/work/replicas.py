@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine
@@ -50,7 +49,15 @@ class Replica(Inheritable):
 
     def run(self, work: Callable[[Connection], T], needed: Position) -> T:
         """Run work on a connection to it; raise Behind if it is not at that position yet."""
-        return self._connections.run(partial(_run_at, work, needed))
+
+        def check_and_work(connection: Connection) -> T:
+            if not connection.info.get(_REACHED, START).includes(needed):
+                reached = connection.info[_REACHED] = read_position(connection)
+                if not reached.includes(needed):
+                    raise Behind
+            return work(connection)
+
+        return self._connections.run(check_and_work)
 
     def note(self, error: Exception) -> None:
         """Leave it alone for a while, if it is the server that has failed, and not this reading alone."""
@@ -153,11 +160,3 @@ class ReplicaReads:
         with LOCK:
             if position is not START and writes > self._covered:
                 self._needed, self._covered = self._needed.joined(position), writes
-
-
-def _run_at(work: Callable[[Connection], T], needed: Position, connection: Connection) -> T:
-    if not connection.info.get(_REACHED, START).includes(needed):
-        reached = connection.info[_REACHED] = read_position(connection)
-        if not reached.includes(needed):
-            raise Behind
-    return work(connection)

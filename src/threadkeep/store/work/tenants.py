@@ -12,8 +12,7 @@ from threadkeep.db import models, schema
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, InvalidOption, NotFound
 from threadkeep.store.media import collecting
-from threadkeep.store.removing import batches, retention
-from threadkeep.store.removing.rules import Rows
+from threadkeep.store.removing import batches, retention, rules
 from threadkeep.store.work import handle, refs, units, validation
 from threadkeep.store.work.transactions import Transactions
 
@@ -78,7 +77,19 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: handle.Sto
     """Delete a tenant with all its data in many transactions; start again if conversations are created during it."""
     retention.check_blobs(transactions, tenant, resources)
     for _ in range(ROUNDS):
-        _remove_content(batches.Batches(transactions, tenant, resources))
+        # Remove the conversations that a tenant has now, then the other rows that it may have many of; what
+        # comes during it is left: writers might never stop
+        removal = batches.Batches(transactions, tenant, resources)
+        column = models.conversations.c.id
+        newest = removal.find(_find_last, column=column)
+        if newest is not None:
+            removal.purge_found(column <= newest)
+        for column in _MANY:
+            last = removal.find(_find_last, column=column)
+            if last is not None:
+                which = and_(true(), *_tenant_wide(column), column <= last)
+                removal.run(rules.Rows(column.table, which, key=[column], name=column.table.name, is_indexed=False))
+        removal.collect(is_strict=True)
         try:
             transactions.write(lambda connection: _delete_rows(connection, tenant), is_repeatable=True)
         except IntegrityError:  # a conversation needs its options
@@ -88,23 +99,6 @@ def delete_tenant(transactions: Transactions, tenant: int, resources: handle.Sto
         return
     hint = "Delete it again when nothing uses it any more."
     raise Conflict("Conversations are still being created for this tenant.", hint=hint)
-
-
-def _remove_content(removal: batches.Batches) -> None:
-    """Remove the conversations that a tenant has now, then the other rows that it may have many of.
-
-    What comes during it is left: writers might never stop.
-    """
-    column = models.conversations.c.id
-    newest = removal.find(_find_last, column=column)
-    if newest is not None:
-        removal.purge_found(column <= newest)
-    for column in _MANY:
-        last = removal.find(_find_last, column=column)
-        if last is not None:
-            which = and_(true(), *_tenant_wide(column), column <= last)
-            removal.run(Rows(column.table, which, key=[column], name=column.table.name, is_indexed=False))
-    removal.collect(is_strict=True)
 
 
 def _find_last(connection: Connection, tenant: int, column: Column[Any]) -> Any:

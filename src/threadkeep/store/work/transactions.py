@@ -26,9 +26,8 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from threadkeep.db import hosts, refusals, replication, sessions
+from threadkeep.db import engines, hosts, refusals, replication, sessions
 from threadkeep.db.backends import backend_of
-from threadkeep.db.engines import Inheritable, is_file, is_in_memory, isolation_levels
 from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
 from threadkeep.store.work import connections, units
 from threadkeep.store.work.connections import AtOnce, Work
@@ -54,7 +53,7 @@ class Endable(Protocol):
         """Stop it, from whichever thread."""
 
 
-class EngineTransactions(Inheritable):
+class EngineTransactions(engines.Inheritable):
     """Runs work in transactions of its own and repeats it where that is safe."""
 
     commits_itself = sees_commit = True  # instead of the caller, until whose commit nobody else sees what was written
@@ -69,8 +68,8 @@ class EngineTransactions(Inheritable):
         self._closed = Event()  # shared with those that `after` returns
         self.watchers: WeakSet[Endable] = WeakSet()  # which end with it
         self._is_owned, self._end_stream = is_owned, end_stream
-        reading, writing = isolation_levels(engine, is_owned=is_owned)
-        self._queue = connections.WriterQueue() if is_file(engine.url) else None
+        reading, writing = engines.isolation_levels(engine, is_owned=is_owned)
+        self._queue = connections.WriterQueue() if engines.is_file(engine.url) else None
         self._backend = backend_of(engine)
         keeps = is_owned and self._backend.keeps_connections(engine)
         self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
@@ -301,7 +300,7 @@ class EngineTransactions(Inheritable):
 
     def before_fork(self) -> None:
         """Close connections to files: their locks are a process's, and a child that has them locks nothing."""
-        if is_file(self.engine.url):
+        if engines.is_file(self.engine.url):
             self._close_kept()
             self.engine.dispose()
 
@@ -312,7 +311,7 @@ class EngineTransactions(Inheritable):
         """
         if self._queue is not None:
             self._queue = connections.WriterQueue()  # a thread that did not come along may have had its turn
-        if not is_in_memory(self.engine.url):
+        if not engines.is_in_memory(self.engine.url):
             connections.give_up(self.engine, self._reading.forget(), self._writing.forget())
 
     def _close_kept(self) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -129,12 +130,25 @@ def cursor_after(at: datetime, key: int) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def conversation_cursor(cursor: object) -> tuple[datetime, int] | None:
+def _cursor(decode: Callable[[str], T | None]) -> Callable[[object], T | None]:
+    """A function that reads the `next` of a page; None before the first one."""
+
+    @wraps(decode)
+    def read(cursor: object) -> T | None:
+        cause = None
+        try:
+            if cursor is None or (isinstance(cursor, str) and (found := decode(cursor)) is not None):
+                return None if cursor is None else found
+        except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
+            cause = error
+        raise InvalidOption(f"is not the `next` of a page: {shown(cursor)}.", argument="after") from cause
+
+    return read
+
+
+@_cursor
+def conversation_cursor(cursor: str) -> tuple[datetime, int] | None:
     """When the last conversation of a page was active, and its key."""
-    return None if cursor is None else _decoded(cursor, _time_and_key)
-
-
-def _time_and_key(cursor: str) -> tuple[datetime, int] | None:
     text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
     at, key = datetime.fromisoformat(text), int(number)
     return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
@@ -146,12 +160,9 @@ def title_after(title: Any, key: int) -> str:
     return base64.urlsafe_b64encode(f"{key} {text}".encode()).decode()
 
 
-def title_cursor(cursor: object) -> tuple[str, int] | None:
+@_cursor
+def title_cursor(cursor: str) -> tuple[str, int] | None:
     """What the last conversation of a page was sorted by, and its key."""
-    return None if cursor is None else _decoded(cursor, _title_and_key)
-
-
-def _title_and_key(cursor: str) -> tuple[str, int] | None:
     number, text = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ", 1)
     return (text, int(number)) if 0 <= int(number) <= MAX_KEY and "\x00" not in text else None
 
@@ -161,35 +172,18 @@ def place_after(key: int, position: int) -> str:
     return base64.urlsafe_b64encode(f"{key} {position}".encode()).decode()
 
 
-def place_cursor(cursor: object) -> tuple[int, int] | None:
+@_cursor
+def place_cursor(cursor: str) -> tuple[int, int] | None:
     """The key of the conversation and the position of the last item of a page."""
-    return None if cursor is None else _decoded(cursor, _key_and_position)
-
-
-def _key_and_position(cursor: str) -> tuple[int, int] | None:
     key, position = map(int, base64.urlsafe_b64decode(cursor.encode()).decode().split(" "))
     return (key, position) if 0 <= key <= MAX_KEY and 0 <= position <= MAX_KEY else None
 
 
-def search_cursor(cursor: object) -> tuple[int, ...]:
+@_cursor
+def search_cursor(cursor: str) -> tuple[int, ...] | None:
     """The score and key of the last result of a page; of many also the bounds of keys, see `matches.Place`."""
-    return () if cursor is None else _decoded(cursor, _search_place)
-
-
-def _search_place(cursor: str) -> tuple[int, ...] | None:
     numbers = tuple(map(int, cursor.split(".")))
     return numbers if len(numbers) in {2, 5} and all(0 <= number <= MAX_KEY for number in numbers) else None
-
-
-def _decoded(cursor: object, decode: Callable[[str], T | None]) -> T:
-    """What a cursor says, where `decode` can read it."""
-    cause = None
-    try:
-        if isinstance(cursor, str) and (found := decode(cursor)) is not None:
-            return found
-    except (ValueError, OverflowError) as error:  # binascii.Error is a ValueError, too
-        cause = error
-    raise InvalidOption(f"is not the `next` of a page: {shown(cursor)}.", argument="after") from cause
 
 
 def title_text(title: object) -> str | None:

@@ -17,19 +17,8 @@ from threadkeep.domain.jsontext import JsonObject, mismatch
 from threadkeep.domain.stored import Feedback, StoredItem
 from threadkeep.errors import InvalidOption, TooLarge
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.work import states, validation
+from threadkeep.store.work import idempotency, refs, states, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.work.refs import (
-    BranchRef,
-    Lineage,
-    Scope,
-    get_lineage,
-    get_row,
-    lock_lineage,
-    position_not_found,
-    position_of_id,
-)
 
 MAX_COMMENT: Final = 16_384  # characters
 NOBODY: Final = ""  # in the column of whoever gave feedback
@@ -91,27 +80,27 @@ def _write(handle: Handle, method: str, position: object, content: Any, key: str
     """Write an annotation of an item of the branch, once under a key; returns the outcome."""
     ref = handle.ref
     wanted = validation.item_argument("position", position)
-    once = IdempotencyKey.of(key, method, [ref.branch, wanted, content])
+    once = idempotency.IdempotencyKey.of(key, method, [ref.branch, wanted, content])
 
     def run(connection: Connection) -> JsonObject:
         now = datetime.now(UTC)
         states.lock_conversation(connection, ref)
-        idempotent(connection, ref, once, lambda outcome: outcome)
-        outcome = write(connection, find_place(connection, ref, lock_lineage(connection, ref), wanted), now)
+        idempotency.idempotent(connection, ref, once, lambda outcome: outcome)
+        outcome = write(connection, find_place(connection, ref, refs.lock_lineage(connection, ref), wanted), now)
         record_change(connection, ref)
-        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind=method, **outcome)
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind=method, **outcome)
         return outcome
 
     return handle.transactions.write(run, is_repeatable=once is not None)
 
 
-def find_place(connection: Connection, ref: BranchRef, lineage: Lineage, wanted: int | str) -> int:
+def find_place(connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, wanted: int | str) -> int:
     """The position of an item of the branch, given by its position or id; NotFound."""
     if isinstance(wanted, str):
-        return position_of_id(connection, ref, lineage, wanted)
+        return refs.position_of_id(connection, ref, lineage, wanted)
     found = connection.execute(place_at(), ref.parameters(position=wanted)).one_or_none()
     if found is None or not lineage.includes(ref.branch, wanted, found.branch):
-        raise position_not_found(ref, wanted, lineage.head)
+        raise refs.position_not_found(ref, wanted, lineage.head)
     return wanted
 
 
@@ -130,7 +119,7 @@ def list_feedback(handle: Handle, position: int | str | None) -> list[Feedback]:
     ref, wanted = handle.ref, None if position is None else validation.item_argument("position", position)
 
     def read(connection: Connection) -> list[Feedback]:
-        lineage = get_lineage(connection, ref, get_row(connection, ref))
+        lineage = refs.get_lineage(connection, ref, refs.get_row(connection, ref))
         if wanted is not None:
             place = find_place(connection, ref, lineage, wanted)
             return _read_feedback(connection, ref.scope, [ref.key], [place]).get((ref.key, place), [])
@@ -142,7 +131,7 @@ def list_feedback(handle: Handle, position: int | str | None) -> list[Feedback]:
 
 
 def annotated(
-    connection: Connection, scope: Scope, keys: Sequence[int], items: Sequence[StoredItem]
+    connection: Connection, scope: refs.Scope, keys: Sequence[int], items: Sequence[StoredItem]
 ) -> list[StoredItem]:
     """Stored items with their labels and feedback; `keys` are their conversations' keys, one for each item."""
     if not items:
@@ -161,7 +150,7 @@ def annotated(
 
 
 def _read_feedback(
-    connection: Connection, scope: Scope, keys: Sequence[int], positions: Sequence[int]
+    connection: Connection, scope: refs.Scope, keys: Sequence[int], positions: Sequence[int]
 ) -> dict[tuple[int, int], list[Feedback]]:
     """Feedback by conversation and position; a store for one user sees what that user gave."""
     found: dict[tuple[int, int], list[Feedback]] = {}

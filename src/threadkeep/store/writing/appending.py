@@ -13,8 +13,7 @@ from sqlalchemy import Connection, Table
 
 from threadkeep.db.backends import LARGE, backend_of, check_sizes
 from threadkeep.db.change_keys import SERIALS
-from threadkeep.db.driver import execute_rows
-from threadkeep.db.driver.inserting import MAX_ROWS
+from threadkeep.db.driver import execute_rows, inserting
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
 from threadkeep.domain.ids import derived_id
@@ -24,13 +23,11 @@ from threadkeep.domain.stored import APPENDED, StoredItem
 from threadkeep.store.changes.feed import serial_numbers
 from threadkeep.store.media.cutting import write_placed
 from threadkeep.store.reading.items import ItemWindow, read_items
-from threadkeep.store.work import positions
+from threadkeep.store.work import idempotency, positions, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, keep_outcome
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item, insert_media_of, link_media_of
 from threadkeep.store.work.refs import BranchRef, Scope, check_new_ids, check_unique_ids, lock_lineage
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import identifier
 
 T = TypeVar("T")
 
@@ -75,7 +72,7 @@ def change_row(ref: BranchRef, last: int) -> tuple[Table, dict[str, Any]]:
     return changes, row
 
 
-def kept_row(key: IdempotencyKey, outcome: JsonObject, first: int = 0) -> tuple[Table, dict[str, Any]]:
+def kept_row(key: idempotency.IdempotencyKey, outcome: JsonObject, first: int = 0) -> tuple[Table, dict[str, Any]]:
     """The row that keeps the outcome of an append under its key: FIRST stands for the position `first` in it."""
     text = dumps(outcome).decode()
     return appends, {"key": key.key, "request_hash": key.request_hash, "outcome": text, "first": first}
@@ -111,7 +108,7 @@ def write_rows(
     if has_media:
         insert_media_of(connection, records, ref.scope.tenant, now)
     shared = {"tenant": ref.scope.tenant, "key": ref.key, "now": now, **reservation.taken()}
-    if backend_of(connection).writes_together and len(rows) <= MAX_ROWS:
+    if backend_of(connection).writes_together and len(rows) <= inserting.MAX_ROWS:
         writes = [(placed_rows(tuple(map(_TABLE, rows))), [row for _, row in rows])]
     else:
         writes = [(placed_rows((table,)), [row for _, row in same]) for table, same in groupby(rows, _TABLE)]
@@ -135,7 +132,7 @@ def write_at_once(
     None where it wrote nothing: the branch is not as expected, or has a response in progress; or it is an append of
     which the statement knows nothing: on a branch that was forked, with states, media or a time in the past, or long.
     """
-    is_plain = ref.branch == 0 and not check.states and check.at is None and len(rows) <= MAX_ROWS
+    is_plain = ref.branch == 0 and not check.states and check.at is None and len(rows) <= inserting.MAX_ROWS
     if not is_plain or any(record.media for record in records):
         return None
     _check_sizes(connection, rows)
@@ -202,7 +199,7 @@ class NewItems(NamedTuple):
         connection: Connection,
         ref: BranchRef,
         reservation: positions.Reservation,
-        key: IdempotencyKey | None,
+        key: idempotency.IdempotencyKey | None,
         now: datetime,
         **outcome: Any,
     ) -> AppendResult:
@@ -213,11 +210,11 @@ class NewItems(NamedTuple):
         result = AppendResult.of(reservation, now)
         if key is not None:
             outcome = _outcome(result.first, result.count, result.branch) | outcome
-            keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **outcome)
+            idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **outcome)
         return result
 
     def insert_at_once(
-        self, connection: Connection, ref: BranchRef, check: positions.HeadCheck, key: IdempotencyKey | None
+        self, connection: Connection, ref: BranchRef, check: positions.HeadCheck, key: idempotency.IdempotencyKey | None
     ) -> AppendResult | None:
         """Reserve positions and write them in one statement of PostgreSQL; None where that takes a transaction."""
         count, now = len(self.records), datetime.now(UTC)
@@ -319,7 +316,7 @@ def _append(
     unique_ids: bool = False,
 ) -> list[StoredItem]:
     ref, check = handle.ref, positions.head_check(options)
-    author = None if author_id is None else identifier("author_id", author_id)
+    author = None if author_id is None else validation.identifier("author_id", author_id)
     objects = [item.to_object() for item in items]
     key = positions.idempotency_key(options, method, {"items": objects, "author_id": author})
     pairs = zip(items, objects, strict=True)

@@ -12,28 +12,16 @@ from sqlalchemy import Connection
 from threadkeep.db import models
 from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.db.queries.items import entry_at
-from threadkeep.domain import items, stored
-from threadkeep.domain.call_kinds import BY_CALL, is_answered_by_client, is_cut_off
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain import call_kinds, items, jsontext, stored
 from threadkeep.domain.running import Approval, PendingCall
 from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
 from threadkeep.store.changes.feed import record_change
 from threadkeep.store.reading.calls import entries_with_call_id, paired_by_client, pending_call, read_decisions
-from threadkeep.store.work import positions
+from threadkeep.store.work import item_rows, positions, refs
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.work.item_rows import ENTRY_WIDTH, decode_entries, encode_item
-from threadkeep.store.work.refs import (
-    BranchRef,
-    Lineage,
-    find_position,
-    get_lineage,
-    get_row,
-    lock_lineage,
-    position_not_found,
-)
 from threadkeep.store.work.validation import item_argument, optional_identifier, plain_text
 from threadkeep.store.writing.appending import AppendResult, NewItems
 
@@ -48,8 +36,8 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
     once = IdempotencyKey.of(key, "approve", [wanted, by])
 
     def write(connection: Connection) -> PendingCall:
-        def replay(outcome: JsonObject) -> PendingCall:
-            lineage = get_lineage(connection, ref, get_row(connection, ref))
+        def replay(outcome: jsontext.JsonObject) -> PendingCall:
+            lineage = refs.get_lineage(connection, ref, refs.get_row(connection, ref))
             found = _read_here(connection, ref, lineage, outcome["position"])
             return pending_call(ref, found, read_decisions(connection, ref, [found.position])[found.position])
 
@@ -79,7 +67,7 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
     once = IdempotencyKey.of(key, "deny", [wanted, text, by])
 
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
-        def replay(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
+        def replay(outcome: jsontext.JsonObject) -> tuple[AppendResult, NewItems]:
             denied = {"type": outcome["call_type"], "caller": outcome.get("caller")}
             return AppendResult.of_outcome(outcome), _denial(denied, outcome["call_id"], text)
 
@@ -108,12 +96,12 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
     return output.stored(ref, result)[0]
 
 
-def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) -> tuple[ItemEntry, list[ItemEntry]]:
+def _get_open_call(connection: Connection, ref: refs.BranchRef, wanted: str | int) -> tuple[ItemEntry, list[ItemEntry]]:
     """The call of that call id, item id or position, on this branch, and those that are answered before it.
 
     Of several calls with the call id, the one that the next output answers; Conflict if there is none.
     """
-    lineage = lock_lineage(connection, ref)
+    lineage = refs.lock_lineage(connection, ref)
     entries: list[ItemEntry] = []
     if isinstance(wanted, str):
         entries = entries_with_call_id(connection, ref, lineage, wanted)
@@ -134,7 +122,7 @@ def _get_open_call(connection: Connection, ref: BranchRef, wanted: str | int) ->
         raise Conflict(f"The call {shown(wanted)} has an output already.", hint=_HINT)
     call = waiting[len(before)]
     _check_client(call, wanted)
-    if is_cut_off(call.item()):
+    if call_kinds.is_cut_off(call.item()):
         raise Conflict(f"The call {shown(wanted)} was cut off with its answer; it must not be run.", hint=_CUT_HINT)
     return call, before
 
@@ -146,13 +134,13 @@ def _is_behind(call: ItemEntry, other: ItemEntry) -> Conflict:
 
 
 def _position_of(
-    connection: Connection, ref: BranchRef, lineage: Lineage, wanted: str, entries: Sequence[ItemEntry]
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, wanted: str, entries: Sequence[ItemEntry]
 ) -> int | None:
     """The position of the item with an id; None where it is the call id of `entries`.
 
     A model writes both ids: if they name two calls, the decision is ambiguous.
     """
-    position = find_position(connection, ref, lineage, wanted)
+    position = refs.find_position(connection, ref, lineage, wanted)
     calls = [entry.position for entry in entries if entry.type in CLIENT_CALLS]
     if position is None or not calls or position in calls:
         return None if calls else position
@@ -165,42 +153,42 @@ def _position_of(
 
 def _check_client(call: ItemEntry, wanted: str | int) -> None:
     """Raise InvalidOption for what is no call, or one whose output the provider gives."""
-    if call.type not in CLIENT_CALLS or not is_answered_by_client(call.item()):
+    if call.type not in CLIENT_CALLS or not call_kinds.is_answered_by_client(call.item()):
         given = "id" if isinstance(wanted, str) else "position"
         problem = f"is the {given} of an item of type {call.type!r}, not of a call that the application answers."
         raise InvalidOption(problem, argument="call", hint=_HINT)
 
 
-def _read_here(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> ItemEntry:
+def _read_here(connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, position: int) -> ItemEntry:
     """The item at a position of a branch; NotFound where it has none."""
     found, branch = _read_call(connection, ref, position)
     if not lineage.includes(ref.branch, position, branch):
-        raise position_not_found(ref, position, lineage.head)
+        raise refs.position_not_found(ref, position, lineage.head)
     return found
 
 
-def _read_call(connection: Connection, ref: BranchRef, position: int) -> tuple[ItemEntry, int]:
+def _read_call(connection: Connection, ref: refs.BranchRef, position: int) -> tuple[ItemEntry, int]:
     """The item at a position of the conversation, and its branch."""
     rows = entry_at().fetch_all(connection, ref.parameters(position=position))
-    entries = decode_entries(connection, ref, rows, is_latest=True)
+    entries = item_rows.decode_entries(connection, ref, rows, is_latest=True)
     if not entries:
         raise NotFound(f"{ref.public_id} has no item at position {position}.", hint=_HINT)
-    return entries[0], rows[0][ENTRY_WIDTH]
+    return entries[0], rows[0][item_rows.ENTRY_WIDTH]
 
 
-def _denial(call: JsonObject, call_id: str | None, reason: str) -> NewItems:
+def _denial(call: jsontext.JsonObject, call_id: str | None, reason: str) -> NewItems:
     """The output of a call that was denied."""
-    kind = BY_CALL.get(call["type"], BY_CALL["function_call"])
+    kind = call_kinds.BY_CALL.get(call["type"], call_kinds.BY_CALL["function_call"])
     if kind.text_output is None:
         problem = f"is a call of type {call['type']!r}, whose output cannot be a text."
         raise InvalidOption(problem, argument="call", hint="Append its output with add_item(...).")
     output = kind.output_of(call, call_id, kind.text_output(reason))
     if kind.name == "function":
         output["status"] = "incomplete"
-    return NewItems([items.item_from_object(output)], [encode_item(output)])
+    return NewItems([items.item_from_object(output)], [item_rows.encode_item(output)])
 
 
-def _decision_row(ref: BranchRef, call: ItemEntry, approval: Approval) -> dict[str, Any]:
+def _decision_row(ref: refs.BranchRef, call: ItemEntry, approval: Approval) -> dict[str, Any]:
     values = {"decision": approval.decision, "reason": approval.reason, "decided_by": approval.decided_by}
     return ref.columns(position=call.position, **values, created_at=approval.decided_at)
 

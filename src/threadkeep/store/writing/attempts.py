@@ -10,18 +10,13 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep import errors
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.jsontext import JsonObject, dumped, mismatch
+from threadkeep.domain import formats, jsontext
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 from threadkeep.errors import InvalidOption
 from threadkeep.store.reading.responses import get_place
 from threadkeep.store.usage import ledger
-from threadkeep.store.usage.ledger import Attempt, CallInfo
-from threadkeep.store.work import connections, validation
+from threadkeep.store.work import connections, idempotency, positions, refs, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
-from threadkeep.store.work.positions import HeadCheck
-from threadkeep.store.work.refs import BranchRef, ConfigHashes, get_row
 from threadkeep.store.writing.appending import AppendResult
 
 COMPLETED, FAILED = "completed", "failed"
@@ -37,7 +32,7 @@ class Report(NamedTuple):
     response: int | str | None
 
 
-def report_attempt(handle: Handle, format: str, call: CallInfo, report: Report, key: str | None) -> None:
+def report_attempt(handle: Handle, format: str, call: ledger.CallInfo, report: Report, key: str | None) -> None:
     """Write a row of the ledger; see `Conversation.record_attempt`."""
     usage = usage_from(report.usage, format)
     at = validation.past_moment("occurred_at", call.get("occurred_at"))
@@ -59,22 +54,22 @@ def report_attempt(handle: Handle, format: str, call: CallInfo, report: Report, 
         "occurred_at": None if at is None else at.isoformat(),
     }
     content |= {name: value for name, value in more.items() if value is not None}
-    once = IdempotencyKey.of(key, "record_attempt", content)
+    once = idempotency.IdempotencyKey.of(key, "record_attempt", content)
     ledger.record_attempt(handle, attempt, once, hashes, response=number, at=at)
 
 
 def usage_from(usage: Any, format: str) -> Usage | None:
     """The usage of a call: an object as providers of a format send it, or one that was read already."""
-    wire = get_format(format)
+    wire = formats.get_format(format)
     if usage is None or isinstance(usage, Usage):
         return usage
     if isinstance(usage, NormalizedUsage):
         figures = {name: figure(getattr(usage, name)) for name in FIGURES}
         return Usage(raw=usage.to_dict() or None, normalized=NormalizedUsage(**figures))
-    value = dumped(usage)
+    value = jsontext.dumped(usage)
     if not isinstance(value, Mapping) or not value:
         hint = "Pass the usage object of the provider's response."
-        raise mismatch(InvalidOption, "a usage object", usage, "usage", hint)
+        raise jsontext.mismatch(InvalidOption, "a usage object", usage, "usage", hint)
     return wire.usage_of(dict(value))
 
 
@@ -106,20 +101,20 @@ class ResponseResult:
 
 
 def find_refusal(
-    connection: Connection, ref: BranchRef, key: IdempotencyKey | None, check: HeadCheck
-) -> JsonObject | None:
+    connection: Connection, ref: refs.BranchRef, key: idempotency.IdempotencyKey | None, check: positions.HeadCheck
+) -> jsontext.JsonObject | None:
     """Return the refusal stored under the key, which no longer applies; the transaction ends with what was stored.
 
     That the branch ended elsewhere is over when the caller says what to do about it, other refusals by themselves.
     """
-    outcome = None if key is None else find_outcome(connection, ref.scope.tenant, ref.key, key)
+    outcome = None if key is None else idempotency.find_outcome(connection, ref.scope.tenant, ref.key, key)
     stands = outcome is not None and (outcome["kind"] != "head_conflict" or check.on_conflict == "raise")
     if outcome is not None and stands and outcome["kind"] not in _PASSING:
         raise connections.Replay(_result_of(outcome, check))
     return outcome
 
 
-def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | errors.HeadConflict:
+def _result_of(outcome: jsontext.JsonObject, check: positions.HeadCheck) -> ResponseResult | errors.HeadConflict:
     """Return what was stored under an idempotency key."""
     if outcome["kind"] == "head_conflict":
         return errors.HeadConflict(-1 if check.expected_head is None else check.expected_head, outcome["head"])
@@ -130,19 +125,19 @@ def _result_of(outcome: JsonObject, check: HeadCheck) -> ResponseResult | errors
 
 def refuse(
     connection: Connection,
-    ref: BranchRef,
-    attempt: Attempt,
-    key: IdempotencyKey | None,
-    hashes: ConfigHashes | None,
-    check: HeadCheck,
+    ref: refs.BranchRef,
+    attempt: ledger.Attempt,
+    key: idempotency.IdempotencyKey | None,
+    hashes: refs.ConfigHashes | None,
+    check: positions.HeadCheck,
     conflict: errors.Conflict,
 ) -> errors.Conflict:
     """Only write the ledger row of a response; returns what is to be raised when it is committed."""
-    outcome = find_outcome(connection, ref.scope.tenant, ref.key, key)
+    outcome = idempotency.find_outcome(connection, ref.scope.tenant, ref.key, key)
     if outcome is not None:
         is_over = outcome["kind"] in _PASSING or isinstance(conflict, errors.StateConflict)
         raise connections.Replay(conflict if is_over else _result_of(outcome, check))
-    row, now = get_row(connection, ref), check.at or datetime.now(UTC)
+    row, now = refs.get_row(connection, ref), check.at or datetime.now(UTC)
     tools = row.tool_set_hash if hashes is None else hashes.tools
     usage = ledger.insert_attempt(connection, ref, attempt, now, user_id=row.user_id, tool_set_hash=tools)
     reason = {"kind": _KINDS[type(conflict)], "head": getattr(conflict, "head", None), "usage": usage}
@@ -150,5 +145,5 @@ def refuse(
         conflict, errors.StateConflict
     ):  # with what is read then, the next try has others
         key = replace(key, request_hash=key.without_states or key.request_hash)
-    keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **reason)
+    idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, key, now, **reason)
     return conflict

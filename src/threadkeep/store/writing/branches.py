@@ -10,11 +10,9 @@ from threadkeep.db.queries.conversations import branches_of, unused_branch
 from threadkeep.domain.stored import Branch, Page
 from threadkeep.errors import InvalidOption
 from threadkeep.store.reading.history import reopen_conversation
-from threadkeep.store.work import positions, validation
+from threadkeep.store.work import idempotency, positions, refs, validation
 from threadkeep.store.work import refs as lineages
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.work.refs import position_of_id
 
 
 def fork(
@@ -29,7 +27,7 @@ def fork(
         raise InvalidOption("cannot be given together with at.", argument="before")
     name, given = ("before", before) if is_before else ("at", at)
     item = None if given is None else validation.item_argument(name, given)
-    key_ = IdempotencyKey.of(key, "fork", [ref.branch, item, *([name] if is_before else [])])
+    key_ = idempotency.IdempotencyKey.of(key, "fork", [ref.branch, item, *([name] if is_before else [])])
 
     def write(connection: Connection) -> tuple[lineages.ConversationState, bool]:
         def opened(number: int) -> lineages.ConversationState:
@@ -37,10 +35,10 @@ def fork(
 
         now, position = datetime.now(UTC), item
         if isinstance(position, str):
-            position = position_of_id(connection, ref, lineages.lock_lineage(connection, ref), position)
+            position = refs.position_of_id(connection, ref, lineages.lock_lineage(connection, ref), position)
         number = positions.fork(connection, ref, position, now, is_before=is_before)
-        idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
-        keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)
+        idempotency.idempotent(connection, ref, key_, lambda outcome: (opened(outcome["branch"]), True))
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, key_, now, kind="fork", branch=number)
         return opened(number), False
 
     result = handle.transactions.write(write, is_repeatable=key_ is not None)

@@ -20,8 +20,7 @@ from threadkeep.db import base, models
 from threadkeep.db.driver.inserting import insert_rows
 from threadkeep.db.queries.annotations import states_of
 from threadkeep.db.queries.conversations import branch_head, branches_of
-from threadkeep.domain import jsontext, stored
-from threadkeep.domain.ids import public_id_text, short_hash
+from threadkeep.domain import ids, jsontext, stored
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import Conflict, InvalidOption, StateConflict
@@ -31,8 +30,7 @@ from threadkeep.store.usage.ledger import Attempt, CallInfo, attempt_columns, at
 from threadkeep.store.usage.rollups import invalidate
 from threadkeep.store.work import item_rows, pacing, positions, refs, validation
 from threadkeep.store.work.states import MAX_STATES, NewState, write_states
-from threadkeep.store.writing import conversations
-from threadkeep.store.writing.appending import write_items
+from threadkeep.store.writing import appending, conversations
 from threadkeep.store.writing.responses import response_columns
 
 _BATCH: Final = 500  # ids in one statement
@@ -135,7 +133,11 @@ class GraftRows:
             problem = f"A response of {ref.public_id} is in progress, so nothing can be imported into it."
             raise Conflict(problem, hint="Import it again when the response has ended.")
         taken.response -= max(answers - 1, 0)  # the first of them
-        heads = {0: refs.Lineage((), -1)} if is_new else _heads_of(connection, ref)
+        heads = {0: refs.Lineage((), -1)}
+        if not is_new:
+            heads[0] = refs.root_lineage(refs.get_row(connection, ref))
+            for branch in connection.execute(branches_of(), ref.parameters(after=0, limit=validation.MAX_NUMBER)):
+                heads[branch.number] = refs.lineage_from(branch)
         return cls(connection, ref, taken, heads)
 
     def write(self, runs: Sequence[Run], now: datetime) -> None:
@@ -225,7 +227,7 @@ class GraftRows:
         }  # fmt: skip
         self._responses.append(row | self.ref.columns())
         if answer.attempt is not None:
-            hash_ = row["response_hash"] or short_hash(answer.name) or b""
+            hash_ = row["response_hash"] or ids.short_hash(answer.name) or b""
             self._attempts.append(_NewAttempt(answer.attempt, at, number, hash_))
 
     def _write_attempts(self) -> None:
@@ -252,14 +254,6 @@ class GraftRows:
             self.ref.scope.tenant, self.ref.key, self.ref.public_bytes, stored.APPENDED, now,
             branch=spot.branch, from_position=spot.position, to_position=last,
         )  # fmt: skip
-
-
-def _heads_of(connection: Connection, ref: refs.BranchRef) -> dict[int, refs.Lineage]:
-    """The branches of a conversation: what they are made of, and where they end."""
-    heads = {0: refs.root_lineage(refs.get_row(connection, ref))}
-    for branch in connection.execute(branches_of(), ref.parameters(after=0, limit=validation.MAX_NUMBER)):
-        heads[branch.number] = refs.lineage_from(branch)
-    return heads
 
 
 def _counted(connection: Connection, ref: refs.BranchRef, hashes: Iterable[bytes]) -> set[bytes]:
@@ -407,7 +401,7 @@ class Grafting:
             return Written(place.ref.public_id, known is None, rows.attempts)
 
         records = [item.record for run in graft.runs for item in run.items]
-        written = write_items(self._transactions, scope, records, write, is_repeatable=True)
+        written = appending.write_items(self._transactions, scope, records, write, is_repeatable=True)
         self._upkeep.add(len(records))
         return written
 
@@ -415,7 +409,7 @@ class Grafting:
 def _create(connection: Connection, scope: refs.Scope, new: conversations.Creation) -> Known:
     public_id = conversations.insert_conversations(connection, scope, [new])[0]["public_id"]
     row: Any = refs.find_row(connection, scope, "public_id", public_id)
-    return Known(refs.BranchRef(scope, row.id, public_id_text(public_id)), None)
+    return Known(refs.BranchRef(scope, row.id, ids.public_id_text(public_id)), None)
 
 
 def _find(connection: Connection, scope: refs.Scope, external_id: str, user: str | None) -> Known | None:
@@ -425,7 +419,7 @@ def _find(connection: Connection, scope: refs.Scope, external_id: str, user: str
     if user is not None and row.user_id != user:
         problem = f"The external_id {external_id!r} names a conversation that does not belong to this user."
         raise Conflict(problem, hint="Import it for the user whose it is, or into a tenant of its own.")
-    ref = refs.BranchRef(scope, row.id, public_id_text(bytes(row.public_id)))
+    ref = refs.BranchRef(scope, row.id, ids.public_id_text(bytes(row.public_id)))
     wanted = scope.parameters(key=row.id, limit=MAX_STATES)
     found = connection.execute(states_of(scoped=scope.user is not None), wanted)
     states = {one.name: one for one in found}

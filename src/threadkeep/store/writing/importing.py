@@ -13,30 +13,27 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.domain import items as item_objects
-from threadkeep.domain import rendering
+from threadkeep.domain import rendering, stored
 from threadkeep.domain.content import TypedObject
 from threadkeep.domain.formats import Format, OpenCall, get_format
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, body_object, dumped
 from threadkeep.domain.response import asked_of
 from threadkeep.domain.running import StoredTurn
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import CannotParse, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import paired
 from threadkeep.store.reading.history import read_history, reopen_conversation
 from threadkeep.store.reading.rendering import detach_with_times
 from threadkeep.store.usage.ledger import CallInfo
-from threadkeep.store.work import pacing, positions, validation
+from threadkeep.store.work import pacing, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.idempotency import IdempotencyKey
 from threadkeep.store.work.item_rows import author_of, encode_item, turn_offsets
 from threadkeep.store.work.positions import IDLE, AppendOptions, Counts, HeadCheck
-from threadkeep.store.work.refs import BranchRef, Scope
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.writing import conversations
+from threadkeep.store.writing import conversations, responses
 from threadkeep.store.writing.appending import AppendResult, NewItems, TurnItems, read_appended, write_items
-from threadkeep.store.writing.responses import add_answer
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Importing: conversations from sessions and from requests of providers, and turns of providers appended to them
@@ -113,7 +110,7 @@ def request_session(
 
 def save_sessions(
     transactions: Transactions,
-    scope: Scope,
+    scope: refs.Scope,
     sessions: Iterable[Session | NewSession],
     info: conversations.ConversationInfo,
     key: str | None,
@@ -149,7 +146,7 @@ def copied_conversation(
     handle: Handle,
     kept: conversations.ConversationInfo,
     info: conversations.ConversationInfo,
-    scope: Scope,
+    scope: refs.Scope,
     key: str | None,
 ) -> conversations.Creation:
     """A copy of a conversation, with what is `kept` of it and the times of its items, unless `info` has others.
@@ -185,7 +182,7 @@ class Continuation:
     `fork_at`: it is on a branch that is forked off at that position first, with the number `new_branch`.
     """
 
-    ref: BranchRef
+    ref: refs.BranchRef
     new: NewItems
     outcome: JsonObject = field(default_factory=dict)
     fork_at: int | None = None
@@ -210,7 +207,7 @@ class Plan(NamedTuple):
 
 def append_to_history(
     handle: Handle, options: AppendOptions, key: IdempotencyKey | None, continue_: Continue, *, is_planned: bool = False
-) -> tuple[list[StoredItem], AppendResult, JsonObject]:
+) -> tuple[list[stored.StoredItem], AppendResult, JsonObject]:
     """Append what `continue_` makes of the history of a branch; returns it with what is kept of it under the key.
 
     What is new depends on the history. `is_planned`: so it is found out before the conversation is locked, and anew if
@@ -233,11 +230,11 @@ def _plan(handle: Handle, continue_: Continue) -> Plan:
 
 def _append(
     handle: Handle, check: HeadCheck, key: IdempotencyKey | None, continue_: Continue, plan: Plan | None = None
-) -> tuple[list[StoredItem], AppendResult, JsonObject]:
+) -> tuple[list[stored.StoredItem], AppendResult, JsonObject]:
     """Append what was planned, else what continues the history now."""
 
-    def write(connection: Connection) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
-        def replay(outcome: JsonObject) -> tuple[list[StoredItem], AppendResult, JsonObject, NewItems]:
+    def write(connection: Connection) -> tuple[list[stored.StoredItem], AppendResult, JsonObject, NewItems]:
+        def replay(outcome: JsonObject) -> tuple[list[stored.StoredItem], AppendResult, JsonObject, NewItems]:
             result = AppendResult.of_outcome(outcome)
             return read_appended(connection, handle.ref, result), result, outcome, NewItems((), ())
 
@@ -279,7 +276,7 @@ def _append(
     return items, result, outcome
 
 
-def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -> list[StoredItem]:
+def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -> list[stored.StoredItem]:
     """Append a provider's turns; see `Conversation.add_input`."""
     wire = get_format(format)
     if isinstance(turns, str | bytes):
@@ -288,7 +285,7 @@ def add_input(handle: Handle, turns: Any, format: str, options: AppendOptions) -
     wire.parse_turns(value)  # what is not a turn is refused before anything is begun
     key = positions.idempotency_key(options, "add_input", {"turns": value, "format": format})
 
-    def continue_(_: Connection, ref: BranchRef, entries: Sequence[ItemEntry], *, is_latest: bool) -> Continuation:
+    def continue_(_: Connection, ref: refs.BranchRef, entries: Sequence[ItemEntry], *, is_latest: bool) -> Continuation:
         del is_latest
         calls = open_calls(entries)
         parsed = resolve_calls(wire.parse_turns(value, calls), entries, calls)
@@ -354,7 +351,7 @@ def add_turn(
 ) -> StoredTurn:
     """Append what was asked, and the response; see `Conversation.add_turn`."""
     ref, turn = handle.ref, _turn_input(handle, get_format(format), input)
-    response, result = add_answer(handle, body, format, rendered, options, call, turn)
+    response, result = responses.add_answer(handle, body, format, rendered, options, call, turn)
     asked = result.input
     if asked is None:
         return StoredTurn([], response)

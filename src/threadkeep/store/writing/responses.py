@@ -12,19 +12,16 @@ from sqlalchemy import Connection, Table, select
 from threadkeep import errors
 from threadkeep.db.models import configs, response_bodies, responses, tool_sets, usage_records
 from threadkeep.db.queries.appends import FIRST, NUMBER
-from threadkeep.domain import formats, ids, items
+from threadkeep.domain import formats, ids, items, rendering
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumped, dumps, loads, mismatch
-from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
 from threadkeep.formats.shared.parsing import with_cut_items, without_known
 from threadkeep.store.reading.responses import body_columns
 from threadkeep.store.usage import ledger
 from threadkeep.store.usage.ledger import Attempt, CallInfo, attempt_of, json_text
-from threadkeep.store.work import connections, positions, validation
+from threadkeep.store.work import connections, idempotency, item_rows, positions, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, keep_outcome, replace_outcome
-from threadkeep.store.work.item_rows import ItemRecord, encode_item, fitting
 from threadkeep.store.work.positions import AppendOptions, Counts, HeadCheck, Reservation, reserve
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef
 from threadkeep.store.work.states import check_states, lock_conversation, write_states
@@ -64,11 +61,11 @@ class RequestInfo(NamedTuple):
     hashes: ConfigHashes | None
 
 
-def request_info(handle: Handle, format: str, rendered: Rendered | None) -> RequestInfo:
+def request_info(handle: Handle, format: str, rendered: rendering.Rendered | None) -> RequestInfo:
     """Return what is known about a request; without one, it is assumed to have shown everything up to the head."""
     if rendered is None:
         return RequestInfo(None, handle.cache.head, None)
-    if not isinstance(rendered, Rendered):
+    if not isinstance(rendered, rendering.Rendered):
         raise mismatch(errors.InvalidOption, "what render() returned", rendered, "rendered")
     found = rendered.conversation_id, rendered.view.get("format")
     for of, one, wanted in zip(("conversation", "format"), found, (handle.ref.public_id, format), strict=True):
@@ -85,7 +82,7 @@ def response_columns(response: Response, format: str) -> JsonObject:
         "provider_response_id": response.id,
         "response_hash": ids.short_hash(response.id or None),
         "model": response.model,
-        "status": fitting(response.status),
+        "status": item_rows.fitting(response.status),
         "finish_reason": response.finish_reason,
         "incomplete_details": json_text(response.incomplete_details),
         "error": json_text(response.error),
@@ -108,11 +105,11 @@ def _moment(seconds: float | None) -> datetime | None:
 class NewResponse:
     """A provider's response that is about to be stored."""
 
-    records: Sequence[ItemRecord]
+    records: Sequence[item_rows.ItemRecord]
     body: bytes | None
     attempt: Attempt
     columns: JsonObject  # of the responses row, by name
-    key: IdempotencyKey | None = None
+    key: idempotency.IdempotencyKey | None = None
     input: appending.NewItems = appending.NO_ITEMS  # what it answers, where that is stored with it
 
     @classmethod
@@ -121,20 +118,20 @@ class NewResponse:
         response: Response,
         body: bytes | None,
         attempt: Attempt,
-        key: IdempotencyKey | None,
+        key: idempotency.IdempotencyKey | None,
         input: appending.NewItems = appending.NO_ITEMS,
         *,
         maker: str | None = None,
     ) -> NewResponse:
         """Return a response with its items; raise InvalidItem if one of them cannot be stored."""
         records = [
-            encode_item(item.to_object(), model=response.model, maker=maker, given=items.given_of(item))
+            item_rows.encode_item(item.to_object(), model=response.model, maker=maker, given=items.given_of(item))
             for item in response.output
         ]
         return cls(records, body, attempt, response_columns(response, attempt.format), key, input)
 
     @property
-    def all_records(self) -> Sequence[ItemRecord]:
+    def all_records(self) -> Sequence[item_rows.ItemRecord]:
         """What it answers, and its items."""
         return [*self.input.records, *self.records] if self.input.records else self.records
 
@@ -182,7 +179,7 @@ class NewResponse:
 
 
 def add_response(
-    handle: Handle, body: Any, format: str, rendered: Rendered | None, options: AppendOptions, call: CallInfo
+    handle: Handle, body: Any, format: str, rendered: rendering.Rendered | None, options: AppendOptions, call: CallInfo
 ) -> Response:
     """Append a provider's response; see `Conversation.add_response`."""
     return add_answer(handle, body, format, rendered, options, call)[0]
@@ -196,7 +193,7 @@ def add_answer(
     handle: Handle,
     body: Any,
     format: str,
-    rendered: Rendered | None,
+    rendered: rendering.Rendered | None,
     options: AppendOptions,
     call: CallInfo,
     turn: appending.TurnItems = appending.NO_TURN,
@@ -265,10 +262,10 @@ def store_response(
     if new.key is not None:
         outcome = new.outcome(result.number, result.first, result.branch)
         if refusal is None:
-            keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
+            idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, new.key, now, **outcome)
         else:  # refused before under this key: its ledger row exists
             ledger.link_response(connection, ref, refusal["usage"], result.number)
-            replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
+            idempotency.replace_outcome(connection, ref.scope.tenant, ref.key, new.key, **outcome)
     return result
 
 

@@ -19,10 +19,8 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.store.changes.feed import record_change
 from threadkeep.store.reading.history import state_of
-from threadkeep.store.work import validation
-from threadkeep.store.work.caches import ToolTexts, settings_text, store_settings, store_tools
+from threadkeep.store.work import caches, idempotency, validation
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
 from threadkeep.store.work.refs import ConversationRef, ConversationState, find_row, get_lineage, get_row
 from threadkeep.store.writing import conversations
 
@@ -141,7 +139,7 @@ def put_back(handle: Handle, before: Session, given: Session) -> None:
 
 def _change(handle: Handle, method: str, key: str | None, arguments: Any, change: Revision) -> Sequence[JsonObject]:
     """Change a conversation; returns the definitions of the tools that are removed by it."""
-    once, known = IdempotencyKey.of(key, method, arguments), handle.cache.conversation
+    once, known = idempotency.IdempotencyKey.of(key, method, arguments), handle.cache.conversation
     conversation, removed = handle.transactions.write(
         lambda connection: _write_change(connection, handle, known, method, once, change),
         is_repeatable=once is not None,
@@ -156,7 +154,7 @@ def _write_change(
     handle: Handle,
     known: ConversationState,
     method: str,
-    key: IdempotencyKey | None,
+    key: idempotency.IdempotencyKey | None,
     change: Revision,
 ) -> tuple[ConversationState, Sequence[JsonObject]]:
     """The row is locked first, so changes of options and tools build on each other."""
@@ -172,19 +170,19 @@ def _write_change(
         state.is_outdated = True  # the revision of the row is taken back
         return state, outcome["removed_tools"]
 
-    idempotent(connection, ref, key, decode)
+    idempotency.idempotent(connection, ref, key, decode)
     values, removed = dict(change.values), list[JsonObject]()
     if change.settings is not None:
-        config = settings_text(change.settings(configs.settings(connection, tenant, row.config_hash)))
-        store_settings(connection, tenant, [config], now)
+        config = caches.settings_text(change.settings(configs.settings(connection, tenant, row.config_hash)))
+        caches.store_settings(connection, tenant, [config], now)
         values["config_hash"] = config.hash
     if change.tools is not None:
         before = configs.tools(connection, tenant, row.tool_set_hash)
         after = change.tools(before)
         removed = removed_tools(before, after)
-        texts = ToolTexts.of(after)
+        texts = caches.ToolTexts.of(after)
         if texts is not None:
-            store_tools(connection, tenant, [texts], now)
+            caches.store_tools(connection, tenant, [texts], now)
         values["tool_set_hash"] = None if texts is None else texts.set.hash
     if change.labels is not None:
         values["labels"] = conversations.texts_by_name(change.labels)
@@ -196,7 +194,7 @@ def _write_change(
     if values:
         values |= _of_index(connection, ref, row, values)
         row = update_row(connection, ref, values)
-    keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
+    idempotency.keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
     conversation = state_of(connection, scope, row, configs, ref.branch)
     conversation.is_outdated = is_outdated
     return conversation, removed

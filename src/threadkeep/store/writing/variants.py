@@ -10,27 +10,23 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
+from threadkeep.domain import stored
 from threadkeep.domain.items import Compaction, item_from, item_from_object, message_of
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import asked_of
 from threadkeep.domain.running import Siblings, Variant
-from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.messages import parts as messages
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import KEEPS_USERS, UNDONE, standing
 from threadkeep.store.reading.history import reopen_conversation
-from threadkeep.store.work import positions, validation
+from threadkeep.store.work import idempotency, item_rows, positions, validation
 from threadkeep.store.work import refs as lineages
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.work.item_rows import ItemRecord, encode_item, read_branch, read_entries
-from threadkeep.store.work.positions import NOTHING, Counts, branch_before, position_before
 from threadkeep.store.work.refs import BranchRef, lock_lineage, position_of
+from threadkeep.store.writing import importing, updates
 from threadkeep.store.writing.appending import AppendResult, NewItems, write_items
-from threadkeep.store.writing.importing import provider_json
-from threadkeep.store.writing.updates import update_row
 
 _ASIDE: Final = frozenset({"compaction", UNDONE})  # types of items that are no part of an answer …
 _ASKING: Final = frozenset({"user", "system", "developer"})  # … and roles of messages that are none
@@ -53,7 +49,7 @@ def siblings(handle: Handle, item: int | str) -> Siblings:
         start = position
         if facts.turn is not None and lineage.includes(ref.branch, facts.turn, facts.branch):
             start = facts.turn
-        before = position_before(connection, ref, lineage, start)
+        before = positions.position_before(connection, ref, lineage, start)
         ranges = lineage.ranges(ref.branch, -1, lineage.head)
         trunk = next((branch for branch, after, upto in ranges if after < before <= upto), 0)  # 0: of the beginning
         found = _Followers(connection, ref, before, trunk)
@@ -130,9 +126,9 @@ def edit(
         validation.optional_identifier("author_id", author_id),
     )
     message = message_of("user", content)
-    new = NewItems([message], [encode_item(message.to_object(), author_id=author)])
+    new = NewItems([message], [item_rows.encode_item(message.to_object(), author_id=author)])
     # whichever branch it is called on: a repeated call may find the new one active
-    once = IdempotencyKey.of(key, "edit", [wanted, message.to_object(), author])
+    once = idempotency.IdempotencyKey.of(key, "edit", [wanted, message.to_object(), author])
 
     def write(connection: Connection, lineage: lineages.Lineage, now: datetime) -> int:
         position, facts = _get_item(connection, ref, lineage, wanted)
@@ -141,7 +137,7 @@ def edit(
             problem = f"must be a user message's: item {position} is {kind}."
             hint = "regenerate() replaces an answer, and fork(before=...) makes a branch before any item."
             raise InvalidOption(problem, argument="position", hint=hint)
-        reservation = branch_before(connection, ref, lineage, position, now, Counts(items=1))
+        reservation = positions.branch_before(connection, ref, lineage, position, now, positions.Counts(items=1))
         new.insert(connection, ref, reservation, once, now)
         return reservation.branch
 
@@ -152,13 +148,13 @@ def edit(
 def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[lineages.ConversationState, bool]:
     """A branch without an answer; see `Conversation.regenerate`."""
     ref, wanted = handle.ref, None if item is None else validation.item_argument("position", item)
-    once = IdempotencyKey.of(key, "regenerate", [wanted])
+    once = idempotency.IdempotencyKey.of(key, "regenerate", [wanted])
 
     def write(connection: Connection, lineage: lineages.Lineage, now: datetime) -> int:
         position = lineage.head if wanted is None else _get_item(connection, ref, lineage, wanted)[0]
         answer = _answer_at(connection, ref, lineage, position)
-        number = branch_before(connection, ref, lineage, answer, now, NOTHING).branch
-        keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
+        number = positions.branch_before(connection, ref, lineage, answer, now, positions.NOTHING).branch
+        idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
         return number
 
     conversation, outcome = _branched(handle, once, write)
@@ -183,7 +179,7 @@ def _answer_at(connection: Connection, ref: BranchRef, lineage: lineages.Lineage
 
 
 def _branched(
-    handle: Handle, key: IdempotencyKey | None, write: Write, records: Sequence[ItemRecord] = ()
+    handle: Handle, key: idempotency.IdempotencyKey | None, write: Write, records: Sequence[item_rows.ItemRecord] = ()
 ) -> tuple[lineages.ConversationState, JsonObject | None]:
     """The conversation on a branch that is made by `write`, and is the active one from then on.
 
@@ -195,10 +191,10 @@ def _branched(
         def opened(number: int) -> lineages.ConversationState:
             return reopen_conversation(connection, ref, configs, number)
 
-        idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), outcome))
+        idempotency.idempotent(connection, ref, key, lambda outcome: (opened(outcome["branch"]), outcome))
         lineage = lineages.lock_lineage(connection, ref)
         number = write(connection, lineage, datetime.now(UTC))
-        update_row(connection, ref, {"active_branch": number})
+        updates.update_row(connection, ref, {"active_branch": number})
         return opened(number), None
 
     result = write_items(handle.transactions, ref.scope, records, run, is_repeatable=key is not None)
@@ -208,20 +204,20 @@ def _branched(
 
 def compact(
     handle: Handle, upto: int | None, summary: object, item: object, options: positions.AppendOptions
-) -> StoredItem:
+) -> stored.StoredItem:
     """Replace earlier items with a summary or a provider's compaction item; see `Conversation.compact`."""
     position = None if upto is None else validation.whole_number("upto", upto, validation.MAX_POSITION)
     return _append(handle, "compact", _compaction_item(summary, item), position, options)
 
 
-def undo_compaction(handle: Handle, options: positions.AppendOptions) -> StoredItem:
+def undo_compaction(handle: Handle, options: positions.AppendOptions) -> stored.StoredItem:
     """Undo the last compaction; see `Conversation.undo_compaction`."""
     return _append(handle, "undo_compaction", None, None, options)
 
 
 def _append(
     handle: Handle, method: str, item: JsonObject | None, upto: int | None, options: positions.AppendOptions
-) -> StoredItem:
+) -> stored.StoredItem:
     """Append a compaction (`upto` None: of everything) or, without an item, the undoing of the last one."""
     ref, check = handle.ref, positions.head_check(options)
     key = positions.idempotency_key(options, method, {"item": item, "upto": upto})
@@ -229,15 +225,23 @@ def _append(
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:
         def decode(outcome: JsonObject) -> tuple[AppendResult, NewItems]:
             result = AppendResult.of_outcome(outcome)
-            found = read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
+            found = item_rows.read_entries(connection, ref, [(result.branch, result.first - 1, result.first)])
             value = found[0].item() if found else item or {"type": UNDONE}  # it was removed since
-            return result, NewItems([item_from_object(value)], [encode_item(value)])
+            return result, NewItems([item_from_object(value)], [item_rows.encode_item(value)])
 
         now = check.at or datetime.now(UTC)
         reservation = positions.reserve_once(connection, ref, check, now, positions.Counts(items=1), key, decode)
-        entries = _read_before(connection, ref.on(reservation.branch), reservation)
+        branch = ref.on(reservation.branch)
+        before = replace(lock_lineage(connection, branch), head=reservation.first - 1)
+        entries = item_rows.read_branch(connection, branch, before, -1, is_latest=True)
         value = _undo_item(entries) if item is None else {**item, "upto": _last_covered(entries, upto)}
-        new = NewItems([item_from_object(value)], [encode_item(value, maker=_maker(handle, value))])
+        # Who made a compaction that only its provider can read, where the conversation names that
+        asked = asked_of(handle.cache.conversation.settings)
+        is_opaque = value["type"] == "compaction" and "summary" not in value
+        new = NewItems(
+            [item_from_object(value)],
+            [item_rows.encode_item(value, maker=asked.text if is_opaque and asked.provider is not None else None)],
+        )
         return new.insert(connection, ref, reservation, key, now), new
 
     result, new = handle.transactions.write(write, is_repeatable=key is not None)
@@ -253,7 +257,7 @@ def _compaction_item(summary: object, item: object) -> JsonObject:
         if not isinstance(summary, str) or not summary.strip():
             raise InvalidOption(f"must be text that is not blank, not {shown(summary)}.", argument="summary")
         return {"type": "compaction", "summary": summary}
-    given: Any = item if isinstance(item, Compaction) else provider_json(item)
+    given: Any = item if isinstance(item, Compaction) else importing.provider_json(item)
     if isinstance(given, Mapping) and given.get("type") == "compaction" and isinstance(given.get("content"), str):
         # Anthropic's compaction block as an item
         compaction = messages.compaction_of(dict(given))
@@ -265,19 +269,6 @@ def _compaction_item(summary: object, item: object) -> JsonObject:
         raise InvalidItem(f"must be an item of type compaction, not of type {typed.type!r}.", argument="item")
     compaction = {"origin": "open_responses", **typed.to_object()}
     return compaction if compaction.get("summary") is not None else {**compaction, KEEPS_USERS: True}
-
-
-def _maker(handle: Handle, item: JsonObject) -> str | None:
-    """Who made a compaction that only its provider can read, where the conversation names that."""
-    asked = asked_of(handle.cache.conversation.settings)
-    is_opaque = item["type"] == "compaction" and "summary" not in item
-    return asked.text if is_opaque and asked.provider is not None else None
-
-
-def _read_before(connection: Connection, ref: BranchRef, reservation: positions.Reservation) -> list[ItemEntry]:
-    lineage = lock_lineage(connection, ref)
-    before = replace(lineage, head=reservation.first - 1)
-    return read_branch(connection, ref, before, -1, is_latest=True)
 
 
 def _last_covered(entries: Sequence[ItemEntry], upto: int | None) -> int:
