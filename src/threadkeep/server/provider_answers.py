@@ -33,7 +33,6 @@ SLICE_BYTES: Final = 16 * 1024  # … or so many bytes
 TRAILING_SECONDS: Final = 10.0  # for what may follow the end of an answer: usage, or the word that nothing follows
 CLOSING_SECONDS: Final = 0.05  # … and for the end of its body, after which its connection serves the next request
 EVENTS: Final = "text/event-stream"
-_BAD_GATEWAY: Final = 502
 _GATEWAY_TIMEOUT: Final = 504
 _PRELUDE: Final = 12  # bytes with which a message of Amazon's event streams begins; the first four are its length
 
@@ -50,7 +49,7 @@ class AnswerTooLong(UpstreamError):
     """An answer, or an event of it, exceeds what a server reads."""
 
     def __init__(self, most: int, what: str = "answer has more than {:,} bytes") -> None:
-        super().__init__(_BAD_GATEWAY, None, f"The provider's {what.format(most)}: no more of it is read.")
+        super().__init__(BAD_GATEWAY, None, f"The provider's {what.format(most)}: no more of it is read.")
 
 
 class Slices:
@@ -178,7 +177,7 @@ async def binary_events(response: httpx2.Response, most: int) -> AsyncGenerator[
             while len(pieces) >= wanted:
                 wanted = int.from_bytes(pieces[:4], "big")
                 if wanted < _PRELUDE:
-                    raise UpstreamError(_BAD_GATEWAY, None, "The stream is not one of Amazon's event streams.")
+                    raise UpstreamError(BAD_GATEWAY, None, "The stream is not one of Amazon's event streams.")
                 if len(pieces) >= wanted:
                     yield _message(bytes(pieces[:wanted]))
                     del pieces[:wanted]
@@ -193,10 +192,10 @@ def _message(data: bytes) -> Any:
         message = next(buffer)
         kind, payload = message.headers.get(":event-type"), loads(message.payload)
     except Exception as error:  # botocore has a class of its own for each kind of damage
-        raise UpstreamError(_BAD_GATEWAY, None, "A message of the stream is damaged.") from error
+        raise UpstreamError(BAD_GATEWAY, None, "A message of the stream is damaged.") from error
     if message.headers.get(":message-type") != "event" or not isinstance(kind, str):
         failure = message.headers.get(":exception-type")
-        raise UpstreamError(_BAD_GATEWAY, None, f"The stream failed: {failure}.")
+        raise UpstreamError(BAD_GATEWAY, None, f"The stream failed: {failure}.")
     return {kind: payload}
 
 

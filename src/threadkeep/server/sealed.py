@@ -24,7 +24,7 @@ def sealed(item: JsonObject, given: Mapping[str, Any], provider: str) -> JsonObj
     """Return an item with what its provider signed, as it is stored, if it is a reasoning item."""
     if item.get("type") != "reasoning" or item.get(_KEY) is not None or not _is_signed(given):
         return item
-    return {**item, _KEY: _seal(provider, [{"summary": [], **given}])}  # which one in progress may lack
+    return {**item, _KEY: seal(provider, [{"summary": [], **given}])}  # which one in progress may lack
 
 
 def sealed_rest(output: Sequence[JsonObject], given: Iterable[Mapping[str, Any]], provider: str) -> list[JsonObject]:
@@ -33,7 +33,7 @@ def sealed_rest(output: Sequence[JsonObject], given: Iterable[Mapping[str, Any]]
     if not signed:
         return []
     id_ = f"rs_{str(output[-1].get('id')).partition('_')[2]}_signed"
-    return [{"id": id_, "type": "reasoning", "summary": [], _KEY: _seal(provider, signed)}]
+    return [{"id": id_, "type": "reasoning", "summary": [], _KEY: seal(provider, signed)}]
 
 
 def unsealed(items: Any, provider: str) -> Any:
@@ -44,7 +44,7 @@ def unsealed(items: Any, provider: str) -> Any:
     """
     if not isinstance(items, list):
         return items
-    given = {index: _decoded(item[_KEY]) for index, item in enumerate(items) if _is_sealed(item)}
+    given = {index: decoded(item[_KEY]) for index, item in enumerate(items) if _is_sealed(item)}
     check_values(b",".join(given.values()))  # of which that of the body knows nothing
     found, places = list[Any](), dict[bytes, int]()  # what each says, and where it was said last
     for index, item in enumerate(items):
@@ -52,7 +52,7 @@ def unsealed(items: Any, provider: str) -> Any:
             places[_what(item)] = len(found)
             found.append(item)
             continue
-        maker, known = _opened(given[index], f"input[{index}].{_KEY}")
+        maker, known = opened(given[index], f"input[{index}].{_KEY}")
         if known[0]["type"] == "reasoning":
             found.append(_with_id(known[0] if maker == provider else item | {_KEY: None}, item))
         elif maker == provider:
@@ -94,19 +94,26 @@ def _is_signed(value: Any) -> bool:
     return any((key in _SIGNED and inner) or _is_signed(inner) for key, inner in value.items())
 
 
-def _seal(provider: str, given: Sequence[Mapping[str, Any]]) -> str:
+def seal(provider: str, given: Sequence[Mapping[str, Any]]) -> str:
+    """Return items as an `encrypted_content`, with the name of who reads them."""
     items = [dict(sorted(one.items())) for one in given]
     return PREFIX + urlsafe_b64encode(dumps({"provider": provider, "items": items})).decode()
 
 
-def _decoded(text: str) -> bytes:
+def decoded(text: str) -> bytes:
+    """Return the JSON text of what was sealed; nothing of what is no such text."""
     try:
         return urlsafe_b64decode(text[len(PREFIX) :].encode())
     except (ValueError, binascii.Error):
         return b""
 
 
-def _opened(text: bytes, param: str) -> tuple[str, list[JsonObject]]:
+def opened(text: bytes, param: str) -> tuple[str, list[JsonObject]]:
+    """Return who reads what was sealed, and the items, of which there is at least one.
+
+    Raises:
+        Problem: it was changed since.
+    """
     try:
         value = loads(text)
     except ValueError:

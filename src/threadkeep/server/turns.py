@@ -24,6 +24,7 @@ from threadkeep.errors import FormatError, LossError, NotFound
 from threadkeep.server import service
 from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
+from threadkeep.server.compaction import compacted
 from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import BAD_GATEWAY, AnswerTooLong, UpstreamError, refused, until_end
@@ -77,6 +78,7 @@ class TurnOptions(NamedTuple):
     stream_options: JsonObject | None = None  # … as those of a stream
     is_stored: bool = True
     tools: AgentTools = AgentTools({})  # what functions stand for, where the upstream gets functions alone
+    is_summary: bool = False  # whether the answer is a summary, which is shown as a compaction
 
     @property
     def besides(self) -> JsonObject:
@@ -307,10 +309,13 @@ class Turn:
         if details is None:
             details = (await self.call.read(Reader.response, beginning["id"]))[1]
         found = details_object(self.call, details, beginning["id"])
-        return with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
+        ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
+        return compacted(ended) if self.options.is_summary else ended
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
         """The items from an index on, as far as they have come, with the ids that they will have."""
+        if self.options.is_summary:
+            return []
         items = recorder.writer.items_from(first)
         id_, hidden, place = self.conversation.id, masked(self.call), self.rendered.head + 1 + first
         shown = (partial_item(item, id_, position, hidden) for position, item in enumerate(items, place))

@@ -36,6 +36,7 @@ _ENDPOINTS: Final[tuple[tuple[str, str, Scope, Handler], ...]] = (
     ("GET", "/conversations/{conversation_id}/items/{item_id}", "read", items.retrieve),
     ("DELETE", "/conversations/{conversation_id}/items/{item_id}", "write", items.delete),
     ("POST", "/responses", "write", creation.create),
+    ("POST", "/responses/compact", "write", creation.compact),
     ("GET", "/responses/{response_id}", "read", responses.retrieve),
     ("DELETE", "/responses/{response_id}", "write", responses.delete),
     ("POST", "/responses/{response_id}/cancel", "write", responses.cancel),

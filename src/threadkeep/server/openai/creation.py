@@ -24,12 +24,20 @@ from threadkeep.errors import HeadConflict
 from threadkeep.server.agent_tools import as_functions
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.body_limits import MAX_INPUT, check_tools
+from threadkeep.server.compaction import (
+    TRIGGER,
+    asking_for_summary,
+    compaction_object,
+    is_asked,
+    with_summaries,
+)
 from threadkeep.server.event_streams import EventStream
 from threadkeep.server.objects import INCLUDED
 from threadkeep.server.openai.items import given_items, named
 from threadkeep.server.openai.responses import find_previous, read_object, replay
 from threadkeep.server.owners import own_key
 from threadkeep.server.problems import Problem
+from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refused
 from threadkeep.server.requests import body_object, idempotency_key
 from threadkeep.server.sealed import unsealed
 from threadkeep.server.service import SEALED, Call, Service
@@ -57,6 +65,36 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
     body = await body_object(call.request, call.service.max_body_bytes)
+    with ExitStack() as counted:
+        turn = await _turn(call, body, keeps=call.service.store_false == "keep")
+        first, events = await begun(turn, counted)
+        if turn.options.is_background:
+            call.service.in_background(_drained(events), counted.pop_all())
+    return await _answer(turn, first, events)
+
+
+async def compact(call: Call) -> Response:
+    """POST /responses/compact: what was said, and a compaction that stands for it; nothing of it is stored."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    items = body.get("input")
+    said = [{"role": "user", "content": items}] if isinstance(items, str) else items or []
+    if not isinstance(said, list):
+        raise Problem(400, "input must be a text or a list.", param="input", code="invalid_type")
+    ways = dict.fromkeys(("stream", "stream_options", "background"))
+    turn = await _turn(call, {**body, **ways, "store": False, "input": [*said, TRIGGER]}, keeps=False)
+    with ExitStack() as counted:
+        _, events = await begun(turn, counted)
+    async with call.service.attended(call.request):
+        with call.service.waiting():
+            response = (await _drained(events))["response"]
+    made = compaction_object(response, items)
+    if response["status"] != "completed" or not made["output"] or made["output"][-1]["type"] != "compaction":
+        raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
+    return JsonAnswer(made, headers=loss_headers(turn.rendered))
+
+
+async def _turn(call: Call, body: JsonObject, *, keeps: bool) -> Turn:
+    """The turn of a request; Problem for one that cannot be answered. `keeps`: also one with `store: false`."""
     check_tools(body)
     _check_options(body)
     asked = filter(INCLUDED.__contains__, map(str, body.get("include") or ()))
@@ -66,25 +104,19 @@ async def create(call: Call) -> Response:
     if upstream is None:
         problem = f"The model '{options.model}' does not exist."
         raise Problem(404, problem, param="model", code="model_not_found")
+    body = {**body, "input": with_summaries(body.get("input"))}
     if upstream.format != "open_responses":
         body, tools = as_functions(body)
-        options = options._replace(tools=tools)
+        options = options._replace(tools=tools, is_summary=is_asked(body))
+        body = asking_for_summary(body) if options.is_summary else body
     if options.is_background and options.is_stream:  # before it begins, which it would do unseen
         call.service.streams.check(call.permission.owner.name)
-    with ExitStack() as counted:
-        given = await ResponseInput.of(call, body, options, upstream)
-        if not options.is_stored and call.service.store_false == "keep":
-            options = options._replace(is_stored=True)
-            if given.place is None:
-                given = await _kept(call, body, given, upstream)
-        if options.is_stored:
-            turn = Turn(call, upstream, options, given.place or call.store, given)
-        else:
-            turn = await _stateless(call, upstream, options, given)
-        first, events = await begun(turn, counted)
-        if options.is_background:
-            call.service.in_background(_drained(events), counted.pop_all())
-    return await _answer(turn, first, events)
+    given = await ResponseInput.of(call, body, options, upstream)
+    if keeps and not options.is_stored:
+        given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
+    if options.is_stored:
+        return Turn(call, upstream, options, given.place or call.store, given)
+    return await _stateless(call, upstream, options, given)
 
 
 async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObject]) -> Response:
@@ -200,7 +232,9 @@ class ResponseInput(TurnInput):
 
 
 async def _kept(call: Call, body: Mapping[str, Any], given: ResponseInput, upstream: Upstream) -> ResponseInput:
-    """Input whose history is in the conversation of its client's session, up to its end."""
+    """Input whose history is in the conversation of its client's session, unless the request names one itself."""
+    if given.place is not None:
+        return given
     payload = {**_settings(body, upstream), "input": given.given}
     key = None if given.key is None else f"{given.key}:asked"
     asked = ClientCall(
@@ -244,12 +278,12 @@ class StatelessTurn(Turn):
 
 async def _stateless(call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput) -> StatelessTurn:
     """The turn of a request with `store: false`; Problem for what that cannot be asked for with."""
-    refused = {
+    unfit = {
         "background": (options.is_background, "cannot be asked for later"),
         "conversation": (options.conversation_id is not None, "is not added to one"),
         "Idempotency-Key": (idempotency_key(call.request) is not None, "cannot be found by a repeated request"),
     }
-    for name, (is_given, why) in refused.items():
+    for name, (is_given, why) in unfit.items():
         if is_given:
             text = f"{name} needs store: true: an answer that is not stored {why}."
             raise Problem(400, text, param=name, code="unsupported_value")

@@ -22,7 +22,7 @@ from threadkeep.server.upstreams import Upstream, upstream_for
 
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
-_NOT_SERVED: Final = frozenset({"/responses/compact", "/responses/input_tokens"})  # no ids of responses
+_NOT_SERVED: Final = frozenset({"/responses/input_tokens"})  # no ids of responses
 _PATTERN: Final = re.compile(r"[*?\[]")
 
 # how a path begins behind the prefix -> what to do instead
@@ -30,7 +30,6 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "/chat/completions": "POST /responses answers over Chat Completions upstreams, too",
     "/completions": "Use POST /responses",
     "/messages": "Use POST /responses, which answers over Messages upstreams, too",
-    "/responses/compact": "Send the whole history, or begin a conversation with a summary",
     "/responses/input_tokens": "Ask the provider itself",
     "/responses": "Responses are created by POST, and retrieved by their id; there is no list of them",
     "/conversations": "See the table of endpoints in the documentation of the server",
