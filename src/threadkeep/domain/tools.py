@@ -112,13 +112,13 @@ def tool_from(value: object, path: str = "tool") -> Tool:
     return BuiltinTool.read(value, path)
 
 
-def tools_from(values: object, path: str = "tools") -> list[Tool]:
+def tools_from(values: object) -> list[Tool]:
     """Return the tools of a registry or list; see `tool_from`."""
     if isinstance(values, ToolRegistry):
         return list(values.definitions)
     if isinstance(values, str | bytes | Mapping | Tool) or not isinstance(values, Iterable):
-        raise mismatch(InvalidOption, "a ToolRegistry or a list of tool definitions", values, path)
-    return [tool for index, value in enumerate(values) for tool in _tools(value, f"{path}[{index}]")]
+        raise mismatch(InvalidOption, "a ToolRegistry or a list of tool definitions", values, "tools")
+    return [tool for index, value in enumerate(values) for tool in _tools(value, f"tools[{index}]")]
 
 
 def _tools(value: object, path: str) -> list[Tool]:

@@ -341,11 +341,11 @@ def _partner(known: GrowingList, element: JsonObject) -> int | None:
         return None
     before = known[place]
     is_encrypted = before.get("data") and element.get("data")  # that comes whole
-    return None if before.get("type") != kind or _differ(before, element, "id") or is_encrypted else place
+    return None if before.get("type") != kind or _have_other_ids(before, element) or is_encrypted else place
 
 
-def _differ(known: JsonObject, new: JsonObject, key: str) -> bool:
-    return bool(known.get(key)) and bool(new.get(key)) and known[key] != new[key]
+def _have_other_ids(known: JsonObject, new: JsonObject) -> bool:
+    return bool(known.get("id")) and bool(new.get("id")) and known["id"] != new["id"]
 
 
 def _call_of(calls: GrowingList, piece: JsonObject) -> int | None:
@@ -359,4 +359,4 @@ def _call_of(calls: GrowingList, piece: JsonObject) -> int | None:
         place = next((place for place in range(len(calls) - 1, -1, -1) if isinstance(calls[place], dict)), None)
         if place is not None and value_at(piece, "function.name") and value_at(calls[place], "function.name"):
             return None
-    return None if place is None or _differ(calls[place], piece, "id") else place
+    return None if place is None or _have_other_ids(calls[place], piece) else place

@@ -255,7 +255,10 @@ _TURNS: Final = "messages"
 def arguments(rendered: Rendered, method: Callable[..., Any], stream: bool | None) -> JsonObject:
     """The arguments with which a method of boto3 sends the request, with bytes where JSON has base64."""
     parameters_of(method)  # refuses what is no method
-    name, operation = name_of(method), _operation(method)
+    name, bound = name_of(method), getattr(method, "func", method)  # of a functools.partial
+    client = getattr(getattr(bound, "__self__", None), "meta", None)
+    word = getattr(client, "method_to_api_mapping", {}).get(name_of(bound))
+    operation = None if client is None or word is None else client.service_model.operation_model(word)
     if operation is None or _TURNS not in operation.input_shape.members:
         raise wrong_method(name, "is no method of a Bedrock client that takes messages", NAME)
     check_stream(stream, name, streams=operation.name == _STREAMED)
@@ -264,14 +267,6 @@ def arguments(rendered: Rendered, method: Callable[..., Any], stream: bool | Non
         raise not_sent(foreign, name)
     result: JsonObject = _in_bytes(payload, shape, "")
     return result
-
-
-def _operation(method: Callable[..., Any]) -> Any:
-    """The operation of the service model that a method stands for; None if it is no method of a client."""
-    method = getattr(method, "func", method)  # of a functools.partial
-    meta = getattr(getattr(method, "__self__", None), "meta", None)
-    operation = getattr(meta, "method_to_api_mapping", {}).get(name_of(method))
-    return None if meta is None or operation is None else meta.service_model.operation_model(operation)
 
 
 def _in_bytes(value: Any, shape: Any, path: str) -> Any:

@@ -304,11 +304,11 @@ def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapp
     return define(tool, context, path)
 
 
-def report_options(tool: JsonObject, context: Context, path: str, *, has_output_schema: bool = False) -> None:
+def report_options(tool: JsonObject, context: Context, path: str) -> None:
     """Report what only the Responses API can say of a function or custom tool."""
     if tool.get("async") is True:
         context.loss("option", f"{path}.async", "The format has no asynchronous tools: calls wait for their outputs.")
-    if tool.get("output_schema") is not None and not has_output_schema:
+    if tool.get("output_schema") is not None:
         context.loss("option", f"{path}.output_schema", "The format has no schema of what a tool returns.")
 
 
