@@ -35,13 +35,14 @@ from threadkeep.server.event_streams import EventStream
 from threadkeep.server.objects import INCLUDED
 from threadkeep.server.openai.items import given_items, named
 from threadkeep.server.openai.responses import find_previous, read_object, replay
+from threadkeep.server.origins import ClientCall
 from threadkeep.server.owners import own_key
 from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refused
 from threadkeep.server.requests import body_object, idempotency_key
 from threadkeep.server.sealed import unsealed
 from threadkeep.server.service import SEALED, Call, Service
-from threadkeep.server.sessions import ClientCall, placed, unused_branch
+from threadkeep.server.sessions import placed, unused_branch
 from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
 from threadkeep.server.unstored import Memory
 from threadkeep.server.upstreams import Upstream, upstream_for

@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx2
 
 from threadkeep.domain.jsontext import dumps, loads
+from threadkeep.server.origins import kept_headers
 from threadkeep.server.owners import Owner
 from threadkeep.server.provider_answers import AnswerTooLong, bounded_bytes
 from threadkeep.server.recorder.exchanges import REQUEST_END, AnswerHead, CallFacts, Ended, Exchange, Unreadable
@@ -22,7 +23,6 @@ from threadkeep.server.recorder.secrets import CallSecrets
 from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall
 from threadkeep.server.recorder.storing import kept_answer_headers, without_secrets
 from threadkeep.server.recorder.targets import RecordedRoute
-from threadkeep.server.sessions import kept_headers
 
 _FRAME_BYTES: Final = 64 * 1024
 _REQUEST, _REQUEST_END, _ANSWER, _CHUNK, _END = range(5)  # kinds of notes

@@ -14,6 +14,7 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.printing import HIDDEN
 from threadkeep.errors import CannotParse, NotFound, ProviderError
 from threadkeep.formats import FormatName
+from threadkeep.server.origins import ClientCall
 from threadkeep.server.provider_answers import (
     MAX_ANSWER_BYTES,
     AnswerTooLong,
@@ -24,7 +25,7 @@ from threadkeep.server.provider_answers import (
     until_end,
 )
 from threadkeep.server.recorder.exchanges import Exchange, Overflow, Unreadable
-from threadkeep.server.sessions import ClientCall, Locks, placed
+from threadkeep.server.sessions import Locks, placed
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
 from threadkeep.store.streaming.background import BackgroundFeed
 

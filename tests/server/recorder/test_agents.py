@@ -1,0 +1,145 @@
+"""Calls as coding agents make them: which conversations there are then, and what they are labelled with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.databases import Database
+from tests.server.recorder.conftest import Recorded, recorder, said
+from tests.server.recorder.provider import whole
+
+ROOT, AGENT, FORK = (f"0f8fad5b-d9cb-469f-a165-70867728950{digit}" for digit in "abc")
+PATHS = {
+    "open_responses": "v1/responses", "messages": "v1/messages", "chat_completion": "v1/chat/completions",
+    "gemini": "v1beta/models/gemini-3-pro:generateContent",
+}  # fmt: skip
+
+
+def body(format_: str, history: list[str], system: str = "Be an agent.", tools: bool = True) -> dict[str, Any]:
+    """A request with texts of the user and the assistant by turns."""
+    roles = [("user", "assistant")[number % 2] for number in range(len(history))]
+    messages: list[Any] = [{"role": role, "content": text} for role, text in zip(roles, history, strict=True)]
+    schema = {"type": "object", "properties": {}}
+    match format_:
+        case "open_responses":
+            tool: Any = {"type": "function", "name": "look", "parameters": schema}
+            items = [{"type": "message", **one} for one in ({"role": "developer", "content": system}, *messages)]
+            return {"model": "gpt-5.4", "input": items, "store": False, "tools": [tool] if tools else []}
+        case "messages":
+            own = {"tools": [{"name": "look", "input_schema": schema}]} if tools else {}
+            return {"model": "claude-sonnet-5", "max_tokens": 9, "system": system, "messages": messages, **own}
+        case "chat_completion":
+            own = {"tools": [{"type": "function", "function": {"name": "look", "parameters": schema}}]} if tools else {}
+            return {"model": "gpt-5.4", "messages": [{"role": "system", "content": system}, *messages], **own}
+        case _:
+            declared = [{"functionDeclarations": [{"name": "look", "parametersJsonSchema": schema}]}]
+            contents = [
+                {"role": "model" if role == "assistant" else "user", "parts": [{"text": text}]}
+                for role, text in zip(roles, history, strict=True)
+            ]
+            instruction = {"systemInstruction": {"parts": [{"text": system}]}}
+            return {"contents": contents, **instruction, **({"tools": declared} if tools else {})}
+
+
+def call(recorded: Recorded, format_: str, request: dict[str, Any], headers: dict[str, str], answer: str) -> None:
+    recorded.provider.says(whole(format_, answer))
+    url = f"{recorded.url}/{PATHS[format_]}"
+    assert httpx2.post(url, json=request, headers=headers).status_code == 200
+
+
+def codex(thread: str, session: str = ROOT, parent: str = "", **turn: str) -> dict[str, str]:
+    """The headers of Codex 0.171.0 that say where a call belongs."""
+    started = {"x-codex-parent-thread-id": parent, "x-openai-subagent": "collab_spawn"} if parent else {}
+    metadata = {"session_id": session, "thread_id": thread, "request_kind": "turn", "turn_id": "t", **turn}
+    ids = {"session-id": session, "thread-id": thread, "x-client-request-id": thread}
+    return {**ids, **started, "x-codex-turn-metadata": json.dumps(metadata)}
+
+
+def opencode(session: str, parent: str = "") -> dict[str, str]:
+    """The headers of opencode 1.18.33."""
+    return {"x-session-id": session, "x-session-affinity": session} | (
+        {"x-parent-session-id": parent} if parent else {}
+    )
+
+
+Step = tuple[dict[str, str], str, dict[str, Any], str]  # headers, format, request, answer
+RESPONSES, CHAT = "open_responses", "chat_completion"
+
+
+def step(headers: dict[str, str], format_: str, *texts: str, **more: Any) -> Step:
+    """A call with a history, of which the last text is the answer."""
+    return headers, format_, body(format_, list(texts[:-1]), **more), texts[-1]
+
+
+# what is called -> the calls, and the conversations: id, labels but for `recorded`, and what is said
+SESSIONS: dict[str, tuple[list[Step], list[tuple[str, dict[str, str], list[str]]]]] = {
+    "codex with an agent": (
+        [
+            step(codex(ROOT), RESPONSES, "Build it", "One."),
+            step(codex(AGENT, parent=ROOT), RESPONSES, "Look around", "Two."),
+            step(codex(ROOT), RESPONSES, "Build it", "One.", "Go on", "Three."),
+            step(codex(AGENT, parent=ROOT), RESPONSES, "Look around", "Two.", "More", "Four."),
+        ],
+        [
+            (f"codex:{ROOT}", {}, ["Build it", "One.", "Go on", "Three."]),
+            (f"codex:{AGENT}", {"agent": AGENT, "parent": f"codex:{ROOT}"}, ["Look around", "Two.", "More", "Four."]),
+        ],
+    ),
+    "codex with a fork": (
+        [
+            step(codex(ROOT), RESPONSES, "Build it", "One."),
+            step(codex(FORK, FORK, forked_from_thread_id=ROOT), RESPONSES, "Build it", "One.", "Differently", "Two."),
+            step(codex(ROOT), RESPONSES, "Build it", "One.", "Go on", "Three."),
+        ],
+        [
+            (f"codex:{ROOT}", {}, ["Build it", "One.", "Go on", "Three."]),
+            (f"codex:{FORK}", {"forked-from": f"codex:{ROOT}"}, ["Build it", "One.", "Differently", "Two."]),
+        ],
+    ),
+    "codex with a compaction": (
+        [
+            step(codex(ROOT), RESPONSES, "Build it", "One."),
+            step(codex(ROOT, request_kind="compaction"), RESPONSES, "Build it", "One.", "Sum up", "It was built."),
+        ],
+        [
+            (f"codex:{ROOT}", {}, ["Build it", "One."]),
+            (
+                f"codex:{ROOT}#compaction", {"request-class": "compaction", "parent": f"codex:{ROOT}"},
+                ["Build it", "One.", "Sum up", "It was built."],
+            ),
+        ],
+    ),
+    "opencode with an agent, over three formats": (
+        [
+            step(opencode("ses_1"), "messages", "Build it", "One."),
+            step(opencode("ses_2", "ses_1"), CHAT, "Look around", "Two."),
+            step(opencode("ses_1"), CHAT, "Build it", "One.", "Go on", "Three."),
+            step(opencode("ses_1"), "gemini", "Build it", "One.", "Go on", "Three.", "On", "Four."),
+        ],
+        [
+            ("session:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
+            ("session:ses_2", {"agent": "ses_2", "parent": "session:ses_1"}, ["Look around", "Two."]),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+@pytest.mark.parametrize("spool", [False, True], ids=["passing", "spooled"])
+def test_calls_of_agents(database: Database, tmp_path: Any, name: str, *, spool: bool) -> None:
+    steps, expected = SESSIONS[name]
+    with recorder(database, spool=tmp_path if spool else None) as recorded:
+        for number, (headers, format_, request, answer) in enumerate(steps, 1):
+            call(recorded, format_, request, headers, answer)
+            recorded.wait_for(number)
+        for conversation, (external_id, labels, lines) in zip(recorded.conversations(), expected, strict=True):
+            assert conversation.external_id == external_id
+            assert conversation.labels == {"recorded": "provider", **labels}
+            shown = [line for line in said(conversation) if not line.startswith(("system", "developer"))]
+            assert [line.partition(": ")[2] for line in shown] == lines
+            assert [branch.number for branch in conversation.branches()] == [0]
+        assert sum(one.usage().attempts for one in recorded.conversations()) == len(steps)
