@@ -604,3 +604,19 @@ def test_masked_parts_of_an_answer_come_when_they_are_asked_for(
     answer = http.post("/responses", json={"model": "m", "input": "Hi", **way, "include": masked if is_asked else []})
     assert answer.status_code == 200
     assert ("opaque" in answer.text) == is_asked
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "sent"),
+    [
+        ("claude-sonnet-5", None, 128_000), ("claude-sonnet-5", 500, 500), ("claude-haiku-4-5", None, 64_000),
+        ("claude-opus-4-1", None, 32_000), ("glm-4.7", None, 4096),
+    ],
+)  # fmt: skip
+def test_an_answer_may_be_as_long_as_its_model_gives(served: Any, model: str, given: int | None, sent: int) -> None:
+    """Where its client says nothing: Messages takes no request without a limit."""
+    one = Scripted("messages")
+    client = served.client(upstreams={"*": one.upstream})
+    one.will_say("Sunny.")
+    found = client.responses.create(model=model, input="Weather?", max_output_tokens=given)
+    assert (one.payloads[-1]["max_tokens"], found.max_output_tokens) == (sent, given)

@@ -21,6 +21,7 @@ from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import FormatError, LossError, NotFound
+from threadkeep.formats.shared.claude import longest_answer
 from threadkeep.server import service
 from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
@@ -179,6 +180,7 @@ class Turn:
         is_begun: whether the input and the beginning of an answer are stored.
         is_taken_back: whether the input was removed with the end of a failed answer.
         is_replayed: whether the answer was stored before, under the same key.
+        has_limit: whether the application or its client says how long the answer may be.
     """
 
     call: Call
@@ -190,6 +192,7 @@ class Turn:
     is_begun: bool = False
     is_taken_back: bool = False
     is_replayed: bool = False
+    has_limit: bool = False
     _room: int = 0  # bytes
     _opened: Conversation = field(init=False)  # in the transaction in which the answer begins
     _conversation: AsyncConversation | None = field(init=False, default=None)
@@ -263,6 +266,7 @@ class Turn:
     def _rendered(self, conversation: Conversation) -> Rendered:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
+        self.has_limit = conversation.clone_config().max_output_tokens is not None
         try:
             rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
         except LossError as error:
@@ -464,16 +468,23 @@ async def _is_answer(turn: Turn, number: int, stored: StoredAnswer) -> bool:
     return not has_failed or bool(await turn.conversation.output_items(number))
 
 
+def _payload(turn: Turn, model: str) -> JsonObject:
+    """The request to the upstream: of Messages, with the limit of the model where its client has set none."""
+    payload, stream_options = turn.rendered.payload, turn.options.stream_options
+    if stream_options and turn.upstream.format == "open_responses":
+        return {**payload, "stream_options": stream_options}
+    if turn.upstream.format == "messages" and not turn.has_limit:
+        return {**payload, "max_tokens": max(payload["max_tokens"], longest_answer(model) or 0)}
+    return payload
+
+
 async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
     """The upstream's events as objects or text; none for what was answered before, under the same key."""
     if recorder.replayed:
         return
     model = turn.upstream.model or turn.options.model
     most = turn.call.service.max_answer_bytes
-    payload, stream_options = turn.rendered.payload, turn.options.stream_options
-    if stream_options and turn.upstream.format == "open_responses":
-        payload = {**payload, "stream_options": stream_options}
-    asked, seconds = turn.upstream.events(payload, model, most), turn.call.service.max_answer_seconds
+    asked, seconds = turn.upstream.events(_payload(turn, model), model, most), turn.call.service.max_answer_seconds
     async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
         async for event in answer:
             if (text := event_text(event)) != b"":

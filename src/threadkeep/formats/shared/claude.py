@@ -133,6 +133,9 @@ RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "adaptive": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), "haiku": (5, 0), **_ALWAYS},
     "thinks": {"opus": (4, 0), "sonnet": (3, 7), "haiku": (4, 5), **_ALWAYS},
     "claude 4": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 0)), **_ALWAYS},
+    "128,000 tokens": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), **_ALWAYS},
+    "64,000 tokens": {"opus": (4, 5), "sonnet": (3, 7), "haiku": (4, 5)},
+    "32,000 tokens": {"opus": (4, 0)},
 }
 
 
@@ -150,6 +153,15 @@ def follows(model: Any, rule: str) -> bool:
     if major is None:
         major, _, minor = (name["before"] or "0").replace("-", ".").partition(".")
     return (int(major), int(minor or 0)) >= since
+
+
+def longest_answer(model: Any) -> int | None:
+    """Return how many tokens a model gives at most; None where that is not known.
+
+    >>> longest_answer("claude-sonnet-5"), longest_answer("claude-haiku-4-5"), longest_answer("glm-4.7")
+    (128000, 64000, None)
+    """
+    return next((most * 1000 for most in (128, 64, 32) if follows(model, f"{most},000 tokens")), None)
 
 
 def lacks(model: Any, rule: str) -> bool:
