@@ -620,3 +620,6 @@ def test_an_answer_may_be_as_long_as_its_model_gives(served: Any, model: str, gi
     one.will_say("Sunny.")
     found = client.responses.create(model=model, input="Weather?", max_output_tokens=given)
     assert (one.payloads[-1]["max_tokens"], found.max_output_tokens) == (sent, given)
+    one.will_say("Always.")
+    client.responses.create(model=model, input="Really?", previous_response_id=found.id)
+    assert one.payloads[-1]["max_tokens"] == max(sent, 4096 if given is None else 128_000)

@@ -47,6 +47,7 @@ from threadkeep.store.aio import (
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.overviews import request_bytes
 from threadkeep.store.reading.reader import Reader
+from threadkeep.store.reading.rendering import opened_config
 from threadkeep.store.streaming.background import BackgroundFeed, written_response
 from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.store.work.connections import AWAY
@@ -266,7 +267,8 @@ class Turn:
     def _rendered(self, conversation: Conversation) -> Rendered:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
-        self.has_limit = conversation.clone_config().max_output_tokens is not None
+        if self.upstream.format == "messages":
+            self.has_limit = opened_config(conversation.handle).max_output_tokens is not None
         try:
             rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
         except LossError as error:
