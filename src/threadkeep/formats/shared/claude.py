@@ -12,6 +12,7 @@ Source: Anthropic's API reference, "Messages"; its guide on extended thinking; i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
@@ -133,9 +134,12 @@ RULES: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "adaptive": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), "haiku": (5, 0), **_ALWAYS},
     "thinks": {"opus": (4, 0), "sonnet": (3, 7), "haiku": (4, 5), **_ALWAYS},
     "claude 4": {**dict.fromkeys(("opus", "sonnet", "haiku"), (4, 0)), **_ALWAYS},
-    "128,000 tokens": {**dict.fromkeys(("opus", "sonnet"), (4, 6)), **_ALWAYS},
-    "64,000 tokens": {"opus": (4, 5), "sonnet": (3, 7), "haiku": (4, 5)},
-    "32,000 tokens": {"opus": (4, 0)},
+}
+# tokens of an answer, the most first -> family -> the version from which it may have as many
+_LONGEST: Final[dict[int, dict[str, tuple[int, int]]]] = {
+    128_000: {**dict.fromkeys(("opus", "sonnet"), (4, 6)), **_ALWAYS},
+    64_000: {"opus": (4, 5), "sonnet": (3, 7), "haiku": (4, 5)},
+    32_000: {"opus": (4, 0)},
 }
 
 
@@ -145,8 +149,13 @@ def follows(model: Any, rule: str) -> bool:
     >>> follows("claude-opus-4-8", "no sampling"), follows("claude-sonnet-4-5-20250929", "no sampling")
     (True, False)
     """
+    return _is_since(model, RULES[rule])
+
+
+def _is_since(model: Any, versions: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a model is of one of these versions, or a newer one of its family."""
     name = _NAME.search(model) if isinstance(model, str) else None
-    since = None if name is None else RULES[rule].get(name["family"].lower())
+    since = None if name is None else versions.get(name["family"].lower())
     if name is None or since is None:
         return False
     major, minor = name["major"], name["minor"]
@@ -161,7 +170,7 @@ def longest_answer(model: Any) -> int | None:
     >>> longest_answer("claude-sonnet-5"), longest_answer("claude-haiku-4-5"), longest_answer("glm-4.7")
     (128000, 64000, None)
     """
-    return next((most * 1000 for most in (128, 64, 32) if follows(model, f"{most},000 tokens")), None)
+    return next((most for most, versions in _LONGEST.items() if _is_since(model, versions)), None)
 
 
 def lacks(model: Any, rule: str) -> bool:
