@@ -166,6 +166,15 @@ class TestKept:
         assert len(served.call(conversation.branches).items) == 2
         assert [item.item.text for item in served.call(conversation.items)][-2:] == ["In Oslo?", "Yes."]
 
+    def test_what_leads_the_input_is_sent_as_it_is_now(self, one: Scripted, client: openai.OpenAI) -> None:
+        asked: Any = {"model": one.format, "store": False, "extra_headers": {"session-id": str(uuid4())}}
+        for system in ("Be brief.", "Be long."):
+            one.will_say("Sunny.")
+            history: Any = [{"role": "developer", "content": system}, {"role": "user", "content": "Weather?"}]
+            client.responses.create(input=history, instructions="Help.", **asked)
+        sent = [payload["messages"][0]["content"] for payload in one.payloads]
+        assert sent == ["Help.\n\nBe brief.", "Help.\n\nBe long."]
+
     def test_a_repeated_request_gets_the_same_answer(self, served: Any, one: Scripted, client: openai.OpenAI) -> None:
         asked: Any = {"model": one.format, "store": False, "extra_headers": {"Idempotency-Key": "k"}}
         one.will_say("Sunny.")

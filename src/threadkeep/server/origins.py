@@ -40,6 +40,7 @@ _CODEX_TURN: Final = "x-codex-turn-metadata"
 _CODEX_FIELDS: Final = ("forked_from_thread_id", "request_kind")  # of the JSON object in that header
 _CLAUDE_CODE: Final = {name: f"x-claude-code-{name}" for name in ("session-id", "agent-id", "parent-agent-id", CLASS)}
 _KEPT: Final = frozenset({CONVERSATION, *_CLAUDE_CODE.values(), *_HEADERS, _PARENT, _CODEX_PARENT, _CODEX_AGENT})
+_WITH_SIDE_CALLS: Final = ("claude-code:", "codex:", "session:")  # what sessions are called of clients that make them
 _SESSION_IN_USER: Final = re.compile(r"_session_(?P<id>[0-9a-fA-F-]{36})$")
 _CONVERSATION_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
@@ -78,13 +79,15 @@ class Origin:
             stored where keys belong to users, or another user has the first; none if the call does not say.
         conversation_id: our id of it, if the call says that.
         labels: what a new conversation is labelled with.
-        is_aside: whether it is an auxiliary call of a conversation, which lists do not show.
+        is_aside: whether it is a side call of a conversation, which lists do not show.
+        may_be_aside: whether its client makes side calls that do not say so.
     """
 
     external_ids: tuple[str, ...] = ()
     conversation_id: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     is_aside: bool = False
+    may_be_aside: bool = False
 
     @classmethod
     def of(cls, call: ClientCall) -> Origin:
@@ -104,11 +107,16 @@ class Origin:
             labels |= {"agent": session.agent, "parent": _external_ids(session.parent, user_id)[-1]}
         if session.forked_from:
             labels["forked-from"] = _external_ids(session.forked_from, user_id)[-1]
-        if session.kind in _SIDE_CLASSES:
-            labels[CLASS] = session.kind
-            labels["parent"] = _external_ids(session.id, user_id)[-1]
-            return cls(_external_ids(f"{session.id}#{session.kind}", user_id), labels=labels, is_aside=True)
-        return cls(_external_ids(session.id, user_id), labels=labels)
+        origin = cls(
+            _external_ids(session.id, user_id), labels=labels, may_be_aside=session.id.startswith(_WITH_SIDE_CALLS)
+        )
+        return origin.beside(call, session.id, session.kind) if session.kind in _SIDE_CLASSES else origin
+
+    def beside(self, call: ClientCall, id: str, kind: str = "auxiliary") -> Origin:
+        """Return the origin of a side call of the session with this id."""
+        user_id = call.owner.user_id
+        labels = {**self.labels, CLASS: kind, "parent": _external_ids(id, user_id)[-1]}
+        return Origin(_external_ids(f"{id}#{kind}", user_id), labels=labels, is_aside=True)
 
 
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from threadkeep.domain.formats import get_format
@@ -14,8 +14,8 @@ from threadkeep.server.origins import CONVERSATION, ClientCall, Origin, labelled
 from threadkeep.server.owners import Owner
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.history_sync.client_history import configure
-from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, last_shared
+from threadkeep.store.history_sync.client_history import configure, has_other_instructions, with_leading_instructions
+from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, last_shared, shares_answer
 from threadkeep.store.writing.branches import find_unused
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
@@ -83,7 +83,7 @@ async def placed(store: AsyncStore, call: ClientCall, locks: Locks) -> AsyncConv
     A call that names a conversation that is not there for its owner is stored as if it named none. `locks` are shared
     by all calls that are stored here.
     """
-    session = get_format(call.format).parse_request(call.payload, **call.options)
+    session = with_leading_instructions(get_format(call.format).parse_request(call.payload, **call.options))
     origin = Origin.of(call)
     try:
         return await _placed(store, call, session, origin, locks)
@@ -100,6 +100,14 @@ async def _placed(
     """The conversation to which a call belongs; NotFound if it is not there (any more)."""
     async with locks.of(place_of(call.owner, origin, session)):
         conversation = await find(store, origin, call.payload, session)
+        if conversation is not None and origin.may_be_aside:
+            found = await conversation.run_sync(_relation, session)
+            aside = origin.beside(call, origin.external_ids[0])
+            if found == "beside":
+                return await _placed(store, call, session, aside, locks)
+            if found == "first":
+                await _set_aside(conversation, origin, aside)
+                conversation = None
         if conversation is None:
             conversation, is_new = await _begun(store, call, session, origin)
             if is_new:
@@ -110,6 +118,31 @@ async def _placed(
         if labels != conversation.labels:
             await conversation.update(labels=labels)
         return conversation
+
+
+def _relation(conversation: Conversation, session: Session) -> Literal["next", "beside", "first"]:
+    """How a call is related to what is stored of its session.
+
+    It goes on with that ("next"), or has nothing in common with it: neither instructions nor answers, and one of both
+    has no tools, and is a side call: this one ("beside"), or what is stored ("first").
+    """
+    known = conversation.clone_config()
+    if bool(known.tools) is bool(session.tools) or not has_other_instructions(known, session):
+        return "next"
+    if shares_answer(conversation, session):
+        return "next"
+    return "beside" if known.tools else "first"
+
+
+async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Origin) -> None:
+    """Have side calls that came before the conversation itself leave its place to that."""
+    names = dict(zip(origin.external_ids, aside.external_ids, strict=True))
+    labels = labelled(conversation.labels, aside)
+    try:
+        await conversation.update(external_id=names[str(conversation.external_id)], labels=labels)
+    except InvalidOption:  # others are there
+        await conversation.update(external_id=None, labels=labels)
+    await conversation.archive()
 
 
 async def _continued(conversation: AsyncConversation, call: ClientCall, session: Session) -> AsyncConversation:
@@ -157,9 +190,7 @@ async def _new_conversation(
     labels, beginning = dict(origin.labels), beginning_of(session)
     if external_id is None and beginning is not None:
         labels[BEGINNING] = beginning
-    conversation = await store.import_request(
-        call.payload, call.format, labels=labels, external_id=external_id, idempotency_key=call.key, **call.options
-    )
+    conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=call.key)
     if origin.is_aside:
         await conversation.archive()
     return conversation

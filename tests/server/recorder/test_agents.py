@@ -66,6 +66,7 @@ def opencode(session: str, parent: str = "") -> dict[str, str]:
     )
 
 
+CLAUDE = {"x-claude-code-session-id": ROOT}
 Step = tuple[dict[str, str], str, dict[str, Any], str]  # headers, format, request, answer
 RESPONSES, CHAT = "open_responses", "chat_completion"
 
@@ -113,6 +114,37 @@ SESSIONS: dict[str, tuple[list[Step], list[tuple[str, dict[str, str], list[str]]
             ),
         ],
     ),
+    "opencode, whose first call is for a title": (
+        [
+            step(opencode("ses_1"), CHAT, "Build it", "Building", system="Make a title.", tools=False),
+            step(opencode("ses_1"), CHAT, "Build it", "One."),
+            step(opencode("ses_1"), CHAT, "Build it", "One.", "Go on", "Three."),
+            step(opencode("ses_1"), CHAT, "Build it, and go on.", "It was built.", system="Sum up.", tools=False),
+            step(opencode("ses_1"), CHAT, "Build it", "One.", "Go on", "Three.", "On", "Four.", tools=False),
+        ],
+        [
+            (
+                "session:ses_1#auxiliary", {"request-class": "auxiliary", "parent": "session:ses_1"},
+                ["Build it, and go on.", "It was built."],
+            ),
+            ("session:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
+        ],
+    ),
+    "claude code, which asks for a quota and a title meanwhile": (
+        [
+            step(CLAUDE, "messages", "quota", "1", system="", tools=False),
+            step(CLAUDE, "messages", "Build it", "One."),
+            step(CLAUDE, "messages", "Build it", "Building", system="Make a title.", tools=False),
+            step(CLAUDE, "messages", "Build it", "One.", "Go on", "Three."),
+        ],
+        [
+            (
+                f"claude-code:{ROOT}#auxiliary", {"request-class": "auxiliary", "parent": f"claude-code:{ROOT}"},
+                ["Build it", "Building"],
+            ),
+            (f"claude-code:{ROOT}", {}, ["Build it", "One.", "Go on", "Three."]),
+        ],
+    ),
     "opencode with an agent, over three formats": (
         [
             step(opencode("ses_1"), "messages", "Build it", "One."),
@@ -141,5 +173,20 @@ def test_calls_of_agents(database: Database, tmp_path: Any, name: str, *, spool:
             assert conversation.labels == {"recorded": "provider", **labels}
             shown = [line for line in said(conversation) if not line.startswith(("system", "developer"))]
             assert [line.partition(": ")[2] for line in shown] == lines
-            assert [branch.number for branch in conversation.branches()] == [0]
+            is_aside = "request-class" in labels
+            assert conversation.status == ("archived" if is_aside else "active")
+            assert is_aside or [branch.number for branch in conversation.branches()] == [0]
         assert sum(one.usage().attempts for one in recorded.conversations()) == len(steps)
+
+
+def test_leading_messages_are_those_of_the_latest_request(recorded: Recorded) -> None:
+    """Also in a history that begins anew, on a branch."""
+    for number, (texts, system) in enumerate(((["Hi"], "Old."), (["Hi", "Fine.", "On"], "New."), (["Sum"], "Newest."))):
+        call(recorded, RESPONSES, body(RESPONSES, texts, system), codex(ROOT), "Fine.")
+        recorded.wait_for(number + 1)
+        [conversation] = recorded.conversations()
+        assert said(conversation) == [
+            f"{('user', 'assistant')[at % 2]}: {text}" for at, text in enumerate([*texts, "Fine."])
+        ]
+        assert conversation.request_payload("open_responses")["instructions"] == system
+        assert conversation.request_payload("chat_completion")["messages"][0]["content"] == system

@@ -241,7 +241,9 @@ async def _kept(call: Call, body: Mapping[str, Any], given: ResponseInput, upstr
     asked = ClientCall(
         "open_responses", payload, call.request.headers, call.permission.owner, upstream.name, key=key
     )  # fmt: skip
-    return replace(given, given=[], place=await placed(call.store, asked, call.service.locks))
+    place = await placed(call.store, asked, call.service.locks)
+    given.settings.update(instructions=place.instructions)  # with what leads the input
+    return replace(given, given=[], place=place)
 
 
 @dataclass(slots=True)

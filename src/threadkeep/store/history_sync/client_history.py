@@ -159,3 +159,31 @@ def configure(conversation: Conversation, session: Session, *, is_locked: bool =
         if session.tools:
             conversation.register_tools(session.tools)
     return known
+
+
+def with_leading_instructions(session: Session) -> Session:
+    """Return a session whose leading system and developer texts are its instructions, in whatever format they came."""
+    leading: list[str] = []
+    for item in session.items:
+        value = item.to_object()
+        content = value.get("content") if value.get("role") in ("system", "developer") else None
+        texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+        known = [text for text in texts if isinstance(text, str)]
+        if len(known) < len(texts):
+            break
+        leading.append("\n\n".join(known))
+    if not leading or len(leading) == len(session.items):
+        return session
+    own = session.settings.get("instructions")
+    led = session.clone_config()
+    led.update(instructions="\n\n".join([*([] if own is None else [own]), *leading]))
+    start = len(leading)
+    for item, turn, maker in zip(session.items[start:], session.turns[start:], session.makers[start:], strict=True):
+        led.add_item(item, turn=turn, maker=maker)
+    return led
+
+
+def has_other_instructions(known: Session, session: Session) -> bool:
+    """Return whether less than half of the lines of the instructions are those of a conversation."""
+    lines, others = ({*str(one.settings.get("instructions") or "").split("\n")} for one in (known, session))
+    return 2 * len(lines & others) < max(len(lines), len(others))

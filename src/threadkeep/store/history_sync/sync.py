@@ -261,6 +261,12 @@ def last_shared(conversation: Conversation, session: Session) -> int:
     return positions[delta.kept - 1] if delta.kept else -1
 
 
+def shares_answer(conversation: Conversation, session: Session) -> bool:
+    """Return whether a client's history has, from its beginning on, an answer of a conversation."""
+    _, objects, delta = _compared(conversation, ClientHistory(session))
+    return any(map(is_answer, objects[: delta.kept]))
+
+
 def _text_of(content: Any) -> str:
     if not isinstance(content, list):
         return str(content)
