@@ -9,6 +9,9 @@ OLDEST_SQLALCHEMY := 2.0.44
 BIN := .venv/bin
 OLDEST := .venv-sa20
 PEERS := .venv-peers
+CLIENTS := .venv-clients
+# clients as they were when their behaviour was looked at: newer ones may do otherwise
+CLIENT_PACKAGES := @openai/codex@0.171.0
 TEST_EXTRAS := postgres,mysql,prices,parquet,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
@@ -22,7 +25,7 @@ PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers soak lint format docs sdk-news site screenshots bench bench-peers build clean
+.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers test-clients soak lint format docs sdk-news site screenshots bench bench-peers build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -96,6 +99,15 @@ test-peers: $(PEERS)/.installed ## Run tests of other projects, which it downloa
 	$(PEERS)/bin/python -m pytest -q -rfEs -p no:asyncio $(ARGS) tests/peers tests/contrib tests/examples \
 		'tests/test_documentation.py::test_examples_run[docs/agents-sdk.md]' \
 		'tests/test_documentation.py::test_examples_run[docs/langchain.md]'
+
+$(CLIENTS)/.installed: Makefile
+	@command -v npm >/dev/null || { echo "npm is not installed, or not on the path" >&2; exit 1; }
+	npm install --silent --no-fund --no-audit --prefix $(CLIENTS) $(CLIENT_PACKAGES)
+	@touch $@
+
+test-clients: export THREADKEEP_TEST_CLIENTS = $(CLIENTS)
+test-clients: $(READY) $(CLIENTS)/.installed ## Run real coding agents, which it installs with npm, against threadkeep
+	$(BIN)/python -m pytest -q -rfEs $(ARGS) tests/clients
 
 soak: export MALLOC_ARENA_MAX = 2
 soak: $(READY) ## Use a store on each database for two hours, and kill its writers; THREADKEEP_SOAK_SECONDS=600
