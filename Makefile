@@ -11,7 +11,7 @@ OLDEST := .venv-sa20
 PEERS := .venv-peers
 CLIENTS := .venv-clients
 # clients as they were when their behaviour was looked at: newer ones may do otherwise
-CLIENT_PACKAGES := @openai/codex@0.171.0
+CLIENT_PACKAGES := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332
 TEST_EXTRAS := postgres,mysql,prices,parquet,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.

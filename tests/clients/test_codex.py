@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,9 @@ def chat(number: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def messages(number: int) -> list[Any]:
+def messages(number: int, calls: Sequence[tuple[str, str, Any]] = CALLS) -> list[Any]:
     """The same, each after a signed thought."""
-    call = CALLS[number] if number < len(CALLS) else None
+    call = calls[number] if number < len(calls) else None
     block: dict[str, Any] = {"type": "text", "text": ""}
     delta: dict[str, Any] = {"type": "text_delta", "text": "Done."}
     if call is not None:
