@@ -117,12 +117,23 @@ def test_a_provider_that_fails_makes_none(served: Any, one: Scripted) -> None:
     assert bill_of(served, "status") == [("failed", 1, None)]
 
 
-def test_no_compaction_is_a_fault_of_the_provider(served: Any) -> None:
+def test_hosts_of_open_responses_without_compaction_are_asked_for_a_summary(served: Any) -> None:
     upstream = Scripted("open_responses")
     client = in_front_of(served, upstream)
-    upstream.will_say("I would rather not.")
+    for text in ("What is a trigger?", SUMMARY):
+        upstream.will_say(text)
+    found = compacted(client, "open_responses", HISTORY)
+    assert [one.type for one in found.output] == ["message", "compaction"]
+    assert [one["input"][-1]["type"] for one in upstream.payloads] == ["compaction_trigger", "message"]
+    assert bill_of(served) == [(2, 36)]
+
+
+def test_no_summary_is_a_fault_of_the_provider(served: Any, one: Scripted) -> None:
+    client = in_front_of(served, one)
+    one.will_say("")
+    one.scripts[0][-2]["delta"]["stop_reason"] = "refusal"
     with pytest.raises(openai.InternalServerError, match="gave no compaction"):
-        client.responses.compact(model="open_responses", input=HISTORY)
+        client.responses.compact(model="messages", input=HISTORY)
 
 
 @pytest.mark.parametrize("given", [7, {"role": "user"}])

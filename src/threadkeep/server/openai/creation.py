@@ -82,34 +82,38 @@ async def compact(call: Call) -> Response:
     if not isinstance(said, list):
         raise Problem(400, "input must be a text or a list.", param="input", code="invalid_type")
     ways = dict.fromkeys(("stream", "stream_options", "background"))
-    turn = await _turn(call, {**body, **ways, "store": False, "input": [*said, TRIGGER]}, keeps=False)
-    with ExitStack() as counted:
-        _, events = await begun(turn, counted)
-    async with call.service.attended(call.request):
-        with call.service.waiting():
-            response = (await _drained(events))["response"]
-    made = compaction_object(response, items)
-    if response["status"] != "completed" or not made["output"] or made["output"][-1]["type"] != "compaction":
-        raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
-    return JsonAnswer(made, headers=loss_headers(turn.rendered))
+    asked = {**body, **ways, "store": False, "input": [*said, TRIGGER]}
+    for summarizes in (False, True):
+        turn = await _turn(call, asked, keeps=False, summarizes=summarizes)
+        with ExitStack() as counted:
+            _, events = await begun(turn, counted)
+        async with call.service.attended(call.request):
+            with call.service.waiting():
+                response = (await _drained(events))["response"]
+        if response["status"] == "completed" and any(item["type"] == "compaction" for item in response["output"]):
+            return JsonAnswer(compaction_object(response, items), headers=loss_headers(turn.rendered))
+        if turn.options.is_summary or response["status"] != "completed":  # not of a host without compaction
+            break
+    raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
 
 
-async def _turn(call: Call, body: JsonObject, *, keeps: bool) -> Turn:
-    """The turn of a request; Problem for one that cannot be answered. `keeps`: also one with `store: false`."""
+async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool = False) -> Turn:
+    """The turn of a request; Problem for one that cannot be answered.
+
+    `keeps`: also one with `store: false`; `summarizes`: there is no compaction but by a summary.
+    """
     check_tools(body)
     _check_options(body)
     asked = filter(INCLUDED.__contains__, map(str, body.get("include") or ()))
     call = call._replace(included=call.included.union(asked))
     options = TurnOptions.of(body)
-    upstream = upstream_for(options.model, call.service.upstreams)
-    if upstream is None:
-        problem = f"The model '{options.model}' does not exist."
-        raise Problem(404, problem, param="model", code="model_not_found")
+    upstream = _upstream(call, options.model)
     body = {**body, "input": with_summaries(body.get("input"))}
     if upstream.format != "open_responses":
         body, tools = as_functions(body)
-        options = options._replace(tools=tools, is_summary=is_asked(body))
-        body = asking_for_summary(body) if options.is_summary else body
+        options = options._replace(tools=tools)
+    if is_asked(body) and (summarizes or upstream.format != "open_responses"):
+        body, options = asking_for_summary(body), options._replace(is_summary=True)
     if options.is_background and options.is_stream:  # before it begins, which it would do unseen
         call.service.streams.check(call.permission.owner.name)
     given = await ResponseInput.of(call, body, options, upstream)
@@ -118,6 +122,13 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool) -> Turn:
     if options.is_stored:
         return Turn(call, upstream, options, given.place or call.store, given)
     return await _stateless(call, upstream, options, given)
+
+
+def _upstream(call: Call, model: str) -> Upstream:
+    found = upstream_for(model, call.service.upstreams)
+    if found is None:
+        raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+    return found
 
 
 async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObject]) -> Response:
