@@ -190,3 +190,41 @@ def test_leading_messages_are_those_of_the_latest_request(recorded: Recorded) ->
         ]
         assert conversation.request_payload("open_responses")["instructions"] == system
         assert conversation.request_payload("chat_completion")["messages"][0]["content"] == system
+
+
+def test_a_compacted_history_goes_on_in_its_conversation(recorded: Recorded) -> None:
+    """As Codex sends it: what the user said, the compaction, and what is new; then the same again, with more."""
+    asked, compaction = ["One?", "Two?"], {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed"}
+    context = {"type": "message", "role": "developer", "content": "The skills."}
+    for number, texts in enumerate((asked[:1], ["One?", "Fine.", "Two?"], ["Three?"], ["Three?", "Fine.", "Four?"])):
+        request = body(RESPONSES, texts)
+        if number > 1:
+            said_before = body(RESPONSES, [])["input"] + [
+                {"type": "message", "role": "user", "content": text} for text in asked
+            ]
+            request["input"] = [*said_before, context, compaction, *request["input"][1:]]
+        call(recorded, RESPONSES, request, codex(ROOT), "Fine.")
+        recorded.wait_for(number + 1)
+    [conversation] = recorded.conversations()
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert said(conversation) == [
+        "user: One?", "assistant: Fine.", "user: Two?", "assistant: Fine.", "compaction",
+        "user: Three?", "assistant: Fine.", "user: Four?", "assistant: Fine.",
+    ]  # fmt: skip
+    sent = [item.get("content") or item["type"] for item in conversation.request_payload("open_responses")["input"]]
+    assert [one if isinstance(one, str) else one[0]["text"] for one in sent] == [
+        "One?", "Two?", "compaction", "Three?", "Fine.", "Four?", "Fine.",
+    ]  # fmt: skip
+
+
+def test_a_foreign_compaction_begins_a_branch(recorded: Recorded) -> None:
+    compaction = {"type": "compaction", "id": "cmp_1", "encrypted_content": "sealed"}
+    call(recorded, RESPONSES, body(RESPONSES, ["One?"]), codex(ROOT), "Fine.")
+    recorded.wait_for(1)
+    request = body(RESPONSES, ["Of another?"])
+    request["input"].append(compaction)
+    call(recorded, RESPONSES, request, codex(ROOT), "Good.")
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert said(conversation) == ["user: Of another?", "compaction", "assistant: Good."]
+    assert [branch.number for branch in conversation.branches()] == [0, 1]

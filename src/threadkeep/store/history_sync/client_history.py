@@ -175,12 +175,17 @@ def with_leading_instructions(session: Session) -> Session:
     if not leading or len(leading) == len(session.items):
         return session
     own = session.settings.get("instructions")
-    led = session.clone_config()
+    led = items_from(session, len(leading))
     led.update(instructions="\n\n".join([*([] if own is None else [own]), *leading]))
-    start = len(leading)
-    for item, turn, maker in zip(session.items[start:], session.turns[start:], session.makers[start:], strict=True):
-        led.add_item(item, turn=turn, maker=maker)
     return led
+
+
+def items_from(session: Session, start: int) -> Session:
+    """Return a session with its items from an index on."""
+    rest = session.clone_config()
+    for item, turn, maker in zip(session.items[start:], session.turns[start:], session.makers[start:], strict=True):
+        rest.add_item(item, turn=turn, maker=maker)
+    return rest
 
 
 def has_other_instructions(known: Session, session: Session) -> bool:

@@ -17,6 +17,7 @@ from threadkeep.domain.stored import SyncResult
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.shared.parsing import CUT_OFF
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
+from threadkeep.store.history_sync.compactions import CompactedHistory
 from threadkeep.store.reading.history import is_held
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.item_rows import read_branch, read_texts
@@ -37,13 +38,19 @@ Parts = Sequence[tuple[int, int, int]]
 def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptions) -> SyncResult:
     """Append what is new in the history of a client's request; see `Conversation.sync_request`."""
     value = provider_json(payload)
-    client = ClientHistory(get_format(format).parse_request(value))
+    session = get_format(format).parse_request(value)
+    client, compacted = ClientHistory(session), CompactedHistory.of(session)
     key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
     initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
     def continue_(
         connection: Connection, ref: BranchRef, entries: Sequence[ItemEntry], *, is_latest: bool
     ) -> Continuation:
+        if compacted is not None and not client.compare(entries, ()).is_all:
+            if (place := compacted.place_in(entries)) is not None:
+                return _compare(connection, ref, compacted.following, entries, place, is_latest=is_latest)
+            if (new := compacted.continuation(entries)) is not None:
+                return Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
         start = _start(connection, ref, client, entries, initial_id)
         return _compare(connection, ref, client, entries, start, is_latest=is_latest)
 

@@ -1,0 +1,69 @@
+"""Histories that clients have compacted: they go on in the conversation, which keeps what was compacted.
+
+A client sends a compaction in place of what it stands for, often with what the user had said before it. Codex and other
+clients of the Responses API do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from threadkeep.domain.items import item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.session import Session
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.shared.pairing import between_turns
+from threadkeep.formats.shared.views import KEEPS_USERS
+from threadkeep.store.history_sync.alignment import utterances_of
+from threadkeep.store.history_sync.client_history import ClientHistory, items_from
+from threadkeep.store.writing.appending import NewItems
+from threadkeep.store.writing.importing import new_items
+
+_CONTENT = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
+
+
+class CompactedHistory:
+    """The history of a request, of which a compaction stands for the beginning."""
+
+    def __init__(self, session: Session, place: int) -> None:
+        self._item = session.items[place].to_object()
+        self._session = items_from(session, place)
+        said = utterances_of([item.to_object() for item in session.items[:place]])
+        self._users = {one.key for one in said if one.speaker == "user"}
+        self.following = ClientHistory(items_from(session, place + 1))
+
+    @classmethod
+    def of(cls, session: Session) -> CompactedHistory | None:
+        """Return it with the last compaction of a request; None if it has none."""
+        places = [index for index, item in enumerate(session.items) if item.type == "compaction"]
+        return cls(session, places[-1]) if places else None
+
+    def place_in(self, entries: Sequence[ItemEntry]) -> int | None:
+        """Return after how many of the stored items its compaction comes, itself included; None if it is not there."""
+        for index in range(len(entries) - 1, -1, -1):
+            if entries[index].type == "compaction" and _content(entries[index].item()) == _content(self._item):
+                return index + 1
+        return None
+
+    def continuation(self, entries: Sequence[ItemEntry]) -> NewItems | None:
+        """Return the compaction of all that is stored, and what follows it; None if it stands for something else.
+
+        What the client repeats of its user must be stored, at least something of it.
+        """
+        covered = between_turns(entries)
+        if covered is None or (self._users and not any(self._users & _users_in(entry) for entry in entries)):
+            return None
+        compaction = {**self._item, "upto": covered}
+        if compaction.get("summary") is None:
+            compaction[KEEPS_USERS] = True
+        items = [item_from_object(compaction), *self._session.items[1:]]
+        maker = next((entry.maker for entry in reversed(entries) if entry.maker is not None), None)
+        return new_items(items, self._session.turns, [maker, *self._session.makers[1:]])
+
+
+def _content(item: JsonObject) -> list[object]:
+    return [item.get(key) for key in _CONTENT]
+
+
+def _users_in(entry: ItemEntry) -> set[object]:
+    return {said.key for said in utterances_of([entry.item()])} if entry.role == "user" else set()
