@@ -33,12 +33,15 @@ class EventStream(Response):
 
     def __init__(
         self, events: AsyncGenerator[JsonObject], permission: Permission, *, headers: Mapping[str, str] | None = None,
-        streams: Quota | None = None,
+        streams: Quota | None = None, place: ExitStack | None = None,
     ) -> None:  # fmt: skip
-        """`streams`: those among which this one counts, of owners who may follow only so many."""
+        """`streams`: those among which this one counts, of owners who may follow only so many.
+
+        `place`: what is left at its end, such as the place of one that counts already.
+        """
         super().__init__(headers={"cache-control": "no-cache", **(headers or {})})
         del self.headers["content-length"]
-        self._events, self._permission, self._streams = events, permission, streams
+        self._events, self._permission, self._streams, self._place = events, permission, streams, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events as they come, and to HEAD the headers alone."""
@@ -46,7 +49,7 @@ class EventStream(Response):
             await self._events.aclose()
             await super().__call__(scope, receive, send)
             return
-        with ExitStack() as stack:
+        with self._place or ExitStack() as stack:
             try:
                 if self._streams is not None:
                     stack.enter_context(self._streams.taking(self._permission.owner.name))

@@ -19,7 +19,7 @@ from threadkeep.errors import InvalidOption
 from threadkeep.server.answers import refusal
 from threadkeep.server.owners import Authenticate, Owner, authenticated
 from threadkeep.server.quotas import Quota, Rates
-from threadkeep.server.request_state import MAX_BODIES_BYTES, running
+from threadkeep.server.request_state import MAX_BODIES_BYTES, retry_headers, running
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Limited:
             await send(message)
 
         deadline = asyncio.timeout(self._limits.max_seconds)
-        with running(self._shares) as state:
+        with running(self._shares, scope) as state:
             try:
                 async with deadline:
                     state.deadline = deadline
@@ -150,8 +150,7 @@ class Limited:
                     return
                 text = f"The request took more than {self._limits.max_seconds:g} seconds."
                 answer = refusal(504, text, "timeout")
-                if state.is_costly and "idempotency-key" not in HTTPConnection(scope).headers:
-                    answer.headers["x-should-retry"] = "false"
+                answer.headers.update(retry_headers())
                 await answer(scope, receive, send)
 
     def _too_large(self) -> Any:

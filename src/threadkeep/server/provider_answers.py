@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from threadkeep.domain.printing import redact
 from threadkeep.errors import MissingExtra
 from threadkeep.server.body_limits import check_values
 from threadkeep.server.problems import Problem
+from threadkeep.server.quotas import Quota, QuotaExceeded
 from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
@@ -50,6 +51,28 @@ class AnswerTooLong(UpstreamError):
 
     def __init__(self, most: int, what: str = "answer has more than {:,} bytes") -> None:
         super().__init__(BAD_GATEWAY, None, f"The provider's {what.format(most)}: no more of it is read.")
+
+
+@contextmanager
+def counted_bytes(quota: Quota, owner: Hashable) -> Iterator[Callable[[int], None]]:
+    """Provide what counts the bytes of an answer as it grows: UpstreamError where too many are in progress."""
+    held = 0
+
+    def hold(size: int) -> None:
+        nonlocal held
+        if size - held < SLICE_BYTES:
+            return
+        try:
+            quota.take(owner, size - held)
+        except QuotaExceeded as error:
+            text = f"{error.detail}: no more is read."
+            raise UpstreamError(error.status_code, None, text, str(error.wait)) from error
+        held = size
+
+    try:
+        yield hold
+    finally:
+        quota.give_back(owner, held)
 
 
 class Slices:

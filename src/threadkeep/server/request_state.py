@@ -11,7 +11,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from threadkeep.server.answers import HEADER, quota_refusal
@@ -54,6 +54,7 @@ class RequestState:
         shares: the requests in flight, by owner.
         owner: the name of its owner; None before that is known.
         is_costly: whether it has done what must not be done twice.
+        has_key: whether it has an `Idempotency-Key`, with which a repeated request finds what was done.
         deadline: when its time is over.
         stream: when the time of its streamed answer is over, a little earlier.
     """
@@ -61,6 +62,7 @@ class RequestState:
     shares: Quota
     owner: Hashable | None = None
     is_costly: bool = False
+    has_key: bool = False
     deadline: asyncio.Timeout | None = None
     stream: asyncio.Timeout | None = None
 
@@ -157,7 +159,9 @@ class CountedAnswer:
             if self.start is None:
                 raise
             self.is_refused = True
-            await quota_refusal(error)({"type": "http"}, self.body.receive, self.send)
+            refusal = quota_refusal(error)
+            refusal.headers.update(retry_headers())
+            await refusal({"type": "http"}, self.body.receive, self.send)
             return
         try:
             await self._begin()
@@ -174,9 +178,9 @@ _body: ContextVar[CountedBody | None] = ContextVar("request_body", default=None)
 
 
 @contextmanager
-def running(shares: Quota) -> Iterator[RequestState]:
+def running(shares: Quota, scope: Scope) -> Iterator[RequestState]:
     """Note what happens in a request while it is answered."""
-    state = RequestState(shares)
+    state = RequestState(shares, has_key="idempotency-key" in Headers(scope=scope))
     token = _state.set(state)
     try:
         yield state
@@ -209,10 +213,16 @@ class BoundedBodies:
 
 
 def note_cost() -> None:
-    """Note that the current request does what must not be done twice, so that clients do not repeat it after a 504."""
+    """Note that the current request does what must not be done twice."""
     state = _state.get()
     if state is not None:
         state.is_costly = True
+
+
+def retry_headers() -> dict[str, str]:
+    """Return the headers of an error in place of an answer: clients do not repeat a request that was costly."""
+    state = _state.get()
+    return {"x-should-retry": "false"} if state is not None and state.is_costly and not state.has_key else {}
 
 
 def holder() -> Callable[[int], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -52,10 +52,22 @@ def background_quota(most: int = MAX_BACKGROUND, in_all: int = MAX_BACKGROUND_IN
     return Quota(most, in_all, text=text, code="too_many_in_background")
 
 
+def answer_quota(most: int = MAX_ANSWER_BYTES) -> Quota:
+    """Return the quota of the bytes of answers in progress, of which each may have so many."""
+    text = "Too many bytes of answers are in progress{key}"
+    return Quota(2 * most, 4 * most, text=text, code="too_many_answer_bytes")
+
+
 def request_quota() -> Quota:
     """Return the quota of the bytes of large requests to upstreams."""
     text = "Too many large conversations are being answered{key}"
     return Quota(OF_OWNER, IN_ALL, text=text, code="too_many_large_requests")
+
+
+def stopping() -> Problem:
+    """Return the 503 response during shutdown."""
+    text, headers = "The server is stopping.", {"retry-after": "1"}
+    return Problem(503, text, code="stopping", type="server_error", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,7 @@ class Service:
         streams: those that are followed.
         background: limits concurrent background responses.
         request_bytes: limits the large requests to upstreams that are being answered, in bytes.
+        answer_bytes: limits the bytes of answers in progress.
         unstored: the answers that wait for the database.
         store_false: what is kept of requests with `store: false`: their row in the ledger, or all.
         memories: where those are answered of which nothing else is kept.
@@ -91,6 +104,7 @@ class Service:
     streams: Quota = field(default_factory=stream_quota)
     background: Quota = field(default_factory=background_quota)
     request_bytes: Quota = field(default_factory=request_quota)
+    answer_bytes: Quota = field(default_factory=answer_quota)
     unstored: Unstored = field(default_factory=Unstored)
     store_false: StoreFalse = "ledger"
     memories: Memories = field(default_factory=Memories)
@@ -103,6 +117,12 @@ class Service:
     def is_closing(self) -> bool:
         """Whether the server ends."""
         return self._closing.is_set()
+
+    def check_open(self, owner: Hashable) -> None:
+        """Raise Problem during shutdown, when no answer may begin, or QuotaExceeded where there is no room for one."""
+        if self.is_closing:
+            raise stopping()
+        self.answer_bytes.check(owner)
 
     def in_background(self, work: Coroutine[Any, Any, Any], counted: ExitStack) -> asyncio.Task[Any]:
         """Let work go on after its request was answered; what it is counted in is left when it ends."""

@@ -28,10 +28,17 @@ from threadkeep.server.answer_events import GrowingEvents
 from threadkeep.server.compaction import compacted
 from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
-from threadkeep.server.provider_answers import BAD_GATEWAY, AnswerTooLong, UpstreamError, refused, until_end
+from threadkeep.server.provider_answers import (
+    BAD_GATEWAY,
+    AnswerTooLong,
+    UpstreamError,
+    counted_bytes,
+    refused,
+    until_end,
+)
 from threadkeep.server.request_state import is_late
 from threadkeep.server.requests import idempotency_key, required
-from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
+from threadkeep.server.response_objects import ECHOED, details_object, made_alone, masked, with_settings
 from threadkeep.server.sealed import sealed
 from threadkeep.server.service import Call
 from threadkeep.server.unstored import not_stored
@@ -48,7 +55,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.overviews import request_bytes
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.reading.rendering import opened_config
-from threadkeep.store.streaming.background import BackgroundFeed, written_response
+from threadkeep.store.streaming.background import LARGE_BYTES, BackgroundFeed, written_response
 from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.store.work.connections import AWAY
 from threadkeep.store.work.idempotency import check_request
@@ -314,7 +321,8 @@ class Turn:
         details = written_response(recorder)
         if details is None:
             details = (await self.call.read(Reader.response, beginning["id"]))[1]
-        found = details_object(self.call, details, beginning["id"])
+        make = partial(details_object, self.call, details, beginning["id"])
+        found = await asyncio.to_thread(made_alone, make) if recorder.writer.received_bytes > LARGE_BYTES else make()
         ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
         return compacted(ended) if self.options.is_summary else ended
 
@@ -339,8 +347,7 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     Without an answer, what was said is taken back.
     """
     call = turn.call
-    if call.service.is_closing:
-        raise stopping()
+    call.service.check_open(call.permission.owner.name)
     if turn.options.is_background:
         call.service.background.check(call.permission.owner.name)
         counted.enter_context(call.service.background.counting(call.permission.owner.name))
@@ -361,12 +368,6 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     if turn.is_replayed:
         await turn.undo()
     return first, events
-
-
-def stopping() -> Problem:
-    """Return the 503 response during shutdown."""
-    text, headers = "The server is stopping.", {"retry-after": "1"}
-    return Problem(503, text, code="stopping", type="server_error", headers=headers)
 
 
 async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
@@ -484,14 +485,15 @@ async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
     """The upstream's events as objects or text; none for what was answered before, under the same key."""
     if recorder.replayed:
         return
-    model = turn.upstream.model or turn.options.model
-    most = turn.call.service.max_answer_bytes
+    model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
     asked, seconds = turn.upstream.events(_payload(turn, model), model, most), turn.call.service.max_answer_seconds
-    async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
-        async for event in answer:
-            if (text := event_text(event)) != b"":
-                yield text
-            if recorder.writer.received_bytes > most:
-                raise AnswerTooLong(most)
+    with counted_bytes(turn.call.service.answer_bytes, turn.call.permission.owner.name) as hold:
+        async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
+            async for event in answer:
+                if (text := event_text(event)) != b"":
+                    yield text
+                if recorder.writer.received_bytes > most:
+                    raise AnswerTooLong(most)
+                hold(recorder.writer.received_bytes)
     if not recorder.writer.assembler.has_events:
         raise UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.server.problems import Problem
+from threadkeep.server.request_state import retry_headers
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.usage.observing import ObservedCall, add_observer
 from threadkeep.store.work.connections import AWAY
@@ -75,7 +76,8 @@ def not_stored(id: str) -> Problem:
     """Return the answer to a client whose response is not stored yet."""
     text = f"The database cannot be used now. The answer is complete, and is stored when that is back, as {id}."
     return Problem(
-        503, text, code="database", type="server_error", headers={"retry-after": str(RETRY_SECONDS)},
+        503, text, code="database", type="server_error",
+        headers={"retry-after": str(RETRY_SECONDS), **retry_headers()},
     )  # fmt: skip
 
 

@@ -19,7 +19,16 @@ from threadkeep.server.owners import Authenticate, Scope
 from threadkeep.server.problems import HANDLERS
 from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
-from threadkeep.server.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_limit, check_settings, endpoint
+from threadkeep.server.service import (
+    MAX_BODY_BYTES,
+    MAX_ITEMS,
+    Handler,
+    Service,
+    answer_quota,
+    check_limit,
+    check_settings,
+    endpoint,
+)
 from threadkeep.server.unstored import StoreFalse, check_store_false
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
@@ -111,7 +120,7 @@ def app(
     ]
     service = Service(
         store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes,
-        max_answer_seconds, store_false=store_false,
+        max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes), store_false=store_false,
     )  # fmt: skip
     handlers = {**HANDLERS, HTTPException: models.answer_unserved}
     made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))

@@ -66,12 +66,14 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
     body = await body_object(call.request, call.service.max_body_bytes)
-    with ExitStack() as counted:
+    with ExitStack() as counted, ExitStack() as followed:
         turn = await _turn(call, body, keeps=call.service.store_false == "keep")
+        if turn.options.is_background and turn.options.is_stream:  # before it begins, which it would do unseen
+            followed.enter_context(call.service.streams.taking(call.permission.owner.name))
         first, events = await begun(turn, counted)
         if turn.options.is_background:
             call.service.in_background(_drained(events), counted.pop_all())
-    return await _answer(turn, first, events)
+        return await _answer(turn, first, events, followed)
 
 
 async def compact(call: Call) -> Response:
@@ -114,8 +116,6 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
         options = options._replace(tools=tools)
     if is_asked(body) and (summarizes or upstream.format != "open_responses"):
         body, options = asking_for_summary(body), options._replace(is_summary=True)
-    if options.is_background and options.is_stream:  # before it begins, which it would do unseen
-        call.service.streams.check(call.permission.owner.name)
     given = await ResponseInput.of(call, body, options, upstream)
     if keeps and not options.is_stored:
         given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
@@ -131,14 +131,16 @@ def _upstream(call: Call, model: str) -> Upstream:
     return found
 
 
-async def _answer(turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObject]) -> Response:
+async def _answer(
+    turn: Turn, first: JsonObject, events: AsyncGenerator[JsonObject], followed: ExitStack
+) -> Response:  # fmt: skip
     """What a request is answered whose answer has begun; in the background, it goes on by itself."""
     call, options, headers = turn.call, turn.options, loss_headers(turn.rendered)
     if options.is_background:
         if not options.is_stream:
             return JsonAnswer(first["response"], headers=headers)
         stored = await read_object(call, first["response"]["id"])
-        return EventStream(replay(call, stored, -1), call.permission, headers=headers, streams=call.service.streams)
+        return EventStream(replay(call, stored, -1), call.permission, headers=headers, place=followed.pop_all())
     if options.is_stream:
         return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
     async with call.service.attended(call.request):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
+from functools import partial
 from itertools import islice
 from math import inf
-from threading import Lock
 from typing import Final, NamedTuple, TypeVar
 
 from starlette.responses import Response
@@ -28,7 +28,7 @@ from threadkeep.server.pages import listed_items
 from threadkeep.server.problems import Problem
 from threadkeep.server.request_state import holder
 from threadkeep.server.requests import PageQuery, flag
-from threadkeep.server.response_objects import details_object, masked, response_object
+from threadkeep.server.response_objects import details_object, made_alone, masked, response_object
 from threadkeep.server.service import Call
 from threadkeep.store.aio import partial_reader
 from threadkeep.store.conversation import Conversation
@@ -37,7 +37,6 @@ from threadkeep.store.streaming.background import LARGE_BYTES
 from threadkeep.store.work.connections import run_blocking
 
 T = TypeVar("T")
-_ONE: Final = Lock()  # large response is made at a time: several threads would keep the event loop from its turn
 
 _EVENT_LENGTH: Final = 100  # characters for which an event counts, besides its text
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
@@ -168,15 +167,11 @@ def _read(
     id_ = shown_id(wanted, details.stored)
 
     def shown() -> T:
-        with _ONE if size > LARGE_BYTES else nullcontext():
-            return made()
-
-    def made() -> T:
         if has_content:
             return make(details_object(call, details, id_))
         return make({**response_object(details.stored, None, []), "id": id_})
 
-    return run_blocking(shown) if size > LARGE_BYTES else shown()
+    return run_blocking(partial(made_alone, shown)) if size > LARGE_BYTES else shown()
 
 
 async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator[JsonObject]:

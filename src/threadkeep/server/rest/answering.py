@@ -22,10 +22,12 @@ from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.event_streams import EventStream
 from threadkeep.server.permissions import Permission
 from threadkeep.server.problems import Problem
+from threadkeep.server.quotas import QuotaExceeded
+from threadkeep.server.request_state import holder
 from threadkeep.server.rest.models import Asking
 from threadkeep.server.rest.objects import message_view
-from threadkeep.server.service import Call
-from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers, stopping
+from threadkeep.server.service import Call, stopping
+from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
 from threadkeep.server.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
@@ -127,7 +129,8 @@ class _GoingOn:
         self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack, body: Asking
     ) -> None:
         self._call, self._counted, self._is_counted, self._is_followed = call, counted, body.background, body.stream
-        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self._texts: asyncio.Queue[str | QuotaExceeded | None] = asyncio.Queue()
+        self._waiting, self._hold = 0, holder()  # characters that are not sent yet
         self._task = call.service.in_background(self._last(first, events), counted)
 
     async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
@@ -137,15 +140,35 @@ class _GoingOn:
                 async for event in rest:
                     last = event
                     if self._is_followed and event["type"] == "response.output_text.delta":
-                        self._texts.put_nowait(event["delta"])
+                        self._keep(event["delta"])
         finally:
             self._texts.put_nowait(None)
         return last
 
+    def _keep(self, text: str) -> None:
+        """Keep a text until it is sent; where too much is under way, its client may come back for it."""
+        try:
+            self._hold(self._waiting + len(text))
+        except QuotaExceeded as error:
+            self._forget()
+            self._texts.put_nowait(error)
+        else:
+            self._waiting += len(text)
+            self._texts.put_nowait(text)
+
+    def _forget(self) -> None:
+        self._is_followed, self._waiting = False, 0
+        while not self._texts.empty():
+            self._texts.get_nowait()
+
     async def texts(self) -> AsyncGenerator[str]:
-        """The text, piece by piece, as it comes."""
+        """The text, piece by piece, as it comes; raises QuotaExceeded where too much is under way."""
         while (text := await self._texts.get()) is not None:
+            if isinstance(text, QuotaExceeded):
+                raise text
             yield text
+            self._waiting -= len(text)
+            self._hold(self._waiting)
 
     async def response(self) -> JsonObject:
         """The response as it was stored, once it has ended; raises what went wrong."""
@@ -157,7 +180,7 @@ class _GoingOn:
 
     def left(self) -> None:
         """Note that no client waits for it any more."""
-        self._is_followed = False
+        self._forget()
         if not (self._is_counted or self._task.done()):
             self._counted.enter_context(self._call.service.background.counting(self._call.permission.owner.name))
 

@@ -19,7 +19,7 @@ from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
 from threadkeep.server.rest import calls, conversations, media, messages, reports, responses
 from threadkeep.server.rest.routing import ERROR_HANDLERS, BoundedRoute, openapi_document
-from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
+from threadkeep.server.service import MAX_BODY_BYTES, Service, answer_quota, check_limit, check_settings
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
@@ -68,7 +68,7 @@ def rest_app(
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")
     service = Service(
         store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
-        max_answer_seconds=max_answer_seconds,
+        max_answer_seconds=max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes),
     )  # fmt: skip
 
     def describe(request: Request) -> Response:

@@ -1,0 +1,180 @@
+"""Large answers: their bytes count while they come, and when there is no room for one, no client asks for it again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx2
+import pytest
+
+from threadkeep.http import Limits, Upstream, app, rest_app, site
+from threadkeep.server.objects import item_object
+from threadkeep.server.permissions import stream_quota
+from threadkeep.server.service import Service, answer_quota
+
+PIECE = "x" * 50_000
+
+
+class Pieces:
+    """An upstream that says so many pieces, and ends when it may."""
+
+    def __init__(self, count: int, *, may_end: bool = True) -> None:
+        self.count, self.calls, self.upstreams = count, 0, {"*": Upstream("mine", "chat_completion", self.ask)}
+        self.said, self.may_end = asyncio.Event(), asyncio.Event()
+        if may_end:
+            self.may_end.set()
+
+    async def ask(self, _payload: Any, model: str) -> AsyncGenerator[Any]:
+        self.calls += 1
+        for _ in range(self.count):
+            yield {"id": "c", "model": model, "choices": [{"index": 0, "delta": {"content": PIECE}}]}
+            await asyncio.sleep(0)
+        self.said.set()
+        await self.may_end.wait()
+        yield {"id": "c", "model": model, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+def client(application: Any, user: str = "ann") -> httpx2.AsyncClient:
+    headers = {"authorization": f"Bearer {user}"}
+    transport = httpx2.ASGITransport(app=application)
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=30)
+
+
+def with_quota(monkeypatch: pytest.MonkeyPatch, **quotas: Any) -> None:
+    init: Any = Service.__init__
+
+    def made(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **{**options, **quotas})
+
+    monkeypatch.setattr(Service, "__init__", made)
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_a_refusal_in_place_of_an_answer_is_not_for_another_try(served: Any, *, with_key: bool) -> None:
+    """The model has answered, and would be asked again; with a key, the answer is found."""
+    pieces = Pieces(8)
+
+    async def run() -> httpx2.Response:
+        face = app(served._store, auth=served.authenticate, prefix="", upstreams=pieces.upstreams)
+        headers = {"idempotency-key": "k"} if with_key else {}
+        async with client(site({"/v1": face}, limits=Limits(max_bodies_bytes=300_000))) as http:
+            return await http.post("/v1/responses", json={"model": "m", "input": "Hi"}, headers=headers)
+
+    answer = served.runner.run(run())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_bodies")
+    assert answer.headers.get("x-should-retry") == (None if with_key else "false")
+
+
+def test_a_stream_in_the_background_takes_its_place_before_it_begins(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quota(monkeypatch, streams=stream_quota(1))
+    pieces = Pieces(1)
+    body = {"model": "m", "input": "Hi", "background": True, "stream": True}
+
+    async def run() -> list[int]:
+        async with client(served.application(upstreams=pieces.upstreams)) as http:
+            answers = await asyncio.gather(*(http.post("/v1/responses", json=body) for _ in range(3)))
+            later = await http.post("/v1/responses", json=body)
+            return [*sorted(answer.status_code for answer in answers), later.status_code]
+
+    assert served.runner.run(run()) == [200, 429, 429, 200]
+    assert pieces.calls == 2
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_bytes_of_answers_in_progress_are_limited(
+    served: Any, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
+) -> None:
+    """Two together have too many, so the second is left; another user has room, and so has the next one."""
+    with_quota(monkeypatch, answer_bytes=answer_quota(200_000))
+    body = {"model": "m", "input": "Hi", "stream": is_stream}
+
+    async def run() -> None:
+        pieces = Pieces(6, may_end=False)
+        application = served.application(upstreams=pieces.upstreams)
+        async with client(application) as ann, client(application, "ben") as ben:
+            first = asyncio.ensure_future(ann.post("/v1/responses", json=body))
+            await pieces.said.wait()
+            second = await ann.post("/v1/responses", json=body)
+            found = json.loads(second.text.rsplit("data: ", 1)[-1]) if is_stream else second.json()
+            found = found.get("response", found)
+            assert (found["status"], len(found["output"][0]["content"][0]["text"])) == ("incomplete", 2 * len(PIECE))
+            pieces.may_end.set()
+            assert (await ben.post("/v1/responses", json=body)).status_code == 200
+            assert (await first).status_code == 200
+            assert '"status":"incomplete"' not in (await ann.post("/v1/responses", json=body)).text
+
+    served.runner.run(run())
+
+
+def test_no_answer_begins_where_those_in_progress_are_as_large_as_they_may_be(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quota(monkeypatch, answer_bytes=(quota := answer_quota(1000)))
+    quota.take(served.authenticate(httpx2.Request("GET", "/", headers={"authorization": "Bearer ann"})).name, 2000)
+    pieces = Pieces(1)
+    answer = served.http(upstreams=pieces.upstreams).post("/responses", json={"model": "m", "input": "Hi"})
+    assert (answer.status_code, answer.json()["error"]["code"], pieces.calls) == (429, "too_many_answer_bytes", 0)
+    assert "x-should-retry" not in answer.headers
+
+
+def test_texts_that_a_client_does_not_read_count(served: Any) -> None:
+    """Its stream ends where too many wait, and it may come back for them: the answer goes on."""
+    pieces = Pieces(40)
+    made = rest_app(served._store, auth=served.authenticate, upstreams=pieces.upstreams, max_bodies_bytes=400_000)
+
+    async def run() -> tuple[str, str]:
+        async with client(made) as http:
+            id_ = (await http.post("/api/conversations", json={"model": "m"})).json()["id"]
+        sent, is_read = bytearray(), asyncio.Event()
+
+        async def receive() -> Any:
+            if not sent and not request:
+                await asyncio.Event().wait()
+            return request.pop() if request else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.extend(message.get("body", b""))
+            if len(sent) > len(PIECE):
+                await is_read.wait()
+
+        body = json.dumps({"content": "Hi", "stream": True}).encode()
+        request = [{"type": "http.request", "body": body, "more_body": False}]
+        path = f"/api/conversations/{id_}/messages"
+        headers = [(b"authorization", b"Bearer ann"), (b"content-type", b"application/json"), (b"host", b"localhost")]
+        scope = {
+            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+            "headers": headers, "http_version": "1.1", "scheme": "http", "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1), "root_path": "",
+        }  # fmt: skip
+        answering = asyncio.ensure_future(made(scope, receive, send))
+        await asyncio.wait_for(pieces.said.wait(), 20)
+        await asyncio.gather(*made.state.service._tasks)
+        is_read.set()
+        await asyncio.wait_for(answering, 20)
+        conversation = await served.store.for_user("ann").get_conversation(id_)
+        [response] = await conversation.responses()
+        return bytes(sent).decode().rsplit("data: ", 1)[-1], response.status
+
+    last, status = served.runner.run(run())
+    assert (json.loads(last)["code"], status) == ("too_many_bodies", "completed")
+
+
+def test_the_object_of_a_large_answer_is_made_in_a_thread(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[threading.Thread]()
+    shown: Any = item_object
+
+    def noting(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return shown(*args)
+
+    monkeypatch.setattr("threadkeep.server.response_objects.item_object", noting)
+    for count in (1, 8):
+        http = served.http(upstreams=Pieces(count).upstreams)
+        assert http.post("/responses", json={"model": "m", "input": "Hi"}).status_code == 200
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
