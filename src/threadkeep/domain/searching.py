@@ -71,6 +71,8 @@ _TERMS: Final = re.compile(r'(-?)(?:"([^"]*)"?|(\S+))')
 _STRINGS: Final = re.compile(
     r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
+# How a block begins that is named by several words, as people seldom do
+_OPENED: Final = re.compile(r"\s*<(?P<name>[a-z]+(?:[-_][a-z]+)+)[\s>]")
 _BLANKS: Final = re.compile(r"\s")
 _LETTER: Final = rf"[^\W_{WITHOUT_SPACES}]"  # of a script with spaces
 _PIECES: Final = re.compile(f"[{WITHOUT_SPACES}]+|{_LETTER}+")
@@ -209,13 +211,33 @@ def folded(text: str) -> str:
 
 def text_in(kind: str, json: str, limit: int = JSON_LIMIT) -> str:
     """The text by which a stored item is found, from its JSON text or the first `limit` characters of that."""
-    if kind in _SILENT:
-        return ""
-    if len(json) < limit:
-        value = loads(json)
-        item = value if "type" in value else value.get("value", value)  # an item of which only the overlay is stored
-        return bounded("\n".join(_texts_of(item)))
-    return bounded("\n".join(loads(f'"{text}"') for text in _STRINGS.findall(json)))
+    return "" if kind in _SILENT else bounded("\n".join(_texts_in_json(json, limit)))
+
+
+def words_in(json: str, limit: int) -> str:
+    """What a person or a model said in a message, without blocks that the program around them has added."""
+    texts = _texts_in_json(json, limit)
+    return bounded("\n".join(text for text in texts if not is_added(text, is_cut=len(json) >= limit)))
+
+
+def is_added(text: str, *, is_cut: bool = False) -> bool:
+    """Return whether a text is a block of a program, such as `<system-reminder>…</system-reminder>`, and nothing else.
+
+    `is_cut`: its end may be missing.
+    """
+    opened = _OPENED.match(text)
+    if opened is None:
+        return False
+    end = f"</{opened['name']}>"
+    return text.rstrip().endswith(end) or (is_cut and end not in text)
+
+
+def _texts_in_json(json: str, limit: int) -> list[str]:
+    if len(json) >= limit:
+        return [loads(f'"{text}"') for text in _STRINGS.findall(json)]
+    value = loads(json)
+    item = value if "type" in value else value.get("value", value)  # an item of which only the overlay is stored
+    return [*_texts_of(item)]
 
 
 def beginning_of(text: str) -> str:

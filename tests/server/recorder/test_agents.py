@@ -10,7 +10,7 @@ import pytest
 
 from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
-from tests.server.recorder.provider import whole
+from tests.server.recorder.provider import failure, whole
 
 ROOT, AGENT, FORK = (f"0f8fad5b-d9cb-469f-a165-70867728950{digit}" for digit in "abc")
 PATHS = {
@@ -228,3 +228,31 @@ def test_a_foreign_compaction_begins_a_branch(recorded: Recorded) -> None:
     [conversation] = recorded.conversations()
     assert said(conversation) == ["user: Of another?", "compaction", "assistant: Good."]
     assert [branch.number for branch in conversation.branches()] == [0, 1]
+
+
+def test_examples_are_no_evidence(recorded: Recorded) -> None:
+    """As aider has them: all of its sessions begin with the same turns, of which no provider has answered any."""
+    examples = ["Change this", "Changed.", "Now to work.", "Ok."]
+    for number, question in enumerate(("One?", "Two?")):
+        call(recorded, CHAT, body(CHAT, [*examples, question]), {}, f"On {question}")
+        call(recorded, CHAT, body(CHAT, [*examples, question, f"On {question}", "More?"]), {}, "Fine.")
+        recorded.wait_for(2 * number + 2)
+    lines = [[line.partition(": ")[2] for line in said(one)][-4:] for one in recorded.conversations()]
+    assert lines == [["One?", "On One?", "More?", "Fine."], ["Two?", "On Two?", "More?", "Fine."]]
+
+
+def test_reminders_are_nobodys_words(recorded: Recorded) -> None:
+    """A session that goes on without them, or with other ones, is the same; previews are without."""
+    answers, history = [failure(500, "No."), *[whole("messages", "Fine.") for _ in range(3)]], ["Weather?"]
+    for number, reminders in enumerate((["Be quick.", "It is late."], ["Be quick.", "It is late."], ["Later."], [])):
+        request = body("messages", history)
+        blocks = [f"<system-reminder>\n{text}\n</system-reminder>\n" for text in reminders]
+        request["messages"][0]["content"] = [{"type": "text", "text": text} for text in (*blocks, "Weather?")]
+        recorded.provider.says(answers[number])
+        httpx2.post(f"{recorded.url}/v1/messages", json=request)
+        recorded.wait_for(number + 1)
+        assert [one.preview for one in recorded.store.list_summaries()] == ["Fine." if number else "Weather?"]
+        history += ["Fine.", f"On {number}"] if number else []
+    [conversation] = recorded.conversations()
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert [line.partition(": ")[2] for line in said(conversation)][1:] == ["Fine.", "On 1", "Fine.", "On 2", "Fine."]

@@ -167,9 +167,10 @@ def test_histories_that_are_interleaved_are_told_apart(recorded: Recorded) -> No
 
 
 def test_an_edited_history_is_a_branch_of_its_conversation(recorded: Recorded) -> None:
+    ask(recorded, "Hi")
     ask(recorded, "Hi", "Fine.", "Go left")
     ask(recorded, "Hi", "Fine.", "Go right")
-    recorded.wait_for(2)
+    recorded.wait_for(3)
     [conversation] = recorded.conversations()
     assert said(conversation)[2:] == ["user: Go right", "assistant: Fine."]
     assert said(conversation.on_branch(0))[2:] == ["user: Go left", "assistant: Fine."]

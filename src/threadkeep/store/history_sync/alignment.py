@@ -11,6 +11,7 @@ from unicodedata import normalize
 
 from threadkeep.domain.call_kinds import PLACEHOLDERS
 from threadkeep.domain.jsontext import JsonObject, canonical, loads
+from threadkeep.domain.searching import is_added
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
 
 SYSTEM: Final = "system"
@@ -49,7 +50,9 @@ class Utterance:
     value: Any
     item: int  # where it is said, as indexes
     part: int = 0
-    is_optional: bool = False  # may be missing in the other history: reasoning, blocks of one format, system messages
+    is_optional: bool = (
+        False  # may be missing in the other history: reasoning, blocks of one format or of programs, system messages
+    )
     is_cut_off: bool = False  # a text where a response broke off; the other history may have more or less of it
 
     @property
@@ -111,7 +114,9 @@ def _part_utterance(part: JsonObject, speaker: str) -> Utterance | None:
             return None
         if speaker == ASSISTANT and _is_thinking(text.strip()):
             return Utterance(OPAQUE, speaker, REASONING, 0, is_optional=True)
-        return Utterance(TEXT, speaker, normalize_text(text) if speaker == ASSISTANT else text, 0)
+        is_optional = speaker == "user" and is_added(text)
+        said = normalize_text(text) if speaker == ASSISTANT else text
+        return Utterance(TEXT, speaker, said, 0, is_optional=is_optional)
     if kind in _MEDIA:
         return Utterance("media", speaker, _media_value(part, _MEDIA[kind]), 0)
     return Utterance(OPAQUE, speaker, canonical(_essential(part)), 0, is_optional=True)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.models import branches, responses
 from threadkeep.db.queries.items import first_positions
 from threadkeep.domain.formats import get_format
+from threadkeep.domain.searching import is_added
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import SyncResult
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
@@ -233,12 +234,19 @@ _ANSWERS: Final = frozenset({"reasoning", "function_call", "custom_tool_call"}) 
 
 
 def beginning_of(session: Session) -> str | None:
-    """Return the value of the label BEGINNING for a history; None if a user says nothing in it."""
+    """Return the value of the label BEGINNING for a history; None if a user says nothing in it.
+
+    Blocks that programs add do not count, unless there is nothing else.
+    """
+    first = None
     for item in session.items:
         value = item.to_object()
         if value.get("type") == "message" and value.get("role") == "user":
-            return short_digest(_text_of(value.get("content")))
-    return None
+            texts = _texts_of(value.get("content"))
+            if words := [text for text in texts if not is_added(text)]:
+                return short_digest("".join(words))
+            first = first or short_digest("".join(texts))
+    return first
 
 
 def short_digest(text: str) -> str:
@@ -270,36 +278,34 @@ def last_shared(conversation: Conversation, session: Session) -> int:
 
 def shares_answer(conversation: Conversation, session: Session) -> bool:
     """Return whether a client's history has, from its beginning on, an answer of a conversation."""
-    _, objects, delta = _compared(conversation, ClientHistory(session))
-    return any(map(is_answer, objects[: delta.kept]))
+    _, answers, delta = _compared(conversation, ClientHistory(session))
+    return any(answers[: delta.kept])
 
 
-def _text_of(content: Any) -> str:
+def _texts_of(content: Any) -> list[str]:
     if not isinstance(content, list):
-        return str(content)
-    parts = [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
-    return "".join(parts)
+        return [str(content)]
+    return [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
 
 
 def _agreement(conversation: Conversation, history: ClientHistory) -> int:
     """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
-    _, objects, delta = _compared(conversation, history)
-    if any(map(is_answer, objects)):
-        return delta.kept if any(map(is_answer, objects[: delta.kept])) else 0
-    return delta.kept if delta.is_all else 0
+    _, answers, delta = _compared(conversation, history)
+    return delta.kept if any(answers[: delta.kept]) or (delta.is_all and not any(answers)) else 0
 
 
-def _compared(
-    conversation: Conversation, history: ClientHistory
-) -> tuple[list[int], list[Mapping[str, Any]], HistoryDelta]:
-    """The positions and items of a conversation, and how a client's history continues them."""
-    stored = conversation.transcript()
+def _compared(conversation: Conversation, history: ClientHistory) -> tuple[list[int], list[bool], HistoryDelta]:
+    """The positions of a conversation, which of its items are answers, and how a client's history continues them.
+
+    Where responses are stored, only these are answers: others may be examples, with which many histories begin.
+    """
+    stored, responses = conversation.transcript(), list(conversation.responses(limit=_RESPONSES))
     positions, objects = [item.position for item in stored], [item.item.to_object() for item in stored]
     entries = [entry_of(value, position=position) for value, position in zip(objects, positions, strict=True)]
-    cut_off = {
-        response.to_position for response in conversation.responses(limit=_RESPONSES) if response.status in CUT_OFF
-    }
-    return positions, list(objects), history.compare(entries, cut_off, may_begin_later=False)
+    answered = {at for one in responses for at in range(one.from_position, one.to_position + 1)}
+    answers = [at in answered if answered else is_answer(one) for at, one in zip(positions, objects, strict=True)]
+    cut_off = {response.to_position for response in responses if response.status in CUT_OFF}
+    return positions, answers, history.compare(entries, cut_off, may_begin_later=False)
 
 
 def is_answer(item: Mapping[str, Any]) -> bool:

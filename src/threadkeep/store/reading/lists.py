@@ -187,6 +187,7 @@ def previews_of(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -
     lineages = _lineages(connection, scope, rows)
     rows = [row for row in rows if row.id in lineages]  # not those deleted, with their branches, since they were read
     found: dict[int, str] = {}
+    added: dict[int, str] = {}  # what programs say, for where nothing else is said
     for reach in REACHES:
         ranges = [
             (row.id, *one) for row in rows if row.id not in found
@@ -194,12 +195,13 @@ def previews_of(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -
         ]  # fmt: skip
         if ranges:
             for key, json in connection.execute(queries.newest_messages(scope.tenant, ranges)):
-                if key not in found and (
-                    text := searching.beginning_of(searching.text_in("message", json, queries.JSON_LENGTH))
-                ):
-                    found[key] = text
+                if key not in found:
+                    if words := searching.words_in(json, queries.JSON_LENGTH):
+                        found[key] = searching.beginning_of(words)
+                    elif text := searching.text_in("message", json, queries.JSON_LENGTH):
+                        added.setdefault(key, searching.beginning_of(text))
         rows = [row for row in rows if row.id not in found and row.next_position > reach]
-    return found
+    return {**added, **found}
 
 
 def _lineages(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -> Mapping[int, Lineage]:
