@@ -256,3 +256,27 @@ def test_reminders_are_nobodys_words(recorded: Recorded) -> None:
     [conversation] = recorded.conversations()
     assert [branch.number for branch in conversation.branches()] == [0]
     assert [line.partition(": ")[2] for line in said(conversation)][1:] == ["Fine.", "On 1", "Fine.", "On 2", "Fine."]
+
+
+def test_a_summary_goes_on_in_its_conversation(recorded: Recorded) -> None:
+    """As Claude Code sends it: the model sums up, and the next history begins with a message that has this."""
+    summary = "The user asked about the weather, and was told of rain."
+    first = ["Weather?", "Rain."]
+    anew = [f"This goes on from before: {summary}", "Rain.", "And now?"]
+    steps = [
+        (first[:1], "Rain."),
+        ([*first, "Sum up."], f"<analysis>…</analysis><summary>\n{summary}\n</summary>"),
+        (anew, "Sun."),
+        ([*anew, "Sun.", "Thanks."], "Bye."),
+    ]
+    for number, (history, answer) in enumerate(steps):
+        call(recorded, "messages", body("messages", history), CLAUDE, answer)
+        recorded.wait_for(number + 1)
+    [conversation] = recorded.conversations()
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert said(conversation)[4:] == [
+        "compaction", "assistant: Rain.", "user: And now?", "assistant: Sun.", "user: Thanks.", "assistant: Bye.",
+    ]  # fmt: skip
+    sent = json.dumps(conversation.request_payload("messages")["messages"])
+    assert summary in sent
+    assert "Sum up." not in sent

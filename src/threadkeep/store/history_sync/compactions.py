@@ -1,12 +1,14 @@
 """Histories that clients have compacted: they go on in the conversation, which keeps what was compacted.
 
-A client sends a compaction in place of what it stands for, often with what the user had said before it. Codex and other
-clients of the Responses API do so.
+A client sends a compaction in place of what it stands for, often with what the user had said before it, as Codex does.
+Others ask the model for a summary, which is then a message at the beginning of their history, as in Claude Code.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
@@ -19,14 +21,16 @@ from threadkeep.store.history_sync.client_history import ClientHistory, items_fr
 from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import new_items
 
-_CONTENT = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
+_CONTENT: Final = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
+_SUMMARY: Final = re.compile(r"<summary>(.*)</summary>", re.DOTALL)  # where a model marks it
+_LEAST: Final = 40  # characters of a summary, so that it is hardly by chance that a text has it
 
 
 class CompactedHistory:
     """The history of a request, of which a compaction stands for the beginning."""
 
-    def __init__(self, session: Session, place: int) -> None:
-        self._item = session.items[place].to_object()
+    def __init__(self, session: Session, place: int, summary: str | None = None) -> None:
+        self._item = session.items[place].to_object() if summary is None else _summary_item(summary)
         self._session = items_from(session, place)
         said = utterances_of([item.to_object() for item in session.items[:place]])
         self._users = {one.key for one in said if one.speaker == "user"}
@@ -37,6 +41,26 @@ class CompactedHistory:
         """Return it with the last compaction of a request; None if it has none."""
         places = [index for index, item in enumerate(session.items) if item.type == "compaction"]
         return cls(session, places[-1]) if places else None
+
+    @classmethod
+    def known(cls, session: Session, entries: Sequence[ItemEntry]) -> CompactedHistory | None:
+        """Return it with a stored summary; None if a request has none as a message."""
+        stored = {entry.item().get("summary") for entry in entries if entry.type == "compaction"} - {None}
+        texts = [_text_of(item.to_object()) for item in session.items] if stored else []
+        return next((cls(session, at, text) for at, text in enumerate(texts) if text in stored), None)
+
+    @classmethod
+    def summarized(cls, session: Session, entries: Sequence[ItemEntry]) -> CompactedHistory | None:
+        """Return it with a message that has the summary which the last answer is; None if a request has none."""
+        answer = entries[-1].item() if entries and entries[-1].seen is not None else {"type": ""}
+        said = _text_of(answer)
+        marked = _SUMMARY.search(said)
+        summary = (marked[1] if marked else said).strip()
+        if len(summary) < _LEAST:
+            return None
+        texts = [_text_of(item.to_object()) for item in session.items]
+        found = ((at, text) for at, text in enumerate(texts) if summary in text and text != said)
+        return next((cls(session, at, text) for at, text in found), None)
 
     def place_in(self, entries: Sequence[ItemEntry]) -> int | None:
         """Return after how many of the stored items its compaction comes, itself included; None if it is not there."""
@@ -59,6 +83,16 @@ class CompactedHistory:
         items = [item_from_object(compaction), *self._session.items[1:]]
         maker = next((entry.maker for entry in reversed(entries) if entry.maker is not None), None)
         return new_items(items, self._session.turns, [maker, *self._session.makers[1:]])
+
+
+def _summary_item(text: str) -> JsonObject:
+    return {"type": "compaction", "summary": text}
+
+
+def _text_of(item: JsonObject) -> str:
+    """The text of a message; empty for other items."""
+    parts = item.get("content") if item["type"] == "message" else None
+    return "".join(str(part.get("text") or "") for part in parts) if isinstance(parts, list) else str(parts or "")
 
 
 def _content(item: JsonObject) -> list[object]:

@@ -47,13 +47,18 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
     def continue_(
         connection: Connection, ref: BranchRef, entries: Sequence[ItemEntry], *, is_latest: bool
     ) -> Continuation:
-        if compacted is not None and not client.compare(entries, ()).is_all:
-            if (place := compacted.place_in(entries)) is not None:
-                return _compare(connection, ref, compacted.following, entries, place, is_latest=is_latest)
-            if (new := compacted.continuation(entries)) is not None:
+        history = compacted or CompactedHistory.known(session, entries)
+        if history is not None and not client.compare(entries, ()).is_all:
+            if (place := history.place_in(entries)) is not None:
+                return _compare(connection, ref, history.following, entries, place, is_latest=is_latest)
+            if (new := history.continuation(entries)) is not None:
                 return Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
         start = _start(connection, ref, client, entries, initial_id)
-        return _compare(connection, ref, client, entries, start, is_latest=is_latest)
+        found = _compare(connection, ref, client, entries, start, is_latest=is_latest)
+        history = None if found.fork_at is None else CompactedHistory.summarized(session, entries)
+        if history is not None and (new := history.continuation(entries)) is not None:
+            return Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
+        return found
 
     items, result, outcome = append_to_history(handle, options, key, continue_, is_planned=True)
     matched, branched_at = outcome["matched"], outcome["branched_at"]
