@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.cli.runs import Cli
-from threadkeep import AsyncStore
+from threadkeep import AsyncStore, InvalidOption, Price
 from threadkeep.cli import serving
-from threadkeep.cli.serving import listening_at
+from threadkeep.cli.serving import listening_at, own_prices
 from threadkeep.server.connections import ACCEPTED_AT_ONCE
 
 
@@ -85,3 +85,29 @@ def test_calls_are_kept_in_a_spool(cli: Cli, monkeypatch: pytest.MonkeyPatch, tm
         4,
         32,
     ]  # its lock, and the folder of a process
+
+
+PRICE = '{"model": "my-*", "input": "0.10", "output": 0.4}'
+
+
+def test_prices_of_your_own_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text(f"[{PRICE}]")
+    assert own_prices(file) == [Price("my-*", input="0.10", output="0.4")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read"), ("", "cannot be read"), ("{}", "a list of prices"), ("[1]", "entry 0 is 1"),
+        (f'[{PRICE}, {{"model": "m"}}]', "entry 1 is"), (f'[{PRICE[:-1]}, "cache": 1}}]', "entry 0 is"),
+        ('[{"model": "m", "input": -1, "output": 1}]', "an entry 0 whose input"),
+    ],
+)  # fmt: skip
+def test_a_file_without_prices_is_refused(tmp_path: Path, text: str | None, said: str) -> None:
+    file = tmp_path / "prices.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InvalidOption, match=said) as refused:
+        own_prices(file)
+    assert refused.value.argument == "--prices"

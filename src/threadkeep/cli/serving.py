@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
 
 from threadkeep.cli.target import Target
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import InvalidOption, shown
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from threadkeep import AsyncStore
+    from threadkeep import AsyncStore, Price
     from threadkeep.server.keys import KeysOnceMade
     from threadkeep.server.owners import Owner
 
@@ -26,6 +28,9 @@ DEFAULT_TENANT: Final = "default"  # that of databases without tenants
 MAX_PORT: Final = 65_535
 MIB: Final = 1024 * 1024  # bytes in the unit of limits
 SPOOL_MIB: Final = 1024
+OwnPrices = Annotated[
+    Path | None, Option("--prices", metavar="FILE", help="Prices of your own: a JSON list of model, input, output …")
+]
 SpoolDirectory = Annotated[
     Path | None,
     Option("--spool", metavar="DIR", help="Keep recorded calls there until they are stored, kills included."),
@@ -76,11 +81,40 @@ def authentication(target: Target, store: AsyncStore, rate: int | None = None) -
     return KeysOnceMade(store, local_owner(local_caller(target)), tenant=target.tenant, rates=rates)
 
 
-def opened_store(target: Target) -> AsyncStore:
-    """Return a store for a server: of all tenants, as keys say which."""
+def opened_store(target: Target, prices: Path | None = None) -> AsyncStore:
+    """Return a store for a server: of all tenants, as keys say which; `prices` is a file with prices of your own."""
     from threadkeep import AsyncStore
 
-    return AsyncStore(target.url, tenants=True, blobs=target.blob_store)
+    own = None if prices is None else own_prices(prices)
+    return AsyncStore(target.url, tenants=True, blobs=target.blob_store, prices=own)
+
+
+def own_prices(file: Path) -> list[Price]:
+    """Read prices from a file: a JSON list of objects with the fields of `Price`, amounts as texts or numbers.
+
+    Raises:
+        InvalidOption: it cannot be read, or has something else; the message says where.
+    """
+    from threadkeep import Price
+
+    names = {field.name for field in fields(Price)}
+    try:
+        given = json.loads(file.read_bytes(), parse_float=str)
+    except (OSError, ValueError) as error:
+        raise InvalidOption(f"cannot be read: {error}.", argument="--prices") from error
+    if not isinstance(given, list):
+        raise InvalidOption("must have a list of prices.", argument="--prices")
+    found = []
+    for number, one in enumerate(given):
+        if not isinstance(one, dict) or one.keys() - names or not {"model", "input", "output"} <= one.keys():
+            keys = ", ".join(sorted(names))
+            problem = f"must have objects with model, input and output; entry {number} is {shown(one)}."
+            raise InvalidOption(problem, argument="--prices", hint=f"All keys are {keys}.")
+        try:
+            found.append(Price(**one))
+        except InvalidOption as error:
+            raise InvalidOption(f"has an entry {number} whose {error}", argument="--prices") from error
+    return found
 
 
 def metrics_token() -> str | None:

@@ -12,7 +12,7 @@ from typer import Option
 from threadkeep.cli.failures import about
 from threadkeep.cli.options import OnlyUser, on_target
 from threadkeep.cli.output import note
-from threadkeep.cli.serving import MAX_PORT, MIB, SPOOL_MIB, SpoolDirectory, SpoolLimit
+from threadkeep.cli.serving import MAX_PORT, MIB, SPOOL_MIB, OwnPrices, SpoolDirectory, SpoolLimit
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, MissingExtra
 
@@ -75,6 +75,7 @@ def serve(
     mask: Masks = None,
     cors: Cors = None,
     store_false: KeepsUnstored = "ledger",
+    prices: OwnPrices = None,
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
@@ -99,7 +100,7 @@ def serve(
     from threadkeep.server.site import site
 
     has_keys = checked_keys(target, host)
-    store = opened_store(target)
+    store = opened_store(target, prices)
     auth = authentication(target, store, rate)
     body = max_body * MIB
     both: Any = {
@@ -110,7 +111,7 @@ def serve(
     rest = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
     recorder = _recorder(
-        upstream or (), opened_store(target), auth=auth, max_answer_bytes=max_answer * MIB, spool=spool,
+        upstream or (), opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB, spool=spool,
         spool_limit=spool_limit * MIB,
     )  # fmt: skip
     faces = {"/v1": openai, "/api": rest, **recorder, **pages}
@@ -188,6 +189,7 @@ def record(
     max_answer: Annotated[
         int, Option("--max-answer", metavar="MIB", min=1, help="How much of an answer is stored; all of it passes.")
     ] = 64,
+    prices: OwnPrices = None,
     spool: SpoolDirectory = None,
     spool_limit: SpoolLimit = SPOOL_MIB,
 ) -> None:
@@ -208,7 +210,7 @@ def record(
     checked_keys(target, host)
     store = opened_store(target)
     recorder = recorder_app(
-        opened_store(target), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
+        opened_store(target, prices), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
         spool=spool, spool_limit=spool_limit * MIB,
     )  # fmt: skip
     application = site({"": recorder}, store=store, metrics_token=metrics_token())
