@@ -427,9 +427,9 @@ def test_waiting_for_the_end_reads_only_whether_it_has_come(served: Any, monkeyp
     read, looks = list[int](), list[int]()
     whole, stored = Reader.response, Reader.stored_response
 
-    def counted(reader: Reader, wanted: str) -> Any:
+    def counted(reader: Reader, *asked: Any) -> Any:
         read.append(1)
-        return whole(reader, wanted)
+        return whole(reader, *asked)
 
     def looked(reader: Reader, wanted: str) -> Any:
         looks.append(1)

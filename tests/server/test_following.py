@@ -22,8 +22,7 @@ FACES = ["openai", "rest", "viewer"]
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask again after a moment."""
-    for module in (following, thread):
-        monkeypatch.setattr(module, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(following, "RECHECK_SECONDS", 0.05)
     monkeypatch.setattr(thread, "SECONDS", 0.02)
 
 

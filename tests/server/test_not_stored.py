@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.scripts import FORMATS, Scripted
 from tests.server.test_creation import TOOL, in_front_of
-from threadkeep import InvalidOption
+from threadkeep import AsyncStore, InvalidOption
 from threadkeep.http import UpstreamError
 from threadkeep.server.unstored import MAX_ANSWERS, Memories, Memory
 
@@ -121,10 +121,26 @@ def test_nothing_of_it_stays_in_memory(served: Any, one: Scripted, monkeypatch: 
     assert served.call(memory.store.list_conversations).items == []
 
 
-def test_a_database_in_memory_has_so_many_answers() -> None:
+def test_a_database_in_memory_has_so_many_answers(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is closed with the last of them, or with the server."""
+    closed = list[AsyncStore]()
+    close = AsyncStore.close
+
+    async def noted(store: AsyncStore) -> None:
+        closed.append(store)
+        await close(store)
+
+    monkeypatch.setattr(AsyncStore, "close", noted)
     memories = Memories()
-    taken = [memories.take() for _ in range(MAX_ANSWERS + 1)]
-    assert len({id(one) for one in taken}) == 2
+    first, *taken = [memories.take() for _ in range(MAX_ANSWERS + 1)]
+    assert len({id(one) for one in (first, *taken)}) == 2
+    for one in taken:
+        served.call(one.leave)
+    assert closed == []
+    served.call(first.leave)
+    assert closed == [first.store]
+    served.call(memories.close)
+    assert closed == [first.store, taken[-1].store]
 
 
 class TestKept:

@@ -190,6 +190,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.unstored.close()
+        await self.memories.close()
 
     async def disconnect(self) -> None:
         """Close the connections to upstreams."""

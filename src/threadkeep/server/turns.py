@@ -346,13 +346,13 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
 
     Without an answer, what was said is taken back.
     """
-    call = turn.call
-    call.service.check_open(call.permission.owner.name)
-    if turn.options.is_background:
-        call.service.background.check(call.permission.owner.name)
-        counted.enter_context(call.service.background.counting(call.permission.owner.name))
+    call, owner = turn.call, turn.call.permission.owner.name
     events = answer_events(turn)
     try:
+        call.service.check_open(owner)
+        if turn.options.is_background:
+            call.service.background.check(owner)
+            counted.enter_context(call.service.background.counting(owner))
         is_attended = not turn.options.is_background
         async with call.service.attended(call.request) if is_attended else nullcontext():
             with call.service.waiting():

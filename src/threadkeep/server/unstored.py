@@ -24,7 +24,7 @@ FIRST_PAUSE: Final = 0.25  # seconds before the first try; each pause is twice a
 LONGEST_PAUSE: Final = 1.0  # … up to this
 RETRY_SECONDS: Final = 5  # after which a client may ask for what was stored
 StoreFalse: TypeAlias = Literal["ledger", "keep"]  # what is kept of requests with `store: false`
-MAX_ANSWERS: Final = 500  # of one database in memory, which keeps some bytes of each
+MAX_ANSWERS: Final = 64  # of one database in memory, which keeps the room that the largest took
 Write: TypeAlias = Callable[[], Awaitable[Any]]  # may be called again where it raised an error
 
 
@@ -99,25 +99,45 @@ class Memory:
         store: the database.
         calls: of each conversation in it, the calls for the ledger.
         begun: how many conversations it has had.
+        going_on: how many it has.
+        is_full: whether it gets no more, and is closed with the last one that goes on.
     """
 
     store: AsyncStore = field(default_factory=lambda: AsyncStore("sqlite://", search=False))
     calls: dict[str, list[ObservedCall]] = field(default_factory=dict)
     begun: int = 0
+    going_on: int = 0
+    is_full: bool = False
 
     def __post_init__(self) -> None:
         add_observer(self.store, lambda call: self.calls.setdefault(call.conversation_id, []).append(call))
 
+    async def leave(self) -> None:
+        """Note that an answer is over."""
+        self.going_on -= 1
+        if self.is_full and not self.going_on:
+            await self.store.close()
+
 
 class Memories:
-    """Where the requests of a process are answered that are not stored: a new database after some hundred answers."""
+    """Where the requests of a process are answered that are not stored: a new database after some answers."""
 
     def __init__(self) -> None:
         self._memory: Memory | None = None
 
     def take(self) -> Memory:
-        """Return the database for one more answer."""
-        if self._memory is None or self._memory.begun >= MAX_ANSWERS:
-            self._memory = Memory()
-        self._memory.begun += 1
-        return self._memory
+        """Return the database for one more answer, which must `leave` it."""
+        memory = self._memory = self._memory or Memory()
+        memory.begun += 1
+        memory.going_on += 1
+        if memory.begun >= MAX_ANSWERS:
+            memory.is_full, self._memory = True, None
+        return memory
+
+    async def close(self) -> None:
+        """Close the database, if there is one and it has no answer."""
+        memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.is_full = True
+            memory.going_on += 1
+            await memory.leave()

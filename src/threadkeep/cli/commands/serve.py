@@ -108,14 +108,13 @@ def serve(
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
     openai = threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)
-    rest = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
     recorder = _recorder(
         upstream or (), opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB, spool=spool,
         spool_limit=spool_limit * MIB,
     )  # fmt: skip
-    faces = {"/v1": openai, "/api": rest, **recorder, **pages}
     limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds, max_bodies * MIB)
+    faces = {"/v1": openai, "/api": threadkeep.http.rest_app(store, **both), **recorder, **pages}
     application = site(faces, store=store, limits=limits, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         note(f"threadkeep: serving {target.shown_url} at {url}/v1")

@@ -270,18 +270,26 @@ class StatelessTurn(Turn):
 
     ledger: AsyncStore = field(kw_only=True)
     memory: Memory = field(kw_only=True)
+    is_settled: bool = field(init=False, default=False)
 
     async def settle(self) -> None:
         """Write the row of the ledger, and forget the conversation."""
-        if self.is_begun:
-            self.is_begun = False
-            await uninterrupted(self._settle(self.conversation.id))
+        if not self.is_settled:
+            self.is_settled = True
+            await uninterrupted(self._settle())
 
     async def undo(self) -> None:
         """Forget the conversation, with what was said."""
         await self.settle()
 
-    async def _settle(self, id: str) -> None:
+    async def _settle(self) -> None:
+        try:
+            if self.is_begun:
+                await self._forget(self.conversation.id)
+        finally:
+            await self.memory.leave()
+
+    async def _forget(self, id: str) -> None:
         for call in self.memory.calls.pop(id, ()):
             write = partial(self.ledger.run_sync, record_unstored, call, new_key())
             try:
