@@ -344,7 +344,6 @@ def test_models_are_those_that_upstreams_answer_for(served: Any, pattern: str) -
     [
         ("POST", "/chat/completions", 404, "POST /responses"),
         ("POST", "/embeddings", 404, "provider"),
-        ("POST", "/responses/compact", 404, "summary"),
         ("GET", "/responses", 405, "POST"),
         ("POST", "/files", 404, "media"),
         ("PUT", "/conversations", 405, "PUT"),

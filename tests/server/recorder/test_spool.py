@@ -46,8 +46,9 @@ def test_calls_are_stored_from_the_spool(database: Database, tmp_path: Path) -> 
             ["user: How are you?", "assistant: Fine."],
             ["user: Count!", "assistant: One, two."],
         ]
+        wait_until(lambda: recorded.application.state.health()["spooled"] == 0)  # just after they can be seen
         health = recorded.application.state.health()
-        assert (health["spooled"], health["spooled_bytes"], health["behind_seconds"]) == (0, 0, 0)
+        assert (health["spooled_bytes"], health["behind_seconds"]) == (0, 0)
         [file] = files(tmp_path)
         assert file.stat().st_size == 0
         assert {one.stat().st_mode & 0o777 for one in tmp_path.rglob("*") if one.is_file()} == {0o600}
