@@ -15,6 +15,7 @@ from threadkeep.server.owners import Owner
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import configure, has_other_instructions, with_leading_instructions
+from threadkeep.store.history_sync.compactions import compact_beside
 from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, last_shared, shares_answer
 from threadkeep.store.writing.branches import find_unused
 
@@ -108,6 +109,8 @@ async def _placed(
             if found == "first":
                 await _set_aside(conversation, origin, aside)
                 conversation = None
+            else:
+                await _compact(store, call, origin, conversation, session)
         if conversation is None:
             conversation, is_new = await _begun(store, call, session, origin)
             if is_new:
@@ -132,6 +135,16 @@ def _relation(conversation: Conversation, session: Session) -> Literal["next", "
     if shares_answer(conversation, session):
         return "next"
     return "beside" if known.tools else "first"
+
+
+async def _compact(
+    store: AsyncStore, call: ClientCall, origin: Origin, conversation: AsyncConversation, session: Session
+) -> None:
+    """Compact a conversation if a client has done so: its history has the summary that it asked for in a side call."""
+    for kind in ("compaction", "auxiliary"):
+        aside = await find(store, origin.beside(call, origin.external_ids[0], kind), {}, session)
+        for last in [] if aside is None else await aside.transcript(last=1):
+            await conversation.run_sync(compact_beside, session, last.item.to_object())
 
 
 async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Origin) -> None:

@@ -280,3 +280,33 @@ def test_a_summary_goes_on_in_its_conversation(recorded: Recorded) -> None:
     sent = json.dumps(conversation.request_payload("messages")["messages"])
     assert summary in sent
     assert "Sum up." not in sent
+
+
+SUMMARY = "The user asked about the weather, and was told of rain."
+
+
+@pytest.mark.parametrize(
+    ("headers", "aside", "anew"),
+    [
+        (codex(ROOT), codex(ROOT, request_kind="compaction"), ["Weather?", "Fine.", f"Another model said: {SUMMARY}"]),
+        (opencode("ses_1"), opencode("ses_1"), ["What did we do so far?", SUMMARY, "Continue."]),
+    ],
+    ids=["codex", "opencode"],
+)
+def test_a_summary_of_a_side_call_goes_on_in_its_conversation(
+    recorded: Recorded, headers: dict[str, str], aside: dict[str, str], anew: list[str]
+) -> None:
+    steps = [
+        (headers, body(CHAT, ["Weather?"]), "Rain."),
+        (aside, body(CHAT, ["The weather; rain. Sum up."], system="Sum up.", tools=False), SUMMARY),
+        (headers, body(CHAT, anew), "Sun."),
+        (headers, body(CHAT, [*anew, "Sun.", "Thanks."]), "Bye."),
+    ]
+    for number, (sent, request, answer) in enumerate(steps):
+        call(recorded, CHAT, request, sent, answer)
+        recorded.wait_for(number + 1)
+    conversation, beside = recorded.conversations()
+    assert (beside.status, said(beside)[-1]) == ("archived", f"assistant: {SUMMARY}")
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert said(conversation)[1:3] == ["assistant: Rain.", "compaction"]
+    assert said(conversation)[-3:] == ["assistant: Sun.", "user: Thanks.", "assistant: Bye."]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
+from threadkeep.errors import InvalidOption, ResponseInProgress
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import KEEPS_USERS
@@ -20,6 +22,9 @@ from threadkeep.store.history_sync.alignment import utterances_of
 from threadkeep.store.history_sync.client_history import ClientHistory, items_from
 from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import new_items
+
+if TYPE_CHECKING:
+    from threadkeep.store.conversation import Conversation
 
 _CONTENT: Final = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
 _SUMMARY: Final = re.compile(r"<summary>(.*)</summary>", re.DOTALL)  # where a model marks it
@@ -52,15 +57,11 @@ class CompactedHistory:
     @classmethod
     def summarized(cls, session: Session, entries: Sequence[ItemEntry]) -> CompactedHistory | None:
         """Return it with a message that has the summary which the last answer is; None if a request has none."""
-        answer = entries[-1].item() if entries and entries[-1].seen is not None else {"type": ""}
-        said = _text_of(answer)
-        marked = _SUMMARY.search(said)
-        summary = (marked[1] if marked else said).strip()
-        if len(summary) < _LEAST:
+        answer = entries[-1].item() if entries and entries[-1].seen is not None else None
+        place = None if answer is None else message_with(session, answer)
+        if place is None or _text_of(session.items[place].to_object()) == _text_of(answer or {}):
             return None
-        texts = [_text_of(item.to_object()) for item in session.items]
-        found = ((at, text) for at, text in enumerate(texts) if summary in text and text != said)
-        return next((cls(session, at, text) for at, text in found), None)
+        return cls(session, place, _text_of(session.items[place].to_object()))
 
     def place_in(self, entries: Sequence[ItemEntry]) -> int | None:
         """Return after how many of the stored items its compaction comes, itself included; None if it is not there."""
@@ -85,13 +86,35 @@ class CompactedHistory:
         return new_items(items, self._session.turns, [maker, *self._session.makers[1:]])
 
 
+def message_with(session: Session, answer: JsonObject) -> int | None:
+    """Return where the first message is that has the summary in an answer; None for none, and for short answers."""
+    said = _text_of(answer)
+    marked = _SUMMARY.search(said)
+    summary = (marked[1] if marked else said).strip()
+    if len(summary) < _LEAST:
+        return None
+    return next((at for at, item in enumerate(session.items) if summary in _text_of(item.to_object())), None)
+
+
+def compact_beside(conversation: Conversation, session: Session, answer: JsonObject) -> None:
+    """Compact a conversation if a history has the summary that is an answer to a side call."""
+    place = message_with(session, answer)
+    if place is None:
+        return
+    text = _text_of(session.items[place].to_object())
+    stored = (item.item.to_object() for item in conversation.transcript())
+    if all(item["type"] != "compaction" or item.get("summary") != text for item in stored):
+        with suppress(InvalidOption, ResponseInProgress):  # there is nothing to compact, or another call is answered
+            conversation.compact(summary=text)
+
+
 def _summary_item(text: str) -> JsonObject:
     return {"type": "compaction", "summary": text}
 
 
 def _text_of(item: JsonObject) -> str:
     """The text of a message; empty for other items."""
-    parts = item.get("content") if item["type"] == "message" else None
+    parts = item.get("content") if item.get("type") == "message" else None
     return "".join(str(part.get("text") or "") for part in parts) if isinstance(parts, list) else str(parts or "")
 
 
