@@ -310,3 +310,12 @@ def test_a_summary_of_a_side_call_goes_on_in_its_conversation(
     assert [branch.number for branch in conversation.branches()] == [0]
     assert said(conversation)[1:3] == ["assistant: Rain.", "compaction"]
     assert said(conversation)[-3:] == ["assistant: Sun.", "user: Thanks.", "assistant: Bye."]
+
+
+def test_an_answer_that_is_quoted_later_is_no_summary(recorded: Recorded) -> None:
+    for number, history in enumerate((["Hi"], ["Hi", "Fine.", "Weather?"], ["Hi", "No.", f"You said: {SUMMARY}"])):
+        call(recorded, "messages", body("messages", history), CLAUDE, SUMMARY if number == 1 else "Fine.")
+        recorded.wait_for(number + 1)
+    [conversation] = recorded.conversations()
+    assert "compaction" not in said(conversation)
+    assert len([*conversation.branches()]) == 2

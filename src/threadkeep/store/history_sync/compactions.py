@@ -56,12 +56,12 @@ class CompactedHistory:
 
     @classmethod
     def summarized(cls, session: Session, entries: Sequence[ItemEntry]) -> CompactedHistory | None:
-        """Return it with a message that has the summary which the last answer is; None if a request has none."""
-        answer = entries[-1].item() if entries and entries[-1].seen is not None else None
-        place = None if answer is None else message_with(session, answer)
-        if place is None or _text_of(session.items[place].to_object()) == _text_of(answer or {}):
-            return None
-        return cls(session, place, _text_of(session.items[place].to_object()))
+        """Return it with a first message that has the summary which the last answer is; None if it has not."""
+        answer = entries[-1].item() if entries and entries[-1].seen is not None else {}
+        place = message_with(session, answer)
+        said = [_text_of(item.to_object()) for item in session.items[: 0 if place is None else place + 1]]
+        leads = all(item.to_object().get("role") in ("system", "developer") for item in session.items[:place])
+        return cls(session, place, said[-1]) if place is not None and leads and said[-1] != _text_of(answer) else None
 
     def place_in(self, entries: Sequence[ItemEntry]) -> int | None:
         """Return after how many of the stored items its compaction comes, itself included; None if it is not there."""
