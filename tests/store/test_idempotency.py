@@ -331,13 +331,13 @@ def test_a_copy_is_made_once(store: Any, conversation: Any) -> None:
 
 def test_the_items_of_a_copy_are_encoded_once(store: Any, conversation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     conversation.user("Hi")
-    encoded = []
+    encode, encoded = item_rows.encode_item, []
 
     def encode_item(*args: Any, **kwargs: Any) -> Any:
         encoded.append(args)
-        return item_rows.encode_item(*args, **kwargs)
+        return encode(*args, **kwargs)
 
-    monkeypatch.setattr("threadkeep.store.writing.conversations.encode_item", encode_item)
+    monkeypatch.setattr("threadkeep.store.writing.conversations.item_rows.encode_item", encode_item)
     store.copy_conversation(conversation.id, idempotency_key="key")
     assert len(encoded) == len(conversation.session().items)
 

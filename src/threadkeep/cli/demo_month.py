@@ -17,8 +17,7 @@ from importlib.resources import files
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from threadkeep import Conversation, Price, Store
-from threadkeep.formats import FormatName
+from threadkeep import Conversation, Price, Store, formats
 
 DAYS: Final = 30
 USERS: Final = ("ann", "ben", "chiara", "dmitri", "elif", "femi", "grace", "hugo")
@@ -49,7 +48,7 @@ class Model(NamedTuple):
 
     name: str
     provider: str
-    format: FormatName
+    format: formats.FormatName
     weight: int
     start_ms: int
     token_ms: float
@@ -315,7 +314,7 @@ def _gemini(model: str, step: DemoStep, tokens: Tokens) -> dict[str, Any]:
     return {"responseId": f"g{step.number}", "modelVersion": model, "candidates": [candidate], "usageMetadata": usage}
 
 
-BODIES: Final[Mapping[FormatName, Callable[[str, DemoStep, Tokens], dict[str, Any]]]] = {
+BODIES: Final[Mapping[formats.FormatName, Callable[[str, DemoStep, Tokens], dict[str, Any]]]] = {
     "open_responses": _open_responses,
     "chat_completion": _chat_completion,
     "messages": _messages,

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from threadkeep import errors
-from threadkeep.errors import ThreadkeepError
 
 OTHER: Final = 1
 USAGE: Final = 2
@@ -31,7 +30,7 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
     errors.CannotRender: 6,
     errors.SchemaError: 7,
     errors.TooLarge: 8,
-    ThreadkeepError: OTHER,
+    errors.ThreadkeepError: OTHER,
     BrokenPipeError: BROKEN_PIPE,
     KeyboardInterrupt: INTERRUPTED,
 }
@@ -64,7 +63,7 @@ OPTIONS: Final = {
 }
 
 # error -> what to do about it in a shell, whatever its hint
-ADVICE: Final[dict[type[ThreadkeepError], str]] = {
+ADVICE: Final[dict[type[errors.ThreadkeepError], str]] = {
     errors.CursorExpired: "Start again, without --after.",
     errors.HeadConflict: "Read what is new and try again, or give --on-conflict append or --on-conflict branch.",
     errors.LossError: "Without --strict it is rendered anyway, and the losses are reported on stderr.",
@@ -110,7 +109,7 @@ def exit_code(error: BaseException) -> int:
 
 def error_message(error: BaseException) -> str:
     """Return an error as one line; of a database error the driver's message and the database, without the statement."""
-    if isinstance(error, ThreadkeepError):
+    if isinstance(error, errors.ThreadkeepError):
         return one_line(in_shell_words(error))
     driver_error = getattr(error, "orig", None)
     if driver_error is not None:
@@ -123,7 +122,7 @@ def error_message(error: BaseException) -> str:
     return one_line(str(error)) or type(error).__name__
 
 
-def in_shell_words(error: ThreadkeepError, options: Mapping[str, str] = OPTIONS) -> str:
+def in_shell_words(error: errors.ThreadkeepError, options: Mapping[str, str] = OPTIONS) -> str:
     """Return the text of an error, with its argument replaced with one of these options and advice for the shell."""
     if error.argument is None and error.hint is None:
         return str(error)
@@ -131,7 +130,7 @@ def in_shell_words(error: ThreadkeepError, options: Mapping[str, str] = OPTIONS)
     return " ".join(part for part in (argument, error.message, advice_on(error)) if part)
 
 
-def advice_on(error: ThreadkeepError) -> str | None:
+def advice_on(error: errors.ThreadkeepError) -> str | None:
     """Return what to do about an error in a shell, or None."""
     advice = next((ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE), None)
     if advice is not None or error.hint is None:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, Engine, NullPool, create_engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from threadkeep.db import backends, models, sessions, types
 from threadkeep.db import partitions as raw_body_partitions
-from threadkeep.db.backends import NAMES
 from threadkeep.db.base import PREFIX, SEARCH_INDEX
-from threadkeep.db.models import METADATA
 from threadkeep.db.partitions import (
     MOST,
     PARTITIONED,
@@ -31,8 +30,6 @@ from threadkeep.db.partitions import (
     refuse_months,
     refuse_other_number,
 )
-from threadkeep.db.sessions import check_encoding
-from threadkeep.db.types import MYSQL
 from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
 
 if TYPE_CHECKING:
@@ -49,7 +46,7 @@ _SEARCH_TABLES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}_{name}" for name in ("
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
 _PARTITIONS: Final = (name for table in PARTITIONED for name in partition_names(table, MOST))
 TABLES: Final = frozenset(
-    {*METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS, *raw_body_partitions.ALL}
+    {*models.METADATA.tables, VERSION_TABLE, *_SEARCH_TABLES, *VIEWS, *_PARTITIONS, *raw_body_partitions.ALL}
 )
 _FUNCTIONS: Final = (f"{PREFIX}parts", f"{PREFIX}sum")  # PostgreSQL
 
@@ -144,7 +141,7 @@ def upgrade(
     count = checked_partitions(partitions, _checked(engine).dialect.name)
     first = raw_body_partitions.checked_month(monthly_bodies, engine.dialect.name)
     with _upgrading(engine) as connection:
-        check_encoding(connection)
+        sessions.check_encoding(connection)
         _check_names(connection)
         version = current(connection)
         if version is not None and version not in _known():
@@ -196,8 +193,8 @@ def upgrade_sql(
     Raises:
         InvalidOption: partitions are not for this database, or it is no such number or date, or no such database.
     """
-    if dialect not in NAMES:
-        raise InvalidOption(f"There is no SQL for {dialect!r}. Dialects: {', '.join(NAMES)}.")
+    if dialect not in backends.NAMES:
+        raise InvalidOption(f"There is no SQL for {dialect!r}. Dialects: {', '.join(backends.NAMES)}.")
     output, count = io.StringIO(), checked_partitions(partitions, dialect)
     statements = _months_since(raw_body_partitions.checked_month(monthly_bodies, dialect))
     _command("upgrade", revision, _config(output, dialect=dialect, partitions=count, months=statements), sql=True)
@@ -221,7 +218,7 @@ def needs_set_up(connection: Connection, url: str | None = None) -> bool:
     Raises:
         SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
     """
-    check_encoding(connection)
+    sessions.check_encoding(connection)
     try:
         check(connection, url)
     except SchemaMissing:
@@ -288,7 +285,7 @@ def _upgrading(engine: Engine) -> Iterator[Connection]:
         if engine.dialect.name == "sqlite":
             with _upgrading_sqlite(connection):
                 yield connection
-        elif engine.dialect.name in MYSQL:
+        elif engine.dialect.name in types.MYSQL:
             with _locked_mysql(connection):
                 yield connection
                 connection.commit()
@@ -379,9 +376,9 @@ def _locked_mysql(connection: Connection) -> Iterator[None]:
 
 def _check_tables(connection: Connection) -> None:
     """Raise SchemaError if a database that commits each statement was left in the middle of a downgrade."""
-    if connection.dialect.name not in MYSQL:
+    if connection.dialect.name not in types.MYSQL:
         return
-    missing = METADATA.tables.keys() - inspect(connection).get_table_names()
+    missing = models.METADATA.tables.keys() - inspect(connection).get_table_names()
     if missing and current(connection) == HEAD:
         raise SchemaError(
             f"The database lacks {', '.join(sorted(missing))}: a downgrade was interrupted.",
@@ -408,7 +405,7 @@ def _check_names(connection: Connection) -> None:
     dialect = connection.dialect.name
     servers = {"sqlite": _SQLITE_OBJECTS, "postgresql": _POSTGRESQL_OBJECTS}
     rows = connection.execute(text(servers.get(dialect, _MYSQL_OBJECTS))).all()
-    ours = METADATA.tables.values()
+    ours = models.METADATA.tables.values()
     # Indexes and constraints have names of the same kind as tables on some databases
     beside: list[Any] = [part for table in ours for part in (*table.indexes, *table.constraints)]
     needed = {*TABLES, *_FUNCTIONS, f"{VERSION_TABLE}_pkc", *(str(part.name) for part in beside)}

@@ -24,11 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from threadkeep.errors import CannotParse, InvalidOption, UnknownFormat
 
 if TYPE_CHECKING:
-    from threadkeep.domain.context_caches import Prefixes
-    from threadkeep.domain.items import Item
-    from threadkeep.domain.jsontext import JsonObject
+    from threadkeep.domain import context_caches, items, jsontext, response
     from threadkeep.domain.rendering import Rendered, RenderOptions
-    from threadkeep.domain.response import Response
     from threadkeep.domain.session import Session
     from threadkeep.domain.usage import Usage
     from threadkeep.formats import FormatName as FormatName  # noqa: PLC0414 - for this layer
@@ -121,25 +118,25 @@ class Format:
         def render(self, session: Session | Snapshot, options: RenderOptions = ...) -> Rendered:
             """Render a session as a request."""
 
-        def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> Prefixes | None:
+        def prefixes(self, session: Session | Snapshot, options: RenderOptions = ...) -> context_caches.Prefixes | None:
             """Return what an explicit cache can hold of a request; None if there can be none."""
 
-        def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+        def parse_response(self, body: Any, headers: Mapping[str, str] | None = None) -> response.Response:
             """Parse a provider's response body."""
 
-        def usage_of(self, usage: JsonObject) -> Usage:
+        def usage_of(self, usage: jsontext.JsonObject) -> Usage:
             """Read a provider's usage object."""
 
         def parse_request(self, payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
             """Parse a provider request."""
 
-        def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
+        def parse_turns(self, turns: Any, calls: Sequence[OpenCall] = ()) -> list[list[items.Item]]:
             """Parse the contents of a request's turn list; return the items of each turn."""
 
         def assembler(self, headers: Mapping[str, str] | None = None) -> StreamAssembler:
             """Return an assembler, which combines the events of a stream into a response."""
 
-        def arguments(self, rendered: Rendered, method: Callable[..., Any], stream: bool | None) -> JsonObject:
+        def arguments(self, rendered: Rendered, method: Callable[..., Any], stream: bool | None) -> jsontext.JsonObject:
             """Return the arguments with which a method of an SDK sends a request."""
 
     else:

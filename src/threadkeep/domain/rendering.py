@@ -7,10 +7,9 @@ from dataclasses import astuple, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, TypedDict
 
-from threadkeep.domain import formats, media
+from threadkeep.domain import formats, media, options
 from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored, mismatch
-from threadkeep.domain.options import dialect_name
 from threadkeep.errors import InvalidOption, ItemRefused, LossError
 
 ASKED: Final = "asked"  # key of a recorded view: what a request said of itself, which was not sent to the provider
@@ -145,7 +144,7 @@ class RenderOptions:
             if not isinstance(value := getattr(self, name), kind):
                 raise mismatch(InvalidOption, words, value, name)
         if self.dialect is not None:
-            dialect_name("dialect", self.dialect)
+            options.dialect_name("dialect", self.dialect)
         if self.media_url is not None:
             media.check_media_url(self.media_url)
 

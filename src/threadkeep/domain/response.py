@@ -15,11 +15,9 @@ from urllib.parse import quote, unquote
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidation
 
-from threadkeep.domain.content import OutputText, set_values
-from threadkeep.domain.formats import FormatName, get_format
+from threadkeep.domain import content, formats, options
 from threadkeep.domain.items import FunctionCall, Item, Message, item_from_object
 from threadkeep.domain.jsontext import JsonObject, body_object, json_copy, loads, mismatch
-from threadkeep.domain.options import identifier, integer, number
 from threadkeep.domain.stored import StoredAt
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError, shown
@@ -68,9 +66,9 @@ def _usage(value: Any) -> Any:
 # What providers repeat is parsed leniently: a value of another type is None here (the raw body is stored as well). A
 # value of the right type is accepted without a call from Pydantic to Python.
 _FIRST: Final = Field(union_mode="left_to_right")
-Words = Annotated[pydantic.StrictStr | Annotated[str | None, _or_none(identifier)] | None, _FIRST]
-Number = Annotated[pydantic.StrictFloat | Annotated[float | None, _or_none(number)] | None, _FIRST]
-Integer = Annotated[pydantic.StrictInt | Annotated[int | None, _or_none(integer)] | None, _FIRST]
+Words = Annotated[pydantic.StrictStr | Annotated[str | None, _or_none(options.identifier)] | None, _FIRST]
+Number = Annotated[pydantic.StrictFloat | Annotated[float | None, _or_none(options.number)] | None, _FIRST]
+Integer = Annotated[pydantic.StrictInt | Annotated[int | None, _or_none(options.integer)] | None, _FIRST]
 Boolean = Annotated[pydantic.StrictBool | Annotated[None, BeforeValidator(lambda _: None)] | None, _FIRST]
 
 
@@ -142,17 +140,17 @@ class Response(BaseModel):
             raise InvalidOption(message, argument=name) from error
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        return set_values(super().__repr_args__())
+        return content.set_values(super().__repr_args__())
 
     @classmethod
-    def parse(cls, body: Any, format: FormatName, headers: Mapping[str, str] | None = None) -> Response:
+    def parse(cls, body: Any, format: formats.FormatName, headers: Mapping[str, str] | None = None) -> Response:
         """Parse a provider's body (a dict, JSON text, or an SDK object).
 
         Raises:
             UnknownFormat: there is no format with that name.
             CannotParse: the body is not a response; ProviderError if it is an error from the provider.
         """
-        return get_format(format).parse_response(body_object(body), headers)
+        return formats.get_format(format).parse_response(body_object(body), headers)
 
     @classmethod
     def from_text(cls, text: str, status: str | None = "completed", **fields: Any) -> Self:
@@ -260,7 +258,7 @@ class Response(BaseModel):
 
 def output_text(message: Message) -> str | None:
     """Return the `output_text` parts of a message, joined, or None if there are none."""
-    texts = [part.text for part in message.content if isinstance(part, OutputText)]
+    texts = [part.text for part in message.content if isinstance(part, content.OutputText)]
     return "".join(texts) if texts else None
 
 

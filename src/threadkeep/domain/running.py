@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from threadkeep.domain.items import Item
+from threadkeep.domain import items, stored
 from threadkeep.domain.response import Response
-from threadkeep.domain.stored import StoredItem
 
 NextStep = Literal["model", "tools", "user"]
 """Whose turn it is: the model's, the called functions', or the user's."""
@@ -53,7 +52,7 @@ class PendingCall:
     name: str
     arguments: Any
     approval: Approval | None
-    item: Item
+    item: items.Item
 
     @property
     def is_approved(self) -> bool:
@@ -109,7 +108,7 @@ class StoredTurn:
         response: the provider's response to it.
     """
 
-    items: Sequence[StoredItem]
+    items: Sequence[stored.StoredItem]
     response: Response
 
     @property

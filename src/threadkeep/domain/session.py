@@ -7,23 +7,11 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any, Final, Self, Unpack
 
+from threadkeep.domain import items as item_objects
 from threadkeep.domain import options as option_table
 from threadkeep.domain.content import Content
 from threadkeep.domain.formats import FormatName, get_format
-from threadkeep.domain.items import (
-    FunctionCallOutput,
-    Input,
-    Item,
-    ItemInput,
-    Message,
-    Output,
-    are_items,
-    call_output,
-    given_item,
-    given_items,
-    items_from,
-    message_of,
-)
+from threadkeep.domain.items import FunctionCallOutput, Item, ItemInput, Message, Output
 from threadkeep.domain.jsontext import UNSET, JsonObject, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
 from threadkeep.domain.rendering import ImportInfo, Rendered, RenderOptions, ViewOptions
@@ -61,7 +49,7 @@ class Session(OptionAttributes, ToolList):
     def __init__(
         self,
         *,
-        input: Input | None = None,
+        input: item_objects.Input | None = None,
         system: Content | None = None,
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
         **options: Unpack[SessionOptions],
@@ -78,8 +66,8 @@ class Session(OptionAttributes, ToolList):
         self.imported: ImportInfo | None = None
         if system is not None:
             self.system(system)
-        if isinstance(input, list | tuple) and are_items(input):
-            self._append(given_items(input, "input"), None)
+        if isinstance(input, list | tuple) and item_objects.are_items(input):
+            self._append(item_objects.given_items(input, "input"), None)
         elif input is not None:
             self._append([Message("user", input)], None)  # type: ignore[arg-type]  # the message checks it
 
@@ -218,7 +206,7 @@ class Session(OptionAttributes, ToolList):
         return self._add_message("developer", content, author_id)
 
     def _add_message(self, role: str, content: Content, author_id: str | None) -> Message:
-        message = message_of(role, content, author_id)
+        message = item_objects.message_of(role, content, author_id)
         self._append([message], None)
         return message
 
@@ -228,7 +216,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: it is not an item.
         """
-        result = given_item(item)
+        result = item_objects.given_item(item)
         self._append([result], turn, maker)
         return result
 
@@ -238,7 +226,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: one of them is not an item.
         """
-        result = given_items(items)
+        result = item_objects.given_items(items)
         self._append(result, turn)
         return result
 
@@ -250,7 +238,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: the output is missing, or neither text nor a list of parts.
         """
-        item = call_output(call_id, output, result, status)
+        item = item_objects.call_output(call_id, output, result, status)
         self._append([item], None)
         return item
 
@@ -356,7 +344,7 @@ class Session(OptionAttributes, ToolList):
         if isinstance(content, str):
             session.user(content)
         elif content is not None:
-            session.add_items(items_from(content, "input"))
+            session.add_items(item_objects.items_from(content, "input"))
         session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
         session._turns = _one_each(data, "turns", len(session.items), int, "numbers")
         session._makers = _one_each(data, "makers", len(session.items), str, "texts")

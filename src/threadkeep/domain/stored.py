@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from threadkeep import errors
 from threadkeep import public as tk
 from threadkeep.domain import items
 from threadkeep.domain.jsontext import JsonObject, json_copy
-from threadkeep.errors import DamagedRow, InvalidItem, InvalidOption
 
 BROKEN_OFF: Final = {"reason": "stream_ended"}  # why a response whose stream broke off is incomplete
 
@@ -151,8 +151,8 @@ class StoredItem:
             return self._made
         try:
             made = items.item_from_object(self._source)
-        except InvalidItem as error:
-            raise DamagedRow("items", f"position {self.position}", error) from error
+        except errors.InvalidItem as error:
+            raise errors.DamagedRow("items", f"position {self.position}", error) from error
         object.__setattr__(self, "_made", made)
         return made
 
@@ -193,7 +193,7 @@ class StoredItem:
     @property
     def _known_views(self) -> ItemViews:
         if self._views is None:
-            raise InvalidOption("is not from a store, which knows its other forms.", argument="The item")
+            raise errors.InvalidOption("is not from a store, which knows its other forms.", argument="The item")
         return self._views
 
 

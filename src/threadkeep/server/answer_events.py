@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical.blocks import is_media_text
-from threadkeep.formats.canonical.items import ITEM_STATUSES, STATUSES
+from threadkeep.formats.canonical import blocks, items
 
 EVENT_PAYS: Final = 16  # parts, calls and items that are read again for an event, as many as come
 PART_LENGTH: Final = 4096  # characters of a text that are read again for as much as a part
@@ -226,7 +225,7 @@ class GrowingEvents:
                 growing.note(text, 0)
                 for event in text_begun(text, growing.item):
                     yield self._about(growing, event)
-            if self._is_sent(text) and not is_media_text(value):
+            if self._is_sent(text) and not blocks.is_media_text(value):
                 yield from self._grow_text(growing, text, value)
             else:
                 growing.unsent = len(value)
@@ -376,7 +375,7 @@ def begun_item(item: JsonObject) -> JsonObject:
         begun[_ARGUMENTS[kind][0]] = ""
     if kind == "custom_tool_call":  # whose type has none in an answer
         begun.pop("status", None)
-    elif begun.get("status") in _ENDED and "in_progress" in STATUSES.get(str(kind), ITEM_STATUSES):
+    elif begun.get("status") in _ENDED and "in_progress" in items.STATUSES.get(str(kind), items.ITEM_STATUSES):
         begun["status"] = "in_progress"
     return begun
 

@@ -11,12 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
-from threadkeep.server.answers import quota_refusal
+from threadkeep.server import answers, problems, provider_answers, quotas, request_state
 from threadkeep.server.permissions import Permission, until_left
-from threadkeep.server.problems import Problem, problem_of
-from threadkeep.server.provider_answers import Slices
-from threadkeep.server.quotas import Quota, QuotaExceeded
-from threadkeep.server.request_state import stream_time
 
 LAST_SECONDS: Final = 5.0  # in which a client that may not follow a stream any more can take its end
 _CODES: Final = {404: "not_found", 409: "conflict"}  # of errors that have none
@@ -33,7 +29,7 @@ class EventStream(Response):
 
     def __init__(
         self, events: AsyncGenerator[JsonObject], permission: Permission, *, headers: Mapping[str, str] | None = None,
-        streams: Quota | None = None, place: ExitStack | None = None,
+        streams: quotas.Quota | None = None, place: ExitStack | None = None,
     ) -> None:  # fmt: skip
         """`streams`: those among which this one counts, of owners who may follow only so many.
 
@@ -53,9 +49,9 @@ class EventStream(Response):
             try:
                 if self._streams is not None:
                     stack.enter_context(self._streams.taking(self._permission.owner.name))
-            except QuotaExceeded as error:
+            except quotas.QuotaExceeded as error:
                 await self._events.aclose()
-                await quota_refusal(error)(scope, receive, send)
+                await answers.quota_refusal(error)(scope, receive, send)
                 return
             await self._send(receive, send)
 
@@ -86,8 +82,8 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         event: JsonObject = {}
-        slices = Slices()
-        limit = stream_time(LAST_SECONDS)
+        slices = provider_answers.Slices()
+        limit = request_state.stream_time(LAST_SECONDS)
         try:
             async with limit, aclosing(self._events) as events:
                 async for event in events:
@@ -99,7 +95,7 @@ class EventStream(Response):
         else:
             failure = None
         if limit.expired():
-            failure = Problem(504, "The answer took too long: its stream ends here.", code="timeout")
+            failure = problems.Problem(504, "The answer took too long: its stream ends here.", code="timeout")
         if failure is not None:
             last = _encoded(_error_event(failure, event))
             await send({"type": "http.response.body", "body": last, "more_body": True})
@@ -115,7 +111,7 @@ def _encoded(event: JsonObject) -> bytes:
 
 def _error_event(error: Exception, before: JsonObject) -> JsonObject:
     """The event, as OpenAI has it, for an error after the event `before`."""
-    problem = problem_of(error)
+    problem = problems.problem_of(error)
     code = problem.code or _CODES.get(problem.status, "server_error")
     number = {"sequence_number": before["sequence_number"] + 1} if "sequence_number" in before else {}
     return {"type": "error", "code": code, "message": problem.message, "param": None, **number}

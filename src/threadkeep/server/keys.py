@@ -14,9 +14,8 @@ from starlette.requests import HTTPConnection
 
 from threadkeep.domain.api_keys import ApiKey
 from threadkeep.errors import NotFound, ThreadkeepError
-from threadkeep.server.limits import rated
+from threadkeep.server import limits, quotas
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
-from threadkeep.server.quotas import Rates
 from threadkeep.store.aio import AsyncStore
 
 logger = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ class KeysOnceMade:
         until_then: Authenticate,
         *,
         tenant: str | None = None,
-        rates: Rates | None = None,
+        rates: quotas.Rates | None = None,
         seconds: float = CACHE_SECONDS,
     ) -> None:
         """Take the keys of a store with tenants: all of them, or a tenant's, looked for every few `seconds`.
@@ -99,8 +98,8 @@ class KeysOnceMade:
         """
         self._store, self._tenant, self._seconds = store, tenant, seconds
         keys: Authenticate = KeyAuthentication(store, tenant=tenant)
-        self.keys: Final = keys if rates is None else rated(keys, rates)
-        self._until_then = until_then if rates is None else rated(until_then, rates)
+        self.keys: Final = keys if rates is None else limits.rated(keys, rates)
+        self._until_then = until_then if rates is None else limits.rated(until_then, rates)
         self._has_keys, self._asked = False, float("-inf")
 
     async def __call__(self, connection: HTTPConnection) -> Owner | None:

@@ -16,10 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from threadkeep.errors import InvalidOption
+from threadkeep.server import owners, quotas, request_state
 from threadkeep.server.answers import refusal
-from threadkeep.server.owners import Authenticate, Owner, authenticated
-from threadkeep.server.quotas import Quota, Rates
-from threadkeep.server.request_state import MAX_BODIES_BYTES, retry_headers, running
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ class Limits:
     max_body_bytes: int = 64 * 1024 * 1024
     max_requests: int = 1_000
     max_seconds: float = 1_800.0
-    max_bodies_bytes: int = MAX_BODIES_BYTES
+    max_bodies_bytes: int = request_state.MAX_BODIES_BYTES
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_requests", "max_seconds", "max_bodies_bytes"):
@@ -109,7 +107,7 @@ class Limited:
         """`exempt` are paths that are always answered."""
         self._app, self._limits, self._exempt, self._in_flight = app, limits, frozenset(exempt), 0
         text = f"Too many requests{{key}} are in flight: {limits.max_of_owner:,}"
-        self._shares = Quota(limits.max_of_owner, text=text, retry_after=1)
+        self._shares = quotas.Quota(limits.max_of_owner, text=text, retry_after=1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -137,7 +135,7 @@ class Limited:
             await send(message)
 
         deadline = asyncio.timeout(self._limits.max_seconds)
-        with running(self._shares, scope) as state:
+        with request_state.running(self._shares, scope) as state:
             try:
                 async with deadline:
                     state.deadline = deadline
@@ -150,7 +148,7 @@ class Limited:
                     return
                 text = f"The request took more than {self._limits.max_seconds:g} seconds."
                 answer = refusal(504, text, "timeout")
-                answer.headers.update(retry_headers())
+                answer.headers.update(request_state.retry_headers())
                 await answer(scope, receive, send)
 
     def _too_large(self) -> Any:
@@ -173,11 +171,11 @@ class _Bounded:
         return message
 
 
-def rated(authenticate: Authenticate, rates: Rates) -> Authenticate:
+def rated(authenticate: owners.Authenticate, rates: quotas.Rates) -> owners.Authenticate:
     """Return an authentication that refuses owners who ask too often: by their key, or else by tenant and user."""
 
-    async def limited(connection: HTTPConnection) -> Owner | None:
-        owner = await authenticated(connection, authenticate)
+    async def limited(connection: HTTPConnection) -> owners.Owner | None:
+        owner = await owners.authenticated(connection, authenticate)
         if owner is not None:
             rates.check(owner.name)
         return owner

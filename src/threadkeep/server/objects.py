@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from threadkeep.domain.ids import derived_id, own_id
-from threadkeep.domain.items import Item
+from threadkeep.domain import ids, items, stored
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import ConversationSummary, StoredItem
-from threadkeep.formats.canonical.entries import entry_of
-from threadkeep.formats.canonical.view import canonical_item
+from threadkeep.formats.canonical import entries, view
 from threadkeep.server.owners import shown_name
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
@@ -26,7 +23,7 @@ INCLUDED: Final = {
 
 
 def conversation_object(
-    conversation: AsyncConversation | Conversation | ConversationSummary, *, is_whole: bool = True
+    conversation: AsyncConversation | Conversation | stored.ConversationSummary, *, is_whole: bool = True
 ) -> JsonObject:
     """Return a conversation as OpenAI's clients read it, with what threadkeep knows besides.
 
@@ -47,7 +44,7 @@ def conversation_object(
     }
 
 
-def summary_object(summary: ConversationSummary) -> JsonObject:
+def summary_object(summary: stored.ConversationSummary) -> JsonObject:
     """Return a conversation as lists have it."""
     return {
         **conversation_object(summary),
@@ -57,16 +54,16 @@ def summary_object(summary: ConversationSummary) -> JsonObject:
     }
 
 
-def item_object(item: StoredItem, masked: Collection[str] = ()) -> JsonObject:
+def item_object(item: stored.StoredItem, masked: Collection[str] = ()) -> JsonObject:
     """Return an item as OpenAI's clients validate it, without the parts whose values of `include` are masked."""
     return without_masked(item.canonical(), masked)
 
 
-def partial_item(item: Item, conversation_id: str, position: int, masked: Collection[str] = ()) -> JsonObject:
+def partial_item(item: items.Item, conversation_id: str, position: int, masked: Collection[str] = ()) -> JsonObject:
     """Return an item of an answer in progress as `item_object` does once it is stored at that position."""
     given = item.to_object()
-    id_ = own_id(given) or derived_id(item.type, conversation_id, position)
-    return without_masked(canonical_item(entry_of(given, position=-1), id_), masked)
+    id_ = ids.own_id(given) or ids.derived_id(item.type, conversation_id, position)
+    return without_masked(view.canonical_item(entries.entry_of(given, position=-1), id_), masked)
 
 
 def without_masked(found: JsonObject, masked: Collection[str]) -> JsonObject:

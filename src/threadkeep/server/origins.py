@@ -14,14 +14,13 @@ from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats import FormatName
-from threadkeep.server.body_limits import MAX_LABELS
-from threadkeep.server.owners import Owner, own_name
+from threadkeep.server import body_limits, owners
 from threadkeep.store.history_sync.sync import short_digest
 
 CONVERSATION: Final = "x-threadkeep-conversation"
 LABEL: Final = "x-threadkeep-label-"
 CLASS: Final = "request-class"
-_MAX_GIVEN: Final = MAX_LABELS - 5  # labels from headers: beside those that say where a call comes from
+_MAX_GIVEN: Final = body_limits.MAX_LABELS - 5  # labels from headers: beside those that say where a call comes from
 _MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest stands for them
 # header -> what its sessions are called, in the order in which they count
 _HEADERS: Final = {
@@ -64,7 +63,7 @@ class ClientCall(NamedTuple):
     format: FormatName
     payload: JsonObject
     headers: Mapping[str, str]
-    owner: Owner
+    owner: owners.Owner
     provider: str
     options: Mapping[str, Any] = {}
     key: str | None = None
@@ -130,7 +129,7 @@ def labelled(labels: Mapping[str, str], origin: Origin) -> dict[str, str]:
     """Return the labels of a conversation with the labels of a call; new ones for as long as there is room."""
     found = dict(labels)
     for name, value in origin.labels.items():
-        if name in found or len(found) < MAX_LABELS:
+        if name in found or len(found) < body_limits.MAX_LABELS:
             found[name] = value
     return found
 
@@ -225,4 +224,4 @@ def _external_ids(text: str, user_id: str | None) -> tuple[str, ...]:
     """The application's id of a conversation, and with a user that as one of the user alone."""
     if len(text) > _MAX_ID:
         text = f"{text.partition(':')[0]}:{short_digest(text)}"
-    return (text,) if user_id is None else (text, own_name(text, user_id))
+    return (text,) if user_id is None else (text, owners.own_name(text, user_id))

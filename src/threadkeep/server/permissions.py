@@ -13,8 +13,7 @@ from starlette.types import Receive
 
 from threadkeep.domain.api_keys import ApiScope
 from threadkeep.errors import ThreadkeepError
-from threadkeep.server.owners import Authenticate, Owner, owner_of
-from threadkeep.server.quotas import Quota
+from threadkeep.server import owners, quotas
 
 MAX_STREAMS: Final = 100  # that each owner follows at once, in a process
 RECHECK_SECONDS: Final = 60.0  # after which the owner of a stream is asked for again
@@ -26,9 +25,9 @@ async def until_left(receive: Receive) -> None:
         pass
 
 
-def stream_quota(most: int = MAX_STREAMS) -> Quota:
+def stream_quota(most: int = MAX_STREAMS) -> quotas.Quota:
     """Return the quota of streams that each owner follows at once."""
-    return Quota(most, text="Too many streams are followed{key}", code="too_many_streams")
+    return quotas.Quota(most, text="Too many streams are followed{key}", code="too_many_streams")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class Permission:
     """
 
     connection: HTTPConnection
-    authenticate: Authenticate | None
-    owner: Owner
+    authenticate: owners.Authenticate | None
+    owner: owners.Owner
     scope: ApiScope
 
     async def ended(self) -> None:
@@ -57,7 +56,7 @@ class Permission:
     async def holds(self) -> bool:
         """Return whether it still holds; it does while the database cannot be asked."""
         try:
-            owner = await owner_of(self.connection, self.authenticate)
+            owner = await owners.owner_of(self.connection, self.authenticate)
         except (HTTPException, SQLAlchemyError, ThreadkeepError):  # asked too often, or nothing can be asked
             return True
         same = owner is not None and (owner.tenant, owner.user_id) == (self.owner.tenant, self.owner.user_id)

@@ -15,9 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from threadkeep import errors
-from threadkeep.server.answers import HEADER, JsonAnswer
-from threadkeep.server.owners import HeaderRefused
-from threadkeep.server.quotas import QuotaExceeded
+from threadkeep.server import answers, owners, quotas
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +87,8 @@ def problem_of(error: Exception) -> Problem:
 
 def _of_http(error: HTTPException) -> Problem:
     """The answer to a request that the framework, a limit or a quota refuses."""
-    code = error.code if isinstance(error, HeaderRefused | QuotaExceeded) else None
-    kind = _SERVER if isinstance(error, QuotaExceeded) and error.status_code == 503 else INVALID  # noqa: PLR2004
+    code = error.code if isinstance(error, owners.HeaderRefused | quotas.QuotaExceeded) else None
+    kind = _SERVER if isinstance(error, quotas.QuotaExceeded) and error.status_code == 503 else INVALID  # noqa: PLR2004
     code = code or _CODES.get(error.status_code)
     return Problem(error.status_code, f"{error.detail}.", code=code, type=kind, headers=error.headers)
 
@@ -125,16 +123,16 @@ def _parameter(argument: str | None) -> str | None:
     return argument
 
 
-async def answer_problem(request: Request, error: Exception) -> JsonAnswer:
+async def answer_problem(request: Request, error: Exception) -> answers.JsonAnswer:
     """Answer a request with an error, and with its id: what answers errors of the server is around all middleware."""
     problem = problem_of(error)
     body: dict[str, Any] = {
         "message": problem.message[:MAX_MESSAGE], "type": problem.type, "code": problem.code,
         "param": problem.param and problem.param[:MAX_PARAM],
     }  # fmt: skip
-    answer = JsonAnswer({"error": body}, problem.status, problem.headers)
+    answer = answers.JsonAnswer({"error": body}, problem.status, problem.headers)
     if "request_id" in request.scope.get("state", {}):
-        answer.headers.setdefault(HEADER, request.state.request_id)
+        answer.headers.setdefault(answers.HEADER, request.state.request_id)
     return answer
 
 

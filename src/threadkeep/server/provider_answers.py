@@ -10,12 +10,9 @@ from typing import Any, Final, TypeVar
 
 import httpx2
 
-from threadkeep.domain.jsontext import is_done, loads
-from threadkeep.domain.printing import redact
+from threadkeep.domain import jsontext, printing
 from threadkeep.errors import MissingExtra
-from threadkeep.server.body_limits import check_values
-from threadkeep.server.problems import Problem
-from threadkeep.server.quotas import Quota, QuotaExceeded
+from threadkeep.server import body_limits, problems, quotas
 from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
@@ -54,7 +51,7 @@ class AnswerTooLong(UpstreamError):
 
 
 @contextmanager
-def counted_bytes(quota: Quota, owner: Hashable) -> Iterator[Callable[[int], None]]:
+def counted_bytes(quota: quotas.Quota, owner: Hashable) -> Iterator[Callable[[int], None]]:
     """Provide what counts the bytes of an answer as it grows: UpstreamError where too many are in progress."""
     held = 0
 
@@ -64,7 +61,7 @@ def counted_bytes(quota: Quota, owner: Hashable) -> Iterator[Callable[[int], Non
             return
         try:
             quota.take(owner, size - held)
-        except QuotaExceeded as error:
+        except quotas.QuotaExceeded as error:
             text = f"{error.detail}: no more is read."
             raise UpstreamError(error.status_code, None, text, str(error.wait)) from error
         held = size
@@ -181,8 +178,8 @@ async def _read_to_the_end(body: AsyncIterator[bytes]) -> None:
 
 def _check_values(text: str) -> None:
     try:
-        check_values(text.encode(errors="replace"), MAX_EVENT_VALUES)
-    except Problem as error:
+        body_limits.check_values(text.encode(errors="replace"), MAX_EVENT_VALUES)
+    except problems.Problem as error:
         raise AnswerTooLong(MAX_EVENT_VALUES, "answer has an event of more than {:,} values") from error
 
 
@@ -213,7 +210,7 @@ def _message(data: bytes) -> Any:
     try:
         buffer.add_data(data)
         message = next(buffer)
-        kind, payload = message.headers.get(":event-type"), loads(message.payload)
+        kind, payload = message.headers.get(":event-type"), jsontext.loads(message.payload)
     except Exception as error:  # botocore has a class of its own for each kind of damage
         raise UpstreamError(BAD_GATEWAY, None, "A message of the stream is damaged.") from error
     if message.headers.get(":message-type") != "event" or not isinstance(kind, str):
@@ -237,7 +234,7 @@ async def sliced(events: AsyncGenerator[T]) -> AsyncGenerator[T]:
     slices = Slices()
     async with aclosing(events):
         async for event in events:
-            if is_done(event):
+            if jsontext.is_done(event):
                 return
             yield event
             await slices.step()
@@ -276,14 +273,14 @@ async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: fl
             yield event
 
 
-def refused(error: UpstreamError) -> Problem:
+def refused(error: UpstreamError) -> problems.Problem:
     """Return the answer to a request whose upstream refused, or did not answer."""
     is_passed_on = error.status in _PASSED_ON or 500 <= error.status <= 599  # noqa: PLR2004 - failures of servers
     status = error.status if is_passed_on else BAD_GATEWAY
     given = error.body.get("error") if isinstance(error.body, dict) else None
     said = given.get("message") if isinstance(given, dict) else None
     is_told = isinstance(said, str) and error.status not in _ABOUT_KEYS
-    message = f"{error.message} {redact(str(said)[:_MAX_SAID])}" if is_told else error.message
+    message = f"{error.message} {printing.redact(str(said)[:_MAX_SAID])}" if is_told else error.message
     again = error.retry_after or ""
     headers = {"retry-after": again[:_MAX_PAUSE]} if again.isascii() and again.isprintable() and again else {}
-    return Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)
+    return problems.Problem(status, message, code="upstream_error", type="upstream_error", headers=headers)

@@ -14,8 +14,7 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from threadkeep.server.answers import HEADER, quota_refusal
-from threadkeep.server.quotas import Quota, QuotaExceeded
+from threadkeep.server import answers, quotas
 
 MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are under way at once, in either direction
 PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count
@@ -40,7 +39,7 @@ class RequestIds:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).setdefault(HEADER, request_id)
+                MutableHeaders(scope=message).setdefault(answers.HEADER, request_id)
             await send(message)
 
         await self._app(scope, receive, send_with_id)
@@ -59,7 +58,7 @@ class RequestState:
         stream: when the time of its streamed answer is over, a little earlier.
     """
 
-    shares: Quota
+    shares: quotas.Quota
     owner: Hashable | None = None
     is_costly: bool = False
     has_key: bool = False
@@ -78,7 +77,7 @@ class CountedBody:
     """
 
     receive: Receive
-    quota: Quota
+    quota: quotas.Quota
     owner: Hashable | None = None
     count: int = 0
     held: int = 0
@@ -155,11 +154,11 @@ class CountedAnswer:
         size = max(0, len(text) - self.body.held)
         try:
             quota.take(owner, size)
-        except QuotaExceeded as error:
+        except quotas.QuotaExceeded as error:
             if self.start is None:
                 raise
             self.is_refused = True
-            refusal = quota_refusal(error)
+            refusal = answers.quota_refusal(error)
             refusal.headers.update(retry_headers())
             await refusal({"type": "http"}, self.body.receive, self.send)
             return
@@ -178,7 +177,7 @@ _body: ContextVar[CountedBody | None] = ContextVar("request_body", default=None)
 
 
 @contextmanager
-def running(shares: Quota, scope: Scope) -> Iterator[RequestState]:
+def running(shares: quotas.Quota, scope: Scope) -> Iterator[RequestState]:
     """Note what happens in a request while it is answered."""
     state = RequestState(shares, has_key="idempotency-key" in Headers(scope=scope))
     token = _state.set(state)
@@ -196,7 +195,7 @@ class BoundedBodies:
     def __init__(self, app: ASGIApp, most: int) -> None:
         """Set the limit of all owners; each has three quarters of it at most."""
         self._app, text = app, "Too many bytes of bodies are under way{key}"
-        self._bytes = Quota(max(1, most * 3 // 4), most, text=text, code="too_many_bodies")
+        self._bytes = quotas.Quota(max(1, most * 3 // 4), most, text=text, code="too_many_bodies")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, unless the site that this application is in counts already."""

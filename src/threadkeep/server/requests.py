@@ -12,8 +12,7 @@ from starlette.requests import Request
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import InvalidItem
-from threadkeep.server.body_limits import MAX_VALUES, check_values
-from threadkeep.server.limits import exceeds
+from threadkeep.server import body_limits, limits
 from threadkeep.server.problems import Problem
 
 DEFAULT_LIMIT: Final = 20
@@ -23,13 +22,13 @@ _LIMIT: Final = re.compile(r"[0-9]{1,9}")
 _HEAD: Final = re.compile(r'(?:W/)?"?(-?\d{1,18})"?')
 
 
-async def body_object(request: Request, most: int, values: int = MAX_VALUES) -> JsonObject:
+async def body_object(request: Request, most: int, values: int = body_limits.MAX_VALUES) -> JsonObject:
     """Return the JSON object that a request has as its body, of so many bytes and values at most.
 
     It is an empty one for an empty body.
     """
     text = await body_bytes(request, most)
-    check_values(text, values)
+    body_limits.check_values(text, values)
     try:
         body = loads(text, is_finite=True) if text.strip() else {}
     except InvalidItem:  # which says where
@@ -48,7 +47,7 @@ async def body_bytes(request: Request, most: int) -> bytes:
         Problem: it exceeds the limit, or nothing more of it has come for a while.
     """
     found = BytesIO()  # whose value is no copy of what was written
-    if not exceeds(request.headers.get("content-length", ""), most):
+    if not limits.exceeds(request.headers.get("content-length", ""), most):
         try:
             async with asyncio.timeout(BODY_SECONDS) as patience:
                 async for chunk in request.stream():

@@ -8,18 +8,15 @@ from math import isfinite
 from threading import Lock
 from typing import Any, Final, TypeVar
 
+from threadkeep import errors, formats
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.printing import redact
 from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.domain.usage import Usage
-from threadkeep.errors import CannotRender, FormatError
-from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import Snapshot, entry_of
-from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
-from threadkeep.server.objects import item_object
+from threadkeep.server import agent_tools, objects, service
 from threadkeep.server.sealed import sealed, sealed_rest
-from threadkeep.server.service import Call
 from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.work.caches import Config
 
@@ -56,7 +53,7 @@ _CODE: Final = "server_error"  # of errors that other providers gave
 _ONE: Final = Lock()  # large response is made at a time: several threads would keep the event loop from its turn
 
 
-def masked(call: Call) -> frozenset[str]:
+def masked(call: service.Call) -> frozenset[str]:
     """Return the values of `include` that are masked and were not asked for."""
     return call.service.masked - call.included
 
@@ -67,7 +64,7 @@ def made_alone(make: Callable[[], T]) -> T:
         return make()
 
 
-def details_object(call: Call, details: ResponseDetails, id: str) -> JsonObject:
+def details_object(call: service.Call, details: ResponseDetails, id: str) -> JsonObject:
     """Return a response that was read as clients read it."""
     return stored_object(details, id, masked(call), is_whole=call.may_read, is_sealed=call.is_sealed)
 
@@ -80,8 +77,8 @@ def stored_object(
     Unless it `is_whole`, it has no settings of its request, nor what the provider repeats of them. If it `is_sealed`,
     it has what only its provider can read.
     """
-    tools = AgentTools(details.asked.get(FUNCTIONS, {}))
-    output = [tools.called(item_object(item, masked)) for item in details.items]
+    tools = agent_tools.AgentTools(details.asked.get(agent_tools.FUNCTIONS, {}))
+    output = [tools.called(objects.item_object(item, masked)) for item in details.items]
     provider = (details.stored.view or {}).get("provider")
     if is_sealed and provider is not None:
         given = [item.to_object() for item in details.items]
@@ -98,7 +95,7 @@ def asked_for(details: ResponseDetails) -> JsonObject:
     if _ASKED not in cache:  # most conversations have the settings of others
         cache[_ASKED] = _settings_of(details.options)
     settings: JsonObject = cache[_ASKED]
-    return settings | {key: value for key, value in details.asked.items() if key != FUNCTIONS}
+    return settings | {key: value for key, value in details.asked.items() if key != agent_tools.FUNCTIONS}
 
 
 def _settings_of(options: Config) -> JsonObject:
@@ -106,8 +103,8 @@ def _settings_of(options: Config) -> JsonObject:
     entry = entry_of({"type": "message", "role": "user", "content": []}, position=0)
     snapshot = Snapshot({"model": "", **options.settings}, options.tools, [entry])
     try:
-        asked = get_format(_OWN).render(snapshot).payload
-    except CannotRender:
+        asked = formats.get_format(_OWN).render(snapshot).payload
+    except errors.CannotRender:
         return {}
     return _shown({key: asked[key] for key in ("model", *ECHOED) if asked.get(key) is not None})
 
@@ -201,7 +198,7 @@ def _parsed(stored: StoredResponse, body: bytes | None, known: Response | None) 
         if not isinstance(raw, dict):
             return {}, None
         return raw, Response.parse(raw, stored.format)  # type: ignore[arg-type]  # stored, so known
-    except (ValueError, FormatError):
+    except (ValueError, errors.FormatError):
         return {}, None
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.server.body_limits import check_values
-from threadkeep.server.problems import Problem
+from threadkeep.server import body_limits, problems
 
 PREFIX: Final = "threadkeep.1."
 _KEY: Final = "encrypted_content"
@@ -45,7 +44,7 @@ def unsealed(items: Any, provider: str) -> Any:
     if not isinstance(items, list):
         return items
     given = {index: decoded(item[_KEY]) for index, item in enumerate(items) if _is_sealed(item)}
-    check_values(b",".join(given.values()))  # of which that of the body knows nothing
+    body_limits.check_values(b",".join(given.values()))  # of which that of the body knows nothing
     found, places = list[Any](), dict[bytes, int]()  # what each says, and where it was said last
     for index, item in enumerate(items):
         if index not in given:
@@ -122,7 +121,7 @@ def opened(text: bytes, param: str) -> tuple[str, list[JsonObject]]:
         case {"provider": str(provider), "items": [_, *_] as items} if all(map(_is_item, items)):
             return provider, items
     problem = f"{param} is not as this server gave it out. Send it back unchanged, or leave the item out."
-    raise Problem(400, problem, param=param, code="invalid_encrypted_content")
+    raise problems.Problem(400, problem, param=param, code="invalid_encrypted_content")
 
 
 def _is_item(value: Any) -> bool:

@@ -16,14 +16,9 @@ from starlette.routing import Match
 
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
+from threadkeep.server import permissions, problems, provider_answers, request_state, requests, sessions
 from threadkeep.server.owners import Authenticate, Scope, check_once, known_names, owner_of
-from threadkeep.server.permissions import Permission, stream_quota, until_left
-from threadkeep.server.problems import Problem
-from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
 from threadkeep.server.quotas import Quota
-from threadkeep.server.request_state import note_cost
-from threadkeep.server.requests import included
-from threadkeep.server.sessions import Locks
 from threadkeep.server.unstored import Memories, StoreFalse, Unstored
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore
@@ -99,16 +94,16 @@ class Service:
     max_items: int = MAX_ITEMS
     masked: frozenset[str] = frozenset()
     upstreams: Mapping[str, Upstream] = field(default_factory=dict)
-    max_answer_bytes: int = MAX_ANSWER_BYTES
-    max_answer_seconds: float = ANSWER_SECONDS
-    streams: Quota = field(default_factory=stream_quota)
+    max_answer_bytes: int = provider_answers.MAX_ANSWER_BYTES
+    max_answer_seconds: float = provider_answers.ANSWER_SECONDS
+    streams: Quota = field(default_factory=permissions.stream_quota)
     background: Quota = field(default_factory=background_quota)
     request_bytes: Quota = field(default_factory=request_quota)
     answer_bytes: Quota = field(default_factory=answer_quota)
     unstored: Unstored = field(default_factory=Unstored)
     store_false: StoreFalse = "ledger"
     memories: Memories = field(default_factory=Memories)
-    locks: Locks = field(default_factory=Locks)
+    locks: sessions.Locks = field(default_factory=sessions.Locks)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,7 +133,7 @@ class Service:
 
         From here on, a 504 asks the client not to repeat the request.
         """
-        note_cost()
+        request_state.note_cost()
         task = asyncio.current_task()
         if task is None or task in self._waiting:
             yield
@@ -159,7 +154,7 @@ class Service:
         presence, now = asyncio.timeout(None), asyncio.get_running_loop().time
 
         async def listen() -> None:
-            await until_left(request.receive)
+            await permissions.until_left(request.receive)
             presence.reschedule(now())
 
         try:
@@ -212,7 +207,7 @@ class Call(NamedTuple):
     request: Request
     store: AsyncStore
     service: Service
-    permission: Permission
+    permission: permissions.Permission
     included: frozenset[str] = frozenset()
 
     @property
@@ -246,7 +241,7 @@ class Call(NamedTuple):
         except NotFound as error:
             found = next(filter(None, map(reader.named, known_names(wanted, self.user_id))), None)
             if found is None:
-                raise Problem(404, f"Conversation with id '{wanted}' not found.", code="not_found") from error
+                raise problems.Problem(404, f"Conversation with id '{wanted}' not found.", code="not_found") from error
             return found
 
 
@@ -276,17 +271,17 @@ async def authorized(request: Request, scope: Scope) -> Call:
     if owner is None:
         raise _no_key()
     if scope not in owner.scopes:
-        raise Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
+        raise problems.Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
     try:
         store = await owner.store(service.store)
     except NotFound as error:
-        raise Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
-    permission = Permission(request, service.authenticate, owner, scope)
-    return Call(request, store, service, permission, included(request))
+        raise problems.Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
+    permission = permissions.Permission(request, service.authenticate, owner, scope)
+    return Call(request, store, service, permission, requests.included(request))
 
 
-def _no_key() -> Problem:
-    return Problem(401, "No valid key was given.", code="invalid_api_key")
+def _no_key() -> problems.Problem:
+    return problems.Problem(401, "No valid key was given.", code="invalid_api_key")
 
 
 async def unserved(request: Request, error: HTTPException) -> Exception:

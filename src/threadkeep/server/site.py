@@ -20,11 +20,9 @@ from starlette.routing import Mount, Route
 
 from threadkeep.domain.jsontext import dumps
 from threadkeep.errors import PoolExhausted, SchemaError, ThreadkeepError
-from threadkeep.server.answers import OriginsOfFaces, refusal
+from threadkeep.server import answers, owners, request_state
 from threadkeep.server.limits import BoundedHeads, Limited, Limits
 from threadkeep.server.observing import Metrics, Observed, Templates
-from threadkeep.server.owners import is_local
-from threadkeep.server.request_state import BoundedBodies, RequestIds
 from threadkeep.store.aio import AsyncStore, check_ready
 
 logger = logging.getLogger(__name__)
@@ -74,11 +72,11 @@ def site(
 
     limits, paths = limits or Limits(), sorted(faces, key=len, reverse=True)
     middleware = [
-        Middleware(RequestIds),
+        Middleware(request_state.RequestIds),
         Middleware(Observed, metrics=metrics, templates=_templates(faces, operations)),
-        Middleware(OriginsOfFaces, faces={path: faces[path] for path in paths}),
+        Middleware(answers.OriginsOfFaces, faces={path: faces[path] for path in paths}),
         Middleware(BoundedHeads),
-        Middleware(BoundedBodies, most=limits.max_bodies_bytes),
+        Middleware(request_state.BoundedBodies, most=limits.max_bodies_bytes),
         Middleware(Limited, limits=limits, exempt=[route.path for route in operations.routes]),
     ]
     routes = [*operations.routes, *(Mount(path, faces[path]) for path in paths)]
@@ -92,7 +90,7 @@ async def _refused(_request: Request, error: Exception) -> Response:
     """Answer what no face has, or did not answer itself."""
     if not isinstance(error, HTTPException):
         raise error
-    found = refusal(error.status_code, f"{error.detail}.", _CODES.get(error.status_code, "invalid_request"))
+    found = answers.refusal(error.status_code, f"{error.detail}.", _CODES.get(error.status_code, "invalid_request"))
     found.headers.update(error.headers or {})
     return found
 
@@ -158,14 +156,14 @@ class Operations:
     async def metrics(self, request: Request) -> Response:
         """Answer with the figures, to this machine or to the holder of the token."""
         if not self._may_read(request):
-            return refusal(401, "The figures are for this machine, or need their token.", "invalid_api_key")
+            return answers.refusal(401, "The figures are for this machine, or need their token.", "invalid_api_key")
         return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     def _may_read(self, request: Request) -> bool:
         if self._token is not None:
             given = request.headers.get("authorization", "").encode()
             return hmac.compare_digest(given, f"Bearer {self._token}".encode())
-        return is_local(request)
+        return owners.is_local(request)
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> Response:

@@ -13,20 +13,16 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from threadkeep.domain.ids import response_id
+from threadkeep.domain import ids, options, session
 from threadkeep.domain.jsontext import JsonObject, event_text
-from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
 from threadkeep.domain.response import Response as StoredAnswer
-from threadkeep.domain.session import Session
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import FormatError, LossError, NotFound
 from threadkeep.formats.shared.claude import longest_answer
-from threadkeep.server import service
+from threadkeep.server import compaction, objects, request_state, requests, service, unstored, upstreams
 from threadkeep.server.agent_tools import FUNCTIONS, AgentTools
 from threadkeep.server.answer_events import GrowingEvents
-from threadkeep.server.compaction import compacted
-from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import (
     BAD_GATEWAY,
@@ -36,13 +32,8 @@ from threadkeep.server.provider_answers import (
     refused,
     until_end,
 )
-from threadkeep.server.request_state import is_late
-from threadkeep.server.requests import idempotency_key, required
 from threadkeep.server.response_objects import ECHOED, details_object, made_alone, masked, with_settings
 from threadkeep.server.sealed import sealed
-from threadkeep.server.service import Call
-from threadkeep.server.unstored import not_stored
-from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import (
     AsyncConversation,
     AsyncRecorder,
@@ -52,13 +43,10 @@ from threadkeep.store.aio import (
     recorder_on,
 )
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.reading.overviews import request_bytes
-from threadkeep.store.reading.reader import Reader
-from threadkeep.store.reading.rendering import opened_config
+from threadkeep.store.reading import overviews, reader, rendering
 from threadkeep.store.streaming.background import LARGE_BYTES, BackgroundFeed, written_response
 from threadkeep.store.streaming.recorder import Recorder
-from threadkeep.store.work.connections import AWAY
-from threadkeep.store.work.idempotency import check_request
+from threadkeep.store.work import connections, idempotency
 from threadkeep.store.writing.updates import put_back
 
 logger = logging.getLogger(__name__)
@@ -67,7 +55,7 @@ LOSSES: Final = "x-threadkeep-losses"  # header of answers: what the upstream co
 STRICT: Final = "x-threadkeep-strict"  # header of requests: refuse them instead
 _MAX_LOSSES: Final = 20  # that the header names …
 _MAX_PATH: Final = 100  # … and so many characters of where each is: proxies refuse long headers
-_KNOWN: Final = frozenset({*OPTIONS, "input", "tools"})  # keys of requests
+_KNOWN: Final = frozenset({*options.OPTIONS, "input", "tools"})  # keys of requests
 # options of streams that all streams of this server heed: they have usage, and no padding
 _HEEDED: Final[Mapping[str, Any]] = {"include_usage": (True, False, None), "include_obfuscation": (False, None)}
 _KEPT: Final = ("id", "created_at", "model", "store", "conversation")  # what an answer's end has as its beginning
@@ -99,7 +87,7 @@ class TurnOptions(NamedTuple):
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> TurnOptions:
         """Read a request's body."""
-        model, conversation = required(body, "model"), body.get("conversation")
+        model, conversation = requests.required(body, "model"), body.get("conversation")
         conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
         previous = body.get("previous_response_id")
         for name, value in {"model": model, "conversation": conversation, "previous_response_id": previous}.items():
@@ -147,8 +135,8 @@ class TurnInput(ABC):
     """
 
     content: JsonObject
-    settings: Session
-    before: Session | None = field(init=False, default=None)
+    settings: session.Session
+    before: session.Session | None = field(init=False, default=None)
 
     @abstractmethod
     def say(self, face: Any) -> Conversation:
@@ -170,7 +158,7 @@ class TurnInput(ABC):
             put_back(conversation.handle, self.before, self.settings)
         self.remove(conversation)
 
-    async def clean_up(self, call: Call) -> None:  # noqa: B027 - for most there is nothing
+    async def clean_up(self, call: service.Call) -> None:  # noqa: B027 - for most there is nothing
         """Undo the rest afterwards, where there is no answer."""
 
 
@@ -191,8 +179,8 @@ class Turn:
         has_limit: whether the application or its client says how long the answer may be.
     """
 
-    call: Call
-    upstream: Upstream
+    call: service.Call
+    upstream: upstreams.Upstream
     options: TurnOptions
     face: AsyncStore | AsyncConversation
     input: TurnInput
@@ -220,7 +208,7 @@ class Turn:
         input that was appended is removed in the transaction that ends the recording, and a new conversation is deleted
         afterwards (`TurnInput.clean_up`).
         """
-        key = idempotency_key(self.call.request)
+        key = requests.idempotency_key(self.call.request)
         options: Any = {
             "provider": self.upstream.name, "base_url": self.upstream.base_url,
             "idempotency_key": None if key is None else f"{key}:response:{number}",
@@ -231,7 +219,7 @@ class Turn:
         def begin(face: Any) -> Recorder:
             conversation = self.input.say(face)
             if key is not None:
-                check_request(conversation.handle, f"{key}:request", self.input.content)
+                idempotency.check_request(conversation.handle, f"{key}:request", self.input.content)
             self._opened, self._conversation = conversation, None
             self._make_room(conversation)
             self.rendered = self._rendered(conversation)
@@ -242,7 +230,7 @@ class Turn:
     def _make_room(self, conversation: Conversation) -> None:
         """Take room for the request that the history makes, before it is read; Problem where there is none."""
         self.leave_room()
-        size = request_bytes(conversation, service.SMALL)
+        size = overviews.request_bytes(conversation, service.SMALL)
         if size > service.MAX_REQUEST_BYTES:
             text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"
             problem = f"{text} {service.MAX_REQUEST_BYTES:,}."
@@ -275,7 +263,7 @@ class Turn:
         """The request that the history makes; Problem for losses, where none is allowed."""
         is_strict = self.call.request.headers.get(STRICT, "").lower() in ("1", "true")
         if self.upstream.format == "messages":
-            self.has_limit = opened_config(conversation.handle).max_output_tokens is not None
+            self.has_limit = rendering.opened_config(conversation.handle).max_output_tokens is not None
         try:
             rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
         except LossError as error:
@@ -301,7 +289,7 @@ class Turn:
         """The response before any output."""
         number = recorder.number or 0
         found: JsonObject = {
-            "id": response_id(self.conversation.id, number),
+            "id": ids.response_id(self.conversation.id, number),
             "object": "response",
             "created_at": int(recorder.writer.began_at.timestamp()),
             "model": self.options.model,
@@ -320,11 +308,11 @@ class Turn:
         """The response as it was stored."""
         details = written_response(recorder)
         if details is None:
-            details = (await self.call.read(Reader.response, beginning["id"]))[1]
+            details = (await self.call.read(reader.Reader.response, beginning["id"]))[1]
         make = partial(details_object, self.call, details, beginning["id"])
         found = await asyncio.to_thread(made_alone, make) if recorder.writer.received_bytes > LARGE_BYTES else make()
         ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
-        return compacted(ended) if self.options.is_summary else ended
+        return compaction.compacted(ended) if self.options.is_summary else ended
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
         """The items from an index on, as far as they have come, with the ids that they will have."""
@@ -332,7 +320,7 @@ class Turn:
             return []
         items = recorder.writer.items_from(first)
         id_, hidden, place = self.conversation.id, masked(self.call), self.rendered.head + 1 + first
-        shown = (partial_item(item, id_, position, hidden) for position, item in enumerate(items, place))
+        shown = (objects.partial_item(item, id_, position, hidden) for position, item in enumerate(items, place))
         found = [*map(self.options.tools.called, shown)]
         if not self.call.is_sealed:
             return found
@@ -360,7 +348,7 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
         try:
             await asyncio.shield(turn.undo())
-        except AWAY:  # the client learns why there is no answer
+        except connections.AWAY:  # the client learns why there is no answer
             logger.exception("The input of a request without an answer stays: the database cannot be used.")
         if isinstance(error, UpstreamError):
             raise refused(error) from error
@@ -388,7 +376,7 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
             except (UpstreamError, FormatError) as error:
                 _note_broken(turn, recorder, growing, error)
             except (asyncio.CancelledError, GeneratorExit) as interruption:
-                if is_late() and recorder.has_output:
+                if request_state.is_late() and recorder.has_output:
                     return  # what came is incomplete, and the stream says why it ends
                 if not turn.call.service.is_closing:
                     raise  # the client has left, or nobody waits any more: the response is cancelled, not incomplete
@@ -454,8 +442,8 @@ async def _stored_later(
     if not is_unstored(recorder):
         return
     turn.call.service.unstored.add(partial(end_recording, recorder), recorder.writer.give_up)
-    if isinstance(error, AWAY):
-        raise not_stored(response_id(turn.conversation.id, recorder.number or 0)) from error
+    if isinstance(error, connections.AWAY):
+        raise unstored.not_stored(ids.response_id(turn.conversation.id, recorder.number or 0)) from error
 
 
 async def _is_answer(turn: Turn, number: int, stored: StoredAnswer) -> bool:

@@ -17,9 +17,8 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
-from threadkeep.domain.formats import get_format
+from threadkeep.domain import formats, printing
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
-from threadkeep.domain.printing import redact
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
@@ -40,7 +39,7 @@ Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
 
 def spoken_format(name: FormatName) -> None:
     """Check that providers answer in a format; raise UnknownFormat or InvalidOption."""
-    if not get_format(name).has_streams:
+    if not formats.get_format(name).has_streams:
         raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
 
 
@@ -192,7 +191,7 @@ def upstream_parts(text: str) -> tuple[str, FormatName, str]:
         example = "anthropic=messages@https://api.anthropic.com/v1"
         raise InvalidOption(f"must look like NAME=FORMAT@URL, such as {example}.", argument="upstream")
     spoken: Any = found["format"]
-    get_format(spoken)
+    formats.get_format(spoken)
     return found["name"], spoken, checked_url(found["url"])
 
 
@@ -210,7 +209,7 @@ def checked_url(url: str) -> str:
 
 def shown_url(url: str) -> str:
     """Return the URL of a provider for messages: without user, password, and keys in its query."""
-    shown: str = redact(_USER.sub(r"\1***@", url))
+    shown: str = printing.redact(_USER.sub(r"\1***@", url))
     return shown
 
 

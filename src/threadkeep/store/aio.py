@@ -25,13 +25,11 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
 from sqlalchemy.util import greenlet_spawn
 
-from threadkeep import public as tk  # noqa: F401 - in annotations of the other face
+from threadkeep import errors
 from threadkeep.db import engines, schema
-from threadkeep.domain import jsontext, response, stored
-from threadkeep.domain.media import Media
+from threadkeep.domain import jsontext, media, response, stored
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.usage import Price
-from threadkeep.errors import InvalidOption
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.rows import get_media
@@ -48,10 +46,7 @@ from threadkeep.store.streaming.recorder import (
     note_failure,
 )
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
-from threadkeep.store.work import caches, connections, refs, replicas, units, validation
-from threadkeep.store.work.handle import ConversationAttributes
-from threadkeep.store.work.tenants import StoreRoot
-from threadkeep.store.work.transactions import TASK_CANCELLED
+from threadkeep.store.work import caches, connections, handle, refs, replicas, tenants, transactions, units, validation
 from threadkeep.store.writing.api_keys import ApiKeys
 
 P = ParamSpec("P")
@@ -103,7 +98,7 @@ class UnitThread:
 class StoreRunner:
     """Runs the calls of a store, whose database the first one opens; `opening` does that where `run` is for others."""
 
-    def __init__(self, root: StoreRoot, run: Runner, opening: Runner | None = None) -> None:
+    def __init__(self, root: tenants.StoreRoot, run: Runner, opening: Runner | None = None) -> None:
         self.run, self._root, self._opening = run, root, opening or run
 
     async def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -123,7 +118,7 @@ class StoreRunner:
 
 async def _run_in(executor: ThreadPoolExecutor | None, call: Callable[[], T]) -> T:
     cancelled, context = Event(), copy_context()
-    context.run(TASK_CANCELLED.set, cancelled)
+    context.run(transactions.TASK_CANCELLED.set, cancelled)
     try:
         return await asyncio.get_running_loop().run_in_executor(executor, context.run, call)
     except asyncio.CancelledError:
@@ -236,7 +231,7 @@ class AsyncStore:
             run, engine = run_in_thread, engines.engine_for(url)
         elif isinstance(url, Engine):
             hint = "Pass a URL or an AsyncEngine, which an AsyncStore on PostgreSQL or MySQL takes."
-            raise InvalidOption("is an Engine, which is for a Store.", argument="url", hint=hint)
+            raise errors.InvalidOption("is an Engine, which is for a Store.", argument="url", hint=hint)
         else:
             engine = engines.async_engine_for(url)
         handle = connect(
@@ -314,7 +309,7 @@ class AsyncStore:
     @like(Store.copy_to)
     async def copy_to(self, other: AsyncStore, *, progress: Progress | None = None) -> CopyReport:  # noqa: D102 - Store.copy_to's
         if not isinstance(other, AsyncStore):
-            raise jsontext.mismatch(InvalidOption, "an AsyncStore", other, "other")
+            raise jsontext.mismatch(errors.InvalidOption, "an AsyncStore", other, "other")
         await other.call.open()
         await self.call.open()
         if self.call.run is other.call.run:
@@ -425,7 +420,7 @@ def async_face(store: Store | AsyncStore) -> AsyncStore:
     if isinstance(store, AsyncStore):
         return store
     if not isinstance(store, Store):
-        raise jsontext.mismatch(InvalidOption, "a Store or an AsyncStore", store, "store")
+        raise jsontext.mismatch(errors.InvalidOption, "a Store or an AsyncStore", store, "store")
     face = object.__new__(AsyncStore)
     face.sync, face.call = store, StoreRunner(store.handle.root, run_in_thread)
     return face
@@ -455,7 +450,7 @@ async def check_ready(store: AsyncStore) -> None:
     await store.run_sync(lambda sync: sync.handle.transactions.read(schema.check))
 
 
-async def own_upload(store: AsyncStore, name: str) -> Media:
+async def own_upload(store: AsyncStore, name: str) -> media.Media:
     """Return media as `Store.media` does, if the user of this store has uploaded them: not what only an item has."""
     return await store.run_sync(lambda sync: get_media(sync.handle.transactions, sync.handle.scope, name, is_own=True))
 
@@ -465,7 +460,7 @@ def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[],
     return partial(conversation.call, PartialReader(conversation.handle, number).read)
 
 
-class AsyncConversation(ConversationAttributes):
+class AsyncConversation(handle.ConversationAttributes):
     """A stored conversation; has the methods of `Conversation` as coroutines.
 
     Created by an AsyncStore.

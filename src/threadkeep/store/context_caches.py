@@ -20,7 +20,7 @@ from sqlalchemy import RowMapping as Row
 from threadkeep.db import backends, functions, models
 from threadkeep.db.queries import caches
 from threadkeep.domain import context_caches as domain
-from threadkeep.domain.formats import Format, get_format
+from threadkeep.domain import formats
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.rendering import Rendered, RenderOptions
 from threadkeep.errors import InvalidOption, shown
@@ -332,7 +332,7 @@ class CachePolicy:
         return domain.is_due(tokens + 1, self.threshold)  # which asks for more than so many tokens
 
 
-def render_with_cache(handle: Handle, wire: Format, options: RenderOptions, snapshot: Snapshot) -> Rendered:
+def render_with_cache(handle: Handle, wire: formats.Format, options: RenderOptions, snapshot: Snapshot) -> Rendered:
     """Return the next request of a snapshot, which uses the longest cache of its beginning."""
     ref = handle.ref
     prefixes = wire.prefixes(snapshot, options)
@@ -347,7 +347,7 @@ def render_with_cache(handle: Handle, wire: Format, options: RenderOptions, snap
 
 def plan_context_cache(handle: Handle, format: str, policy: CachePolicy, options: RenderOptions) -> domain.CachePlan:
     """Return what to do about an explicit cache; see `Conversation.plan_context_cache`."""
-    wire, ref, configs = get_format(format), handle.ref, handle.resources.configs
+    wire, ref, configs = formats.get_format(format), handle.ref, handle.resources.configs
     account = "" if options.account == "" else validation.identifier("account", options.account)
     if not wire.has_context_caches:
         raise InvalidOption(f"{format} has no context caches with names.")

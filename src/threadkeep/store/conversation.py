@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from threadkeep import public as tk
 from threadkeep.domain import items as item_objects
+from threadkeep.domain import jsontext
 from threadkeep.domain import tools as tool_objects
-from threadkeep.domain.jsontext import UNSET, JsonObject
 from threadkeep.formats import FormatName
 from threadkeep.store import context_caches
 from threadkeep.store.history_sync import sync
@@ -18,18 +18,14 @@ from threadkeep.store.reading import calls, items, lists, rendering
 from threadkeep.store.reading import responses as stored_responses
 from threadkeep.store.removing import redaction, removal
 from threadkeep.store.streaming import lifecycle, recorder, writer
-from threadkeep.store.usage import reports
+from threadkeep.store.usage import ledger, reports
+from threadkeep.store.work import positions, refs
 from threadkeep.store.work import states as _states
 from threadkeep.store.work.handle import ConversationAttributes, Handle
 from threadkeep.store.work.refs import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
 from threadkeep.store.writing import annotations as _annotations
 from threadkeep.store.writing import appending as _items
 from threadkeep.store.writing import approvals, attempts, branches, importing, responses, updates, variants
-
-if TYPE_CHECKING:
-    from threadkeep.store.usage.ledger import CallInfo
-    from threadkeep.store.work.positions import AppendOptions
-    from threadkeep.store.work.refs import ConversationState
 
 
 class Conversation(ConversationAttributes):
@@ -105,8 +101,8 @@ class Conversation(ConversationAttributes):
         self,
         *,
         call_id: str | None,
-        output: item_objects.Output | None = UNSET,
-        result: item_objects.Output | None = UNSET,
+        output: item_objects.Output | None = jsontext.UNSET,
+        result: item_objects.Output | None = jsontext.UNSET,
         status: str | None = None,
         **options: Unpack[tk.AppendOptions],
     ) -> tk.StoredItem:
@@ -206,11 +202,11 @@ class Conversation(ConversationAttributes):
             UnknownFormat, CannotParse, InvalidItem, NotFound, IdempotencyConflict, StateConflict, TooLarge: nothing was
                 written.
         """
-        options: AppendOptions = {
+        options: positions.AppendOptions = {
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call: CallInfo = {
+        call: ledger.CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
             "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
@@ -229,11 +225,11 @@ class Conversation(ConversationAttributes):
         for `add_input`. Options and errors as for `add_response`; if the body is an error, `input` is not stored, and
         only the ledger row is written.
         """
-        options: AppendOptions = {
+        options: positions.AppendOptions = {
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call: CallInfo = {
+        call: ledger.CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
             "occurred_at": occurred_at, "headers": headers, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
@@ -259,11 +255,11 @@ class Conversation(ConversationAttributes):
             ResponseInProgress, HeadConflict, UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: on entering.
             StateConflict: on entering, or at the end; then the response is stored, and the states are not.
         """
-        options: AppendOptions = {
+        options: positions.AppendOptions = {
             "idempotency_key": idempotency_key, "expected_head": expected_head, "on_conflict": on_conflict,
             "states": states,
         }  # fmt: skip
-        call: CallInfo = {
+        call: ledger.CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms, "headers": headers,
             "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
@@ -296,7 +292,7 @@ class Conversation(ConversationAttributes):
         Raises:
             UnknownFormat, InvalidOption, NotFound, IdempotencyConflict: nothing was written.
         """
-        call: CallInfo = {
+        call: ledger.CallInfo = {
             "provider": provider, "latency_ms": latency_ms, "first_token_ms": first_token_ms,
             "occurred_at": occurred_at, "base_url": base_url, "service_tier": service_tier,
         }  # fmt: skip
@@ -384,7 +380,7 @@ class Conversation(ConversationAttributes):
         """
         return rendering.render(self.handle, format, view)
 
-    def request_payload(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> JsonObject:
+    def request_payload(self, format: FormatName, **view: Unpack[tk.ViewOptions]) -> jsontext.JsonObject:
         """Return the next request as a dict.
 
         Options (`strict`, `upto` …) and errors as for `render`.
@@ -783,7 +779,7 @@ class Conversation(ConversationAttributes):
         """Show the conversation in listings again."""
         updates.set_status(self.handle, "active", idempotency_key)
 
-    def _on(self, conversation: ConversationState, *, replayed: bool = False, head: int | None = None) -> Self:
+    def _on(self, conversation: refs.ConversationState, *, replayed: bool = False, head: int | None = None) -> Self:
         handle = self.handle.on(conversation)
         if head is not None:
             handle.cache.know(conversation, head)

@@ -9,19 +9,16 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar, Unpack
 
 from sqlalchemy import URL, Connection, Engine, orm
 
+from threadkeep import errors, formats
 from threadkeep import public as tk
-from threadkeep.db.backends import backend_of
-from threadkeep.db.engines import command_url, engine_for, host_connection
+from threadkeep.db import backends, engines
+from threadkeep.domain import ids, jsontext
 from threadkeep.domain import session as sessions
-from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.stored import Page
-from threadkeep.errors import InvalidOption
-from threadkeep.formats import FormatName
 from threadkeep.store.changes import feed, watching
 from threadkeep.store.changes import watching as notifications
 from threadkeep.store.checking import run as checking
@@ -41,10 +38,6 @@ from threadkeep.store.work.tenants import StoreRoot
 from threadkeep.store.work.transactions import EngineTransactions, Transactions
 from threadkeep.store.work.validation import MAX_PAGE, MAX_POSITION, identifier, other_user, whole_number
 from threadkeep.store.writing import api_keys, conversations, importing
-
-if TYPE_CHECKING:
-    from threadkeep.store.work.refs import ConversationState
-    from threadkeep.store.writing.conversations import ConversationInfo, Creation
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Store")
@@ -89,7 +82,7 @@ class Store:
         blobs: tk.blobs.BlobStore | None = None,
         read_url: str | URL | Engine | None = None,
     ) -> None:
-        engine, is_owned = engine_for(url), not isinstance(url, Engine)
+        engine, is_owned = engines.engine_for(url), not isinstance(url, Engine)
         self.handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
             is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=replica_reads(read_url, engine),
@@ -124,14 +117,14 @@ class Store:
             InvalidOption, InvalidItem: an option cannot be used, or the external_id belongs to another conversation.
             IdempotencyConflict: the key was used before with different content.
         """
-        info: ConversationInfo = {
+        info: conversations.ConversationInfo = {
             "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
             "created_at": created_at,
         }  # fmt: skip
         return self.save(sessions.Session(**options), idempotency_key=idempotency_key, **info)
 
     def import_request(
-        self, payload: Any, format: FormatName, *, model: str | None = None, stream: bool | None = None,
+        self, payload: Any, format: formats.FormatName, *, model: str | None = None, stream: bool | None = None,
         idempotency_key: str | None = None, user_id: str | None = None, title: str | None = None,
         labels: Mapping[str, str] | None = None, external_id: str | None = None,
         properties: Mapping[str, str] | None = None, created_at: datetime | None = None,
@@ -146,7 +139,7 @@ class Store:
         Raises:
             UnknownFormat, CannotParse, InvalidOption, InvalidItem, IdempotencyConflict: nothing was written.
         """
-        info: ConversationInfo = {
+        info: conversations.ConversationInfo = {
             "user_id": user_id, "title": title, "labels": labels, "external_id": external_id, "properties": properties,
             "created_at": created_at,
         }  # fmt: skip
@@ -193,7 +186,7 @@ class Store:
         return None if found is None else self._conversation(found)
 
     def render(
-        self, id: str, format: FormatName, *, branch: int | None = None, **view: Unpack[tk.ViewOptions]
+        self, id: str, format: formats.FormatName, *, branch: int | None = None, **view: Unpack[tk.ViewOptions]
     ) -> tk.Rendered:
         """Render the next request of a conversation, as ``get_conversation(id, branch=…).render(format)`` does.
 
@@ -205,7 +198,7 @@ class Store:
         """
         if branch is None:
             place = self.handle.resources, self.handle.transactions, self.handle.scope
-            rendered = rendering.render_at_once(*place, public_id_bytes(id), format, view)
+            rendered = rendering.render_at_once(*place, ids.public_id_bytes(id), format, view)
             if rendered is not None:
                 return rendered
         return self.get_conversation(id, branch=branch).render(format, **view)
@@ -470,7 +463,7 @@ class Store:
             InvalidOption: `other` is not a store, has another scope, or is of the same tenant in the same database.
         """
         if not isinstance(other, Store):
-            raise mismatch(InvalidOption, "a Store", other, "other")
+            raise jsontext.mismatch(errors.InvalidOption, "a Store", other, "other")
         ours, theirs = self.handle, other.handle
         if ours.needs_tenant and theirs.needs_tenant:
             ours.root.open()
@@ -698,7 +691,7 @@ class Store:
         For an AsyncStore, too, it is a plain function of the blocking UnitOfWork, run without blocking the event loop.
         """
         if not callable(function):
-            raise mismatch(InvalidOption, "a function of a unit of work", function, "function")
+            raise jsontext.mismatch(errors.InvalidOption, "a function of a unit of work", function, "function")
         return self.handle.transactions.run_unit(
             lambda unit: function(unit_of_work(self.handle, unit), *args, **kwargs)
         )
@@ -712,7 +705,7 @@ class Store:
         Raises:
             InvalidOption: `host` is not a connection or session.
         """
-        return unit_on(self.handle, host_connection(host))
+        return unit_on(self.handle, engines.host_connection(host))
 
     def for_tenant(self, name: str) -> Store:
         """Return the store of a tenant.
@@ -750,7 +743,7 @@ class Store:
 
     def _check_tenants(self) -> None:
         if not self.handle.needs_tenant:
-            raise InvalidOption("Tenants are for a store that was opened with tenants=True.")
+            raise errors.InvalidOption("Tenants are for a store that was opened with tenants=True.")
         self.handle.root.open()
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
@@ -760,18 +753,18 @@ class Store:
         transactions = transactions or handle.transactions
         return from_handle(type(self), replace(handle, tenant=tenant, user=user, transactions=transactions))
 
-    def _create(self, new: Creation, scope: refs.Scope) -> Conversation:
+    def _create(self, new: conversations.Creation, scope: refs.Scope) -> Conversation:
         place = self.handle.transactions, scope, self.handle.resources.configs
         conversation, is_replayed = conversations.create_conversation(*place, new)
         return self._conversation(conversation, replayed=is_replayed)
 
     def _open(self, id: str, branch: int | None = None, *, is_current: bool = False, is_locked: bool = False) -> Handle:
-        place = self.handle.scope, "public_id", public_id_bytes(id), self.handle.resources.configs, branch
+        place = self.handle.scope, "public_id", ids.public_id_bytes(id), self.handle.resources.configs, branch
         read = self.handle.transactions.read if is_current else self.handle.transactions.read_any
         found = read(lambda connection: history.open_conversation(connection, *place, is_locked=is_locked))
         return Handle(self.handle.resources, self.handle.transactions, found)
 
-    def _conversation(self, conversation: ConversationState, *, replayed: bool = False) -> Conversation:
+    def _conversation(self, conversation: refs.ConversationState, *, replayed: bool = False) -> Conversation:
         return Conversation(Handle(self.handle.resources, self.handle.transactions, conversation), replayed=replayed)
 
 
@@ -820,14 +813,14 @@ def connect(
 
     transactions = EngineTransactions(
         engine, is_owned=is_owned, end_stream=end_stream, reads=reads,
-        notifier=notifications.Notifier(engine) if notify and backend_of(engine).notifies else None,
+        notifier=notifications.Notifier(engine) if notify and backends.backend_of(engine).notifies else None,
     )  # fmt: skip
     resources = StoreResources(
         caches.ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
         caches.HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
         index.IndexTrigger() if search else None, rollups.DayTrigger(), stores.blob_store(blobs),
     )  # fmt: skip
-    shown_url = command_url(engine) if is_owned else None
+    shown_url = engines.command_url(engine) if is_owned else None
     root = StoreRoot(engine, transactions, end_stream, has_tenants=tenants, url=shown_url)
     return StoreHandle(root, transactions, resources)
 

@@ -11,9 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
-from threadkeep.domain import charts
-from threadkeep.domain.charts import Chart, Day
-from threadkeep.domain.reports import ROW_FIGURES, UsageRow
+from threadkeep.domain import charts, reports
 from threadkeep.errors import InvalidOption
 from threadkeep.store.reading import overviews
 from threadkeep.store.store import Store
@@ -61,7 +59,7 @@ class Sums:
     cost_nano: int | None = None
     cache_known: int = 0
 
-    def add(self, row: UsageRow) -> None:
+    def add(self, row: reports.UsageRow) -> None:
         """Count the calls of a row."""
         self.calls += row.attempts
         self.failed += row.attempts if row.status == FAILED else 0
@@ -95,7 +93,7 @@ class UsageOverview:
     """What the dashboard is made of."""
 
     period: Period
-    rows: Sequence[UsageRow]
+    rows: Sequence[reports.UsageRow]
     users: Sequence[overviews.Top]
     conversations: Sequence[overviews.Top]
     latencies: Sequence[tuple[date, str | None, int | None, int | None]]
@@ -207,20 +205,20 @@ def _short(day: date) -> str:
 DayRow = tuple[date, Sums, str | None]
 
 
-def _token_chart(days: Iterable[DayRow]) -> Chart:
+def _token_chart(days: Iterable[DayRow]) -> charts.Chart:
     drawn = [
-        Day(_short(day), sums.kinds, f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}", link)
+        charts.Day(_short(day), sums.kinds, f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}", link)
         for day, sums, link in days
     ]
     return charts.columns(drawn, lambda value: short_count(int(value)))
 
 
-def _call_chart(days: Iterable[DayRow], links: Links) -> Chart:
+def _call_chart(days: Iterable[DayRow], links: Links) -> charts.Chart:
     drawn = []
     for day, sums, link in days:
         words = f"{day}: {count(sums.calls)} calls, {count(sums.failed)} failed"
         href = links.to(on=day, through=None, errors=1) if sums.failed else link
-        drawn.append(Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
+        drawn.append(charts.Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
     return charts.columns(drawn, lambda value: short_count(int(value)))
 
 
@@ -285,10 +283,10 @@ async def usage_csv(view: View) -> Response:
     rows = await view.store.usage(by=by, **options)  # type: ignore[arg-type]  # checked just now
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([*by, *ROW_FIGURES])
+    writer.writerow([*by, *reports.ROW_FIGURES])
     for row in rows:
         values = row.to_dict()
-        cells = [values[name] for name in (*by, *ROW_FIGURES)]
+        cells = [values[name] for name in (*by, *reports.ROW_FIGURES)]
         # no spreadsheet takes them for formulas
         writer.writerow([f"'{one}" if isinstance(one, str) and one.startswith(_FORMULAS) else one for one in cells])
     headers = {"content-disposition": "attachment; filename=usage.csv"}

@@ -17,11 +17,10 @@ from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 
+from threadkeep import errors, formats
 from threadkeep.domain.media import REFERENCE
 from threadkeep.domain.rendering import Loss, Rendered, Repair
 from threadkeep.domain.stored import StoredResponse
-from threadkeep.errors import CannotRender, NotFound, UnknownFormat
-from threadkeep.formats import NAMES, FormatName
 from threadkeep.formats.canonical import entries
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MARK
@@ -35,7 +34,7 @@ _MARK: Final = re.compile(rf"{MARK.pattern.decode()}(?:{_FILLED.decode()})?")
 _ENCODED: Final = re.compile(base64.b64encode(b"threadkeep-mark").decode() + "[A-Za-z0-9+/]{112}")
 
 
-def request_of(conversation: Conversation, format: FormatName, upto: int) -> Rendered:
+def request_of(conversation: Conversation, format: formats.FormatName, upto: int) -> Rendered:
     """Return the request that showed the items up to a position; `text_of` shows its payload.
 
     Media of 8 KiB or more are marks in it, which are base64 as media are: formats treat both alike.
@@ -206,7 +205,7 @@ async def seen_page(view: pages.View) -> Response:
     params = view.request.path_params
     shown = view.query("show") or "request"
     if shown not in VIEWS:
-        raise NotFound(f"There is no view {shown[:40]!r} of a request.")
+        raise errors.NotFound(f"There is no view {shown[:40]!r} of a request.")
     seen = await view.read(read_seen, params["id"], number_of(params["number"]), view.query("format"), shown)
     return await view.drawn(_rendered, view, seen, shown)
 
@@ -218,7 +217,7 @@ def _rendered(view: pages.View, seen: RequestView, shown: str) -> Response:
         text = shortened(texts.json_text(seen.body.decode("utf-8", "replace")))
     elif shown == "request" and seen.rendered is not None:
         text = shortened(text_of(seen.rendered))
-    return view.page("seen.html", seen=seen, text=text, lines=lines, shown=shown, formats=NAMES, views=VIEWS)
+    return view.page("seen.html", seen=seen, text=text, lines=lines, shown=shown, formats=formats.NAMES, views=VIEWS)
 
 
 def _changes(seen: RequestView) -> Sequence[DifferenceLine]:
@@ -249,7 +248,7 @@ def number_of(text: str) -> int:
         NotFound: it is none.
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004 - 32 bits
-        raise NotFound(f"There is no response {text[:40]!r}.")
+        raise errors.NotFound(f"There is no response {text[:40]!r}.")
     return int(text)
 
 
@@ -275,26 +274,26 @@ def read_seen(store: Store, id: str, number: int, format: str | None, shown: str
 def _render(conversation: Conversation, response: StoredResponse, name: str) -> tuple[Rendered | None, str | None]:
     try:
         return request_of(conversation, format_named(name), response.input_to), None
-    except CannotRender as error:
+    except errors.CannotRender as error:
         return None, str(error)
 
 
-def format_named(name: str) -> FormatName:
+def format_named(name: str) -> formats.FormatName:
     """Return the format of that name.
 
     Raises:
         UnknownFormat: there is none.
     """
-    for known in NAMES:
+    for known in formats.NAMES:
         if known == name:
             return known
-    raise UnknownFormat(name, sorted(NAMES))
+    raise errors.UnknownFormat(name, sorted(formats.NAMES))
 
 
 def _body(conversation: Conversation, number: int) -> bytes | None:
     try:
         return conversation.response_body(number)
-    except NotFound:
+    except errors.NotFound:
         return None
 
 

@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 from typer import Argument, Option
 
-from threadkeep.cli import options
+from threadkeep.cli import options, output
 from threadkeep.cli.options import Text, on_target
-from threadkeep.cli.output import (
-    Column,
-    clock,
-    is_terminal,
-    iso,
-    number_of,
-    print_json_line,
-    print_table,
-    print_text,
-    styled,
-)
+from threadkeep.cli.output import Column, iso
 from threadkeep.cli.target import PAGE_SIZE, Target
 from threadkeep.domain.printing import printable
 
@@ -78,7 +68,7 @@ def search(
         "user_id": user, "labels": options.labels_of(label), "status": options.status_of(status),
         "conversation_id": conversation, "type": type, "role": role, **options.bounds_of(since, until),
     }  # fmt: skip
-    draw = _print_results if is_terminal() else print_table
+    draw = _print_results if output.is_terminal() else output.print_table
     place: dict[str, Any] = {"limit": limit, "after": after}
     with target.store() as store:
         if by == "conversation":
@@ -113,20 +103,22 @@ def reindex(
     with target.store() as store:
         count = store.reindex(rebuild=rebuild)
     verb = "is" if count == 1 else "are"
-    target.report({"documents": count}, f"{number_of(count, 'text')} {verb} new in the index of {target.shown_url}.")
+    target.report(
+        {"documents": count}, f"{output.number_of(count, 'text')} {verb} new in the index of {target.shown_url}."
+    )
 
 
 def _print_results(_: Sequence[Column], records: Sequence[Mapping[str, Any]]) -> None:
     """Print a line about each result, and its snippet with the matches in bold."""
     for record in records:
         where = "title" if record["position"] is None else f"{record['position']} {record['role'] or record['type']}"
-        created = clock(datetime.fromisoformat(record["created_at"]))
-        hits = number_of(record["hits"], "match", "matches") if "hits" in record else None
+        created = output.clock(datetime.fromisoformat(record["created_at"]))
+        hits = output.number_of(record["hits"], "match", "matches") if "hits" in record else None
         about = (record["conversation_id"], hits, where, created, record["user_id"], record["title"])
-        print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
+        output.print_text("  ".join(" ".join(text.split()) for text in about if text), is_dim=True)
         parts, end, snippet = [], 0, record["snippet"]
         for start, stop in record["marks"]:
-            parts += [printable(snippet[end:start]), styled(printable(snippet[start:stop]), is_bold=True)]
+            parts += [printable(snippet[end:start]), output.styled(printable(snippet[start:stop]), is_bold=True)]
             end = stop
         typer.echo("".join(["  ", *parts, printable(snippet[end:])]))
 
@@ -147,7 +139,7 @@ def changes(
     """
     with target.store() as store:
         for change in store.watch(after, poll=poll) if follow else _all_changes(store, after):
-            print_json_line({**change.to_dict(), "created_at": iso(change.created_at)})
+            output.print_json_line({**change.to_dict(), "created_at": iso(change.created_at)})
 
 
 def _all_changes(store: Store, after: str | None) -> Iterator[Change]:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 import typer
 from typer import Option
 
-from threadkeep.cli import options, usage_table
+from threadkeep.cli import options, usage_plot, usage_table
 from threadkeep.cli.options import Text, format_name, on_target
 from threadkeep.cli.output import Column, is_terminal, key_text, note, print_json
 from threadkeep.cli.target import Target
-from threadkeep.cli.usage_plot import TITLES, check_plot, write_plot
 from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
@@ -71,7 +70,7 @@ def usage(
     columns, measure = _columns_of(by), _checked_figure(figure, order_by)
     if as_csv and target.is_json:
         raise InvalidOption("Use either --csv or --json, not both.")
-    check_plot(plot, columns)
+    usage_plot.check_plot(plot, columns)
     given = {
         **options.bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
         "format": format if format is None else format_name(format), "conversation_id": conversation, "status": status,
@@ -83,7 +82,7 @@ def usage(
         rows = store.usage(**grouping, **filters)
         total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
     _write(parquet, usage_table.write_parquet, columns, rows)
-    _write(plot, write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
+    _write(plot, usage_plot.write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
         usage_table.print_usage(columns, rows, total, figure=measure)
         usage_table.note_unknown_costs(rows, total)
@@ -114,9 +113,9 @@ def _columns_of(by: Sequence[str] | None) -> list[str]:
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
     """Return the figure shown by bars and plots: the given one, or the one that rows are ordered by."""
-    if figure is not None and figure not in TITLES:
-        raise InvalidOption(f"--figure must be one of {', '.join(TITLES)}, not {figure!r}.")
-    return figure or (order_by if order_by in TITLES else None)
+    if figure is not None and figure not in usage_plot.TITLES:
+        raise InvalidOption(f"--figure must be one of {', '.join(usage_plot.TITLES)}, not {figure!r}.")
+    return figure or (order_by if order_by in usage_plot.TITLES else None)
 
 
 def record_of(row: UsageRow) -> dict[str, Any]:

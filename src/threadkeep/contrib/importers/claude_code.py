@@ -21,13 +21,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Final
 
-from threadkeep.contrib.importers.inputs import Input
+from threadkeep.contrib.importers import inputs, json_files
 from threadkeep.contrib.importers.items import last_model, list_of, object_of, text_of, time_of
-from threadkeep.contrib.importers.json_files import FileObject, json_lines
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.domain.formats import get_format
+from threadkeep.domain import formats, jsontext
 from threadkeep.domain.items import Item
-from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
 from threadkeep.formats.shared.usage import cumulative
@@ -49,7 +47,7 @@ class ClaudeCode:
 
     name: Final = "claude-code"
 
-    def recognizes(self, input: Input, /) -> bool:
+    def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether one of the first lines is one of a session."""
         return any(
             {"parentUuid", "sessionId", "uuid"} <= line.keys()
@@ -58,10 +56,10 @@ class ClaudeCode:
             for line in input.first_lines
         )
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+    def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file, and the sessions of its agents."""
         session = _ClaudeCodeSession(input)
-        for found in json_lines(input):
+        for found in json_files.json_lines(input):
             if isinstance(found, Skipped):
                 yield found
             else:
@@ -76,14 +74,14 @@ class ClaudeCode:
 class _ClaudeCodeSession:
     """The lines of a file."""
 
-    input: Input
+    input: inputs.Input
     chains: dict[str, _Chain] = field(default_factory=dict)  # by the agent; "": the session itself
     titles: dict[str, str] = field(default_factory=dict)
     id: str = ""
     others: Counter[str] = field(default_factory=Counter)
     chain_of: dict[str, str] = field(default_factory=dict)  # lines of agents that are not named
 
-    def add(self, found: FileObject) -> None:
+    def add(self, found: json_files.FileObject) -> None:
         """Take in a line."""
         line = found.value
         kind, uuid = str(line.get("type")), text_of(line, "uuid")
@@ -96,7 +94,7 @@ class _ClaudeCodeSession:
         else:
             self.others[kind] += 1
 
-    def _chain(self, line: JsonObject, uuid: str) -> str:
+    def _chain(self, line: jsontext.JsonObject, uuid: str) -> str:
         """Which agent a line is of; one without a name is called after its first line."""
         if line.get("isSidechain") is not True:
             return ""
@@ -125,7 +123,7 @@ class _Chain:
     """The lines of a session, or of an agent of it."""
 
     agent: str
-    lines: dict[str, FileObject] = field(default_factory=dict)
+    lines: dict[str, json_files.FileObject] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
     ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
@@ -134,7 +132,7 @@ class _Chain:
     grown: set[str] = field(default_factory=set)  # whose output was counted more than once
     last: str | None = None
 
-    def add(self, found: FileObject, uuid: str) -> None:
+    def add(self, found: json_files.FileObject, uuid: str) -> None:
         """Put a line in its place."""
         if uuid in self.lines:  # written again by a session that was resumed
             return
@@ -151,7 +149,7 @@ class _Chain:
         self._bundle(uuid, message, id_, bundle)
         self.lines[uuid], self.last = found, uuid
 
-    def _bundle(self, uuid: str, message: JsonObject, id_: str | None, before: str | None) -> None:
+    def _bundle(self, uuid: str, message: jsontext.JsonObject, id_: str | None, before: str | None) -> None:
         """Note the answer that a line belongs to, given the answer of the line before it."""
         has_results = any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
         if id_ is None and (before is None or (message and not has_results)):
@@ -160,7 +158,7 @@ class _Chain:
         if message:
             self.ends[bundle] = uuid
 
-    def _answered(self, id_: str, message: JsonObject) -> None:
+    def _answered(self, id_: str, message: jsontext.JsonObject) -> None:
         if message.get("model") == SYNTHETIC:
             return
         before = self.answers.get(id_)
@@ -208,7 +206,7 @@ class _Chain:
         if message:
             try:
                 role, content = message.get("role", line.get("type")), message.get("content")
-                (items,) = get_format(FORMAT).parse_turns([{"role": role, "content": content}])
+                (items,) = formats.get_format(FORMAT).parse_turns([{"role": role, "content": content}])
             except CannotParse as error:
                 skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
         answer = self.answers.get(text_of(message, "id") or "") if line.get("type") == "assistant" else None

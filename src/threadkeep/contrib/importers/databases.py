@@ -16,8 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.contrib.importers.inputs import Input
 from threadkeep.contrib.importers.records import Skipped, Transcript, converted
-from threadkeep.db.backends import backend_of
-from threadkeep.db.engines import engine_for, is_file, is_in_memory, parsed_url
+from threadkeep.db import backends, engines
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, InvalidOption, ThreadkeepError
 
@@ -80,7 +79,7 @@ class Database:
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
         with self._engine.connect() as connection:
-            backend_of(connection).refuse_writes(connection)
+            backends.backend_of(connection).refuse_writes(connection)
             yield connection
             connection.rollback()
 
@@ -205,11 +204,11 @@ def json_of(value: Any) -> Any:
 def _engine_of(input: Input) -> Engine:
     path = input.path
     if path is None:
-        url = parsed_url(input.url)
-        if is_in_memory(url):
+        url = engines.parsed_url(input.url)
+        if engines.is_in_memory(url):
             raise CannotParse(f"{input.name} is a database in memory, which is empty.")
-        if not is_file(url):
-            return engine_for(url)
+        if not engines.is_file(url):
+            return engines.engine_for(url)
         path = Path(str(url.database))
     name = f"{path.absolute().as_uri()}?mode=ro"
     return create_engine("sqlite://", poolclass=NullPool, creator=lambda: _sqlite(name))

@@ -12,16 +12,9 @@ from typing import Final
 
 from sqlalchemy.exc import DataError
 
-from threadkeep.contrib.importers.agents_sdk import AgentsSdk
-from threadkeep.contrib.importers.chatgpt import ChatGPT
-from threadkeep.contrib.importers.claude_ai import ClaudeAI
-from threadkeep.contrib.importers.claude_code import ClaudeCode
-from threadkeep.contrib.importers.codex import Codex
-from threadkeep.contrib.importers.databases import check_reachable
+from threadkeep.contrib.importers import agents_sdk, chatgpt, claude_ai, claude_code, codex, databases, langchain, llm
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
-from threadkeep.contrib.importers.langchain import LangChain
 from threadkeep.contrib.importers.librechat import LibreChat
-from threadkeep.contrib.importers.llm import Llm
 from threadkeep.contrib.importers.open_webui import OpenWebUI
 from threadkeep.contrib.importers.records import UNEXPECTED, Answer, Skipped, Source, SourceReport, Transcript, reason
 from threadkeep.contrib.importers.trees import Planned, moment_of
@@ -31,8 +24,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
 from threadkeep.store.store import Store
 from threadkeep.store.usage.ledger import CallInfo
-from threadkeep.store.work import validation
-from threadkeep.store.work.item_rows import fitting
+from threadkeep.store.work import item_rows, validation
 from threadkeep.store.writing.conversations import ConversationInfo
 from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer, Written
 
@@ -40,13 +32,13 @@ from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer,
 SOURCES: Final[Mapping[str, Source]] = {
     source.name: source
     for source in (
-        ClaudeCode(),
-        Codex(),
-        ChatGPT(),
-        ClaudeAI(),
-        AgentsSdk(),
-        LangChain(),
-        Llm(),
+        claude_code.ClaudeCode(),
+        codex.Codex(),
+        chatgpt.ChatGPT(),
+        claude_ai.ClaudeAI(),
+        agents_sdk.AgentsSdk(),
+        langchain.LangChain(),
+        llm.Llm(),
         OpenWebUI(),
         LibreChat(),
     )
@@ -91,7 +83,7 @@ def import_from(
     chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
     for one in inputs:
         if one.url is not None and not isinstance(source, Source):
-            check_reachable(one)
+            databases.check_reachable(one)
         if chosen is None and one.is_named and _recognized(one) is None:
             hint = f"Name its source, one of {', '.join(SOURCES)}."
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
@@ -230,7 +222,7 @@ def external_id_of(source: str, id: str) -> str:
     'chatgpt:67e0'
     """
     external_id = f"{source}:{id}"
-    if fitting(external_id) is not None:
+    if item_rows.fitting(external_id) is not None:
         return external_id
     return f"{source}:{blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
@@ -256,7 +248,7 @@ def _title(value: str | None) -> str | None:
 
 def _labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Those labels that can be stored."""
-    return {name: value for name, value in labels.items() if fitting(name) and fitting(value)}
+    return {name: value for name, value in labels.items() if item_rows.fitting(name) and item_rows.fitting(value)}
 
 
 def _properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -15,8 +15,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.records import Answer, Entry
+from threadkeep.contrib.importers import inputs, records
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_any
 from threadkeep.domain.media import data_url, media_type_of
 from threadkeep.errors import CannotParse
@@ -108,7 +107,7 @@ def output(call_id: str, value: Any) -> JsonObject:
     return {"type": "function_call_output", "call_id": call_id, "output": value}
 
 
-def last_model(answers: Iterable[Answer | None]) -> str | None:
+def last_model(answers: Iterable[records.Answer | None]) -> str | None:
     """The model that answered last, if it is named."""
     return next((one.model for one in reversed(list(answers)) if one is not None and one.model is not None), None)
 
@@ -136,11 +135,11 @@ class Rounds:
 
     ends: dict[str, str] = field(default_factory=dict)
     model: str | None = None
-    _entries: list[tuple[Entry, bool]] = field(default_factory=list)  # with whether its parent is a message
+    _entries: list[tuple[records.Entry, bool]] = field(default_factory=list)  # with whether its parent is a message
 
     def add(
         self, id_: str, parent: str | None, items: Sequence[JsonObject], at: datetime | None = None,
-        answer: Answer | None = None, revision: str = "",
+        answer: records.Answer | None = None, revision: str = "",
     ) -> None:  # fmt: skip
         """Add a message, which follows another one; what of it a model said is `answer`."""
         runs = [(made, list(run)) for made, run in groupby(items, is_made)] or [(False, [])]
@@ -151,12 +150,12 @@ class Rounds:
             if made and answer is not None:
                 given = answer if number == last else replace(answer, usage=None, latency_ms=None, status="completed")
             before, name = name, f"{id_}#{number}" if number else id_
-            entry = Entry(name, before if number else parent, run, at, given, revision)
+            entry = records.Entry(name, before if number else parent, run, at, given, revision)
             self._entries.append((entry, number == 0))
         self.ends[id_] = name
         self.model = (None if answer is None else answer.model) or self.model
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[records.Entry]:
         """The entries, each behind the last one of the message that it follows."""
         return [
             replace(entry, parent=self.ends.get(entry.parent or "", entry.parent)) if is_first else entry
@@ -228,7 +227,7 @@ def _is_name(id: str, name: str | None) -> bool:
 
 
 @contextmanager
-def attachments(input: Input) -> Iterator[Attachments]:
+def attachments(input: inputs.Input) -> Iterator[Attachments]:
     """The files that an export has besides its conversations; none, if it is no archive."""
     if input.path is None or not input.members:
         yield Attachments(None, ())

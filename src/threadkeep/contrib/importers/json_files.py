@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.items import Attachments, attachments
+from threadkeep.contrib.importers import inputs, items
 from threadkeep.contrib.importers.records import Skipped, Transcript, converted
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, MissingExtra
@@ -23,7 +22,7 @@ class FileObject(NamedTuple):
     value: JsonObject
 
 
-def json_lines(input: Input) -> Iterator[FileObject | Skipped]:
+def json_lines(input: inputs.Input) -> Iterator[FileObject | Skipped]:
     """The objects of JSON Lines."""
     with input.open() as file:
         for number, line in enumerate(file, 1):
@@ -53,16 +52,16 @@ class JsonExport:
         """Return whether an object with these keys is one of its conversations."""
         raise NotImplementedError
 
-    def transcript(self, found: FileObject, files: Attachments) -> Transcript | Skipped:
+    def transcript(self, found: FileObject, files: items.Attachments) -> Transcript | Skipped:
         """Return the conversation of an object; or why it is none."""
         raise NotImplementedError
 
-    def recognizes(self, input: Input, /) -> bool:
+    def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first object of a file is one of its conversations."""
         parts = [None] if self.documents is None else input.documents(self.documents)[:1]
         return any(self.has_keys(input.first_keys(part)) for part in parts)
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+    def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the conversations of a file.
 
         Raises:
@@ -72,7 +71,7 @@ class JsonExport:
         parts = [None] if self.documents is None else input.documents(self.documents)
         if not parts:
             raise CannotParse(f"{input.name} has no file with conversations.")
-        with attachments(input) as files:
+        with items.attachments(input) as files:
             for found in (found for part in parts for found in json_elements(input, part)):
                 if isinstance(found, Skipped):
                     yield found
@@ -80,7 +79,7 @@ class JsonExport:
                     yield converted(found.where, self.transcript, found, files)
 
 
-def json_elements(input: Input, part: str | None = None) -> Iterator[FileObject | Skipped]:
+def json_elements(input: inputs.Input, part: str | None = None) -> Iterator[FileObject | Skipped]:
     """The objects of a JSON list, one after the other; of a document that is an object, that object.
 
     Raises:

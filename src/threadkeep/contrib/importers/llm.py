@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from sqlalchemy import Select, column, select, table
 
+from threadkeep.contrib.importers import databases
 from threadkeep.contrib.importers import items as make
-from threadkeep.contrib.importers.databases import Database, SqlSource, json_of
 from threadkeep.contrib.importers.items import list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Draft, Entry, Skipped, Transcript, converted
 from threadkeep.domain.jsontext import JsonObject
@@ -50,7 +50,7 @@ DETAILS: Final = (
 )  # fmt: skip
 
 
-class Llm(SqlSource):
+class Llm(databases.SqlSource):
     """Conversations of llm."""
 
     name = "llm"
@@ -61,7 +61,7 @@ class Llm(SqlSource):
         has_tree = names <= tables.keys() and tables["turns"].issuperset(columns)
         return has_tree or tables.get("responses", frozenset()).issuperset(RESPONSES)
 
-    def conversations(self, database: Database, where: str) -> Iterator[Transcript | Skipped]:
+    def conversations(self, database: databases.Database, where: str) -> Iterator[Transcript | Skipped]:
         """Return the conversations of a database: the older ones first, but for those that are threads by now."""
         for row in database.rows("conversations", ("id", "name", "model"), ("id",)):
             place = f"{where}, {row['id']}"
@@ -80,7 +80,7 @@ class Llm(SqlSource):
 class _Reading(Draft):
     """What both generations of tables share: attachments and fragments."""
 
-    database: Database
+    database: databases.Database
 
     def attachment(self, id_: Any) -> JsonObject | None:
         """A picture or file by its id: its bytes, or where it is on the web; None where it is neither."""
@@ -218,7 +218,7 @@ class _Thread(_Reading):
 
     def _add(self, items: list[JsonObject], role: str, row: JsonObject) -> None:
         """Add a part to the last message, or as an item of its own."""
-        kind, payload = row["type"], object_of({"payload": json_of(row["payload"])}, "payload")
+        kind, payload = row["type"], object_of({"payload": databases.json_of(row["payload"])}, "payload")
         text = self._text(row["text"], payload)
         match kind:
             case "tool_call":
@@ -281,7 +281,7 @@ def _output(name: Any, value: Any, call_id: Any) -> JsonObject:
 
 def answer_of(row: JsonObject) -> Answer:
     """The response of a turn, or of an older response: model, usage and duration."""
-    details = json_of(row["token_details"])
+    details = databases.json_of(row["token_details"])
     counts = {"input_tokens": row["input_tokens"], "output_tokens": row["output_tokens"]}
     usage = None
     if any(count is not None for count in counts.values()):

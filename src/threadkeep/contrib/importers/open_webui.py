@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from threadkeep.contrib.importers import inputs
+from threadkeep.contrib.importers import inputs, json_files
 from threadkeep.contrib.importers import items as make
 from threadkeep.contrib.importers.databases import Database, SqlSource, json_of
 from threadkeep.contrib.importers.items import Attachments, Rounds, list_of, object_of, revision_of, text_of, time_of
-from threadkeep.contrib.importers.json_files import FileObject, JsonExport
 from threadkeep.contrib.importers.records import Answer, Draft, Skipped, Transcript, converted
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 
@@ -43,7 +42,7 @@ _SUMMARY: Final = re.compile(r"<summary>.*?</summary>\n?", re.DOTALL)
 _QUOTE: Final = re.compile(r"^> ?", re.MULTILINE)
 
 
-class OpenWebUI(SqlSource, JsonExport):
+class OpenWebUI(SqlSource, json_files.JsonExport):
     """Chats of Open WebUI."""
 
     name = "open-webui"
@@ -58,14 +57,14 @@ class OpenWebUI(SqlSource, JsonExport):
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether it is its database, or an export of chats."""
-        return SqlSource.recognizes(self, input) or JsonExport.recognizes(self, input)
+        return SqlSource.recognizes(self, input) or json_files.JsonExport.recognizes(self, input)
 
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the chats."""
         is_file = input.url is None and not input.is_sqlite
-        return JsonExport.read(self, input) if is_file else SqlSource.read(self, input)
+        return json_files.JsonExport.read(self, input) if is_file else SqlSource.read(self, input)
 
-    def transcript(self, found: FileObject, _files: Attachments) -> Transcript | Skipped:
+    def transcript(self, found: json_files.FileObject, _files: Attachments) -> Transcript | Skipped:
         """Return a chat of an export."""
         return _Chat(found.where, found.value).transcript()
 

@@ -16,8 +16,7 @@ from threadkeep.contrib.opentelemetry import names
 from threadkeep.domain.usage import NANO, NormalizedUsage
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.store import Store
-from threadkeep.store.usage.ledger import Attempt
-from threadkeep.store.usage.observing import ObservedCall, add_observer
+from threadkeep.store.usage import ledger, observing
 
 SCOPE: Final = "threadkeep"
 _MILLISECONDS: Final = 1_000_000  # in nanoseconds
@@ -66,13 +65,13 @@ def instrument(
         tracer_provider: where spans go; by default to the global one.
         meter_provider: the same for metrics.
     """
-    emitters: list[Callable[[ObservedCall, Mapping[str, Any]], None]] = []
+    emitters: list[Callable[[observing.ObservedCall, Mapping[str, Any]], None]] = []
     if spans:
         emitters.append(_Spans((tracer_provider or get_tracer_provider()).get_tracer(SCOPE)))
     if metrics:
         emitters.append(_Metrics((meter_provider or get_meter_provider()).get_meter(SCOPE)))
 
-    def observer(call: ObservedCall) -> None:
+    def observer(call: observing.ObservedCall) -> None:
         attempt = call.attempt
         provider = attempt.provider or _PROVIDERS.get(attempt.format, "openai")
         # What spans and metrics have: few values, the same again and again
@@ -86,10 +85,10 @@ def instrument(
         for emit in emitters:
             emit(call, attributes)
 
-    return add_observer(store, observer)
+    return observing.add_observer(store, observer)
 
 
-def _error_type(attempt: Attempt) -> str | None:
+def _error_type(attempt: ledger.Attempt) -> str | None:
     """The class of what went wrong; None if nothing did."""
     if attempt.status != "failed":
         return None
@@ -103,7 +102,7 @@ class _Spans:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def __call__(self, call: ObservedCall, common: Mapping[str, Any]) -> None:
+    def __call__(self, call: observing.ObservedCall, common: Mapping[str, Any]) -> None:
         """Emit the span of a call, which has ended just now."""
         ended, attempt = time.time_ns(), call.attempt
         name = f"{common[names.OPERATION]} {common.get(names.REQUEST_MODEL, '')}".strip()
@@ -153,7 +152,7 @@ class _Metrics:
             for name, text in (("duration", ends), ("time_to_first_chunk", begins))
         )
 
-    def __call__(self, call: ObservedCall, common: Mapping[str, Any]) -> None:
+    def __call__(self, call: observing.ObservedCall, common: Mapping[str, Any]) -> None:
         """Count a call."""
         attempt, error = call.attempt, _error_type(call.attempt)
         self._count(attempt.figures, common)

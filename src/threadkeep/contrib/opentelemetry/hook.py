@@ -22,9 +22,8 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.trace import Span
 
 from threadkeep.blobs import BlobStore
-from threadkeep.contrib.opentelemetry import names
+from threadkeep.contrib.opentelemetry import names, storing
 from threadkeep.contrib.opentelemetry.completions import Completion, attributes_of, completion_of
-from threadkeep.contrib.opentelemetry.storing import store_completion
 from threadkeep.domain.printing import redact
 from threadkeep.store.media.rows import blob_store_at
 from threadkeep.store.store import Store
@@ -206,7 +205,7 @@ class ThreadkeepCompletionHook:
             self._count(FAILED, f"calls are not stored: {redact(f'{_kind(error)}: {error}')}")
             return
         try:
-            result = store_completion(store, completion)
+            result = storing.store_completion(store, completion)
         except Exception as error:  # noqa: BLE001 - whatever it is; its message may quote what was said
             self._count(FAILED, f"a call is not stored ({_kind(error)})")
         else:

@@ -6,23 +6,20 @@ import re
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias
 
-from threadkeep.contrib.opentelemetry import names
+from threadkeep.contrib.opentelemetry import messages, names
 from threadkeep.contrib.opentelemetry.completions import Completion
-from threadkeep.contrib.opentelemetry.messages import FORMAT, chunk_of, request_of, response_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.formats import FormatName
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.history_sync.alignment import utterances_of
-from threadkeep.store.history_sync.client_history import configure
-from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, is_answer, last_shared
+from threadkeep.store.history_sync import alignment, client_history, sync
 from threadkeep.store.store import Store
 
 Stored: TypeAlias = Literal["stored", "duplicate"]
 
-CHAT: Final[FormatName] = FORMAT
+CHAT: Final[FormatName] = messages.FORMAT
 LABELS: Final = {"recorded": "opentelemetry"}  # of conversations that begin here
 MAX_ID: Final = 200  # characters of an application's id of a conversation; of longer ones, a digest stands for them
 _RESPONSE: Final = "resp_"  # what ids in that API begin with
@@ -37,8 +34,8 @@ def store_completion(store: Store, completion: Completion) -> Stored:
     """
     said, attributes = completion.read(), completion.attributes
     error, outputs = completion.error, said["outputs"]
-    payload = request_of(said["instructions"], said["inputs"], said["tools"], attributes)
-    body = response_of(outputs, attributes, error)
+    payload = messages.request_of(said["instructions"], said["inputs"], said["tools"], attributes)
+    body = messages.response_of(outputs, attributes, error)
     if error is None and _is_stored(store, body):
         return "duplicate"
     conversation = _asked(store, completion, payload)
@@ -52,7 +49,7 @@ def store_completion(store: Store, completion: Completion) -> Stored:
     # the application did not wait for the end of a stream, which then has no reason of its end
     if error is None and is_stream and body["choices"][0]["finish_reason"] in (None, "error"):
         with conversation.stream_response(CHAT, **options) as recorder:
-            recorder.feed(chunk_of(body))
+            recorder.feed(messages.chunk_of(body))
         return "stored"
     key = f"otel:{sha256(dumps(body)).hexdigest()}" if body.get("id") else None
     conversation.add_response(body, CHAT, idempotency_key=key, **options)
@@ -74,7 +71,7 @@ def _is_stored(store: Store, body: JsonObject) -> bool:
 
 
 def _sayings(items: list[JsonObject]) -> list[Any]:
-    return [said.key for said in utterances_of(items) if not said.is_optional]
+    return [said.key for said in alignment.utterances_of(items) if not said.is_optional]
 
 
 # What is asked
@@ -89,7 +86,7 @@ def _asked(store: Store, completion: Completion, payload: JsonObject) -> Convers
         return _appended(conversation, session)
     conversation = _named(store, completion)
     if conversation is None and completion.conversation_id is None:
-        conversation = find_by_history(scoped, session)
+        conversation = sync.find_by_history(scoped, session)
     if conversation is None:
         try:
             return _new(scoped, completion, payload, session)
@@ -97,17 +94,17 @@ def _asked(store: Store, completion: Completion, payload: JsonObject) -> Convers
             conversation = _named(store, completion)
             if conversation is None:
                 raise
-    if _is_held(completion, session) and last_shared(conversation, session) < 0:
+    if _is_held(completion, session) and sync.last_shared(conversation, session) < 0:
         return _appended(conversation, session)
     conversation = _continued(conversation, payload)
-    configure(conversation, session)
+    client_history.configure(conversation, session)
     return conversation
 
 
 def _appended(conversation: Conversation, session: Session) -> Conversation:
     """The conversation with all of the request, of which the provider has what came before."""
     conversation.add_items([item.to_object() for item in session.items], on_conflict="append")
-    configure(conversation, session)
+    client_history.configure(conversation, session)
     return conversation
 
 
@@ -129,7 +126,7 @@ def _is_held(completion: Completion, session: Session) -> bool:
     attributes = completion.attributes
     is_openais = attributes.get(names.PROVIDER) == "openai"
     is_response = str(attributes.get(names.RESPONSE_ID) or _RESPONSE).startswith(_RESPONSE)
-    return is_openais and is_response and not any(is_answer(item.to_object()) for item in session.items)
+    return is_openais and is_response and not any(sync.is_answer(item.to_object()) for item in session.items)
 
 
 def _external_id(completion: Completion) -> str | None:
@@ -153,9 +150,9 @@ def _named(store: Store, completion: Completion) -> Conversation | None:
 
 
 def _new(store: Store, completion: Completion, payload: JsonObject, session: Session) -> Conversation:
-    labels, beginning = dict(LABELS), beginning_of(session)
+    labels, beginning = dict(LABELS), sync.beginning_of(session)
     if completion.conversation_id is None and beginning is not None:
-        labels[BEGINNING] = beginning
+        labels[sync.BEGINNING] = beginning
     return store.import_request(payload, CHAT, labels=labels, external_id=_external_id(completion))
 
 

@@ -15,9 +15,8 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_core import PydanticSerializationError
 
+from threadkeep.domain import jsontext, rendering
 from threadkeep.domain.items import Item
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidItem, InvalidOption, NotFound, StateConflict
 from threadkeep.formats import get_format
@@ -113,7 +112,7 @@ class ThreadkeepConversationStore(ConversationStore):
         return await self._store.find_conversation(external_id=conversation_id)
 
 
-def message_history(rendered: Rendered) -> list[ModelMessage]:
+def message_history(rendered: rendering.Rendered) -> list[ModelMessage]:
     """Return what a conversation of any origin rendered in the format `pydantic_ai` as messages, for an agent to go on.
 
     Raises:
@@ -127,10 +126,10 @@ def message_history(rendered: Rendered) -> list[ModelMessage]:
 
 
 # keys that details of validation errors need to be read; `errors(include_input=False)` leaves some out
-_DETAILS: Final[JsonObject] = {"type": "", "loc": [], "msg": "", "input": None}
+_DETAILS: Final[jsontext.JsonObject] = {"type": "", "loc": [], "msg": "", "input": None}
 
 
-def _read(messages: Iterable[JsonObject]) -> list[ModelMessage]:
+def _read(messages: Iterable[jsontext.JsonObject]) -> list[ModelMessage]:
     """Messages from their JSON: also with details of errors that Pydantic AI writes and does not read."""
     messages = [
         {**one, "parts": list(map(_readable, one["parts"]))} if isinstance(one.get("parts"), list) else one
@@ -139,7 +138,7 @@ def _read(messages: Iterable[JsonObject]) -> list[ModelMessage]:
     return ModelMessagesTypeAdapter.validate_python(messages)
 
 
-def _readable(part: JsonObject) -> JsonObject:
+def _readable(part: jsontext.JsonObject) -> jsontext.JsonObject:
     """A part with all keys of the details of validation errors, which parts hold that ask a model to try again."""
     content = part.get("content")
     if not str(part.get("part_kind")).startswith("retry-") or not isinstance(content, list):
@@ -147,7 +146,7 @@ def _readable(part: JsonObject) -> JsonObject:
     return {**part, "content": [{**_DETAILS, **one} if isinstance(one, dict) else one for one in content]}
 
 
-def _written(entry: ConversationEntry) -> tuple[JsonObject, Sequence[Item]]:
+def _written(entry: ConversationEntry) -> tuple[jsontext.JsonObject, Sequence[Item]]:
     """The JSON of an entry's message and its items; InvalidItem if it could not be read again."""
     try:
         # what its warnings are about is found out below

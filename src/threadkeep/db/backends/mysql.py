@@ -20,15 +20,14 @@ from sqlalchemy.dialects.mysql import insert
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from threadkeep.db import hosts, sessions
-from threadkeep.db.backends import Backend, Change, Places, not_a_url
+from threadkeep.db import backends, hosts, sessions
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
 _QUOTED: Final = b"\\'\"\x00\n\r\x1a"  # what the drivers write as two bytes
 
 
-class _MySQL(Backend):
+class _MySQL(backends.Backend):
     """MySQL and MariaDB, through PyMySQL or asyncmy. Every statement sees what is committed, as on PostgreSQL."""
 
     name = extra = "mysql"
@@ -40,7 +39,7 @@ class _MySQL(Backend):
 
     def checked_url(self, url: URL) -> URL:
         if not url.database:
-            raise not_a_url("it names no database", f"Write {url.get_backend_name()}://user@host/NAME.")
+            raise backends.not_a_url("it names no database", f"Write {url.get_backend_name()}://user@host/NAME.")
         return sessions.with_charset(url)
 
     def engine_options(self, url: URL) -> dict[str, Any]:
@@ -80,7 +79,12 @@ class _MySQL(Backend):
         return found
 
     def change_places(
-        self, connection: Connection, statement: Change, column: Column[Any], tenant: int, places: Places
+        self,
+        connection: Connection,
+        statement: backends.Change,
+        column: Column[Any],
+        tenant: int,
+        places: backends.Places,
     ) -> int:
         if len(places) == 1:
             return super().change_places(connection, statement, column, tenant, places)

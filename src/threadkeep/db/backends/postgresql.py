@@ -9,12 +9,10 @@ from sqlalchemy import ARRAY, URL, Column, Connection, Engine, cast, func, selec
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.postgresql import insert
 
-from threadkeep.db import hosts, models, refusals, sessions
-from threadkeep.db.backends import Backend, Change, Places
-from threadkeep.db.driver import Statement
+from threadkeep.db import backends, driver, hosts, models, refusals, sessions
 from threadkeep.errors import InvalidOption
 
-BEGIN: Final = Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
+BEGIN: Final = driver.Statement(text("BEGIN ISOLATION LEVEL READ COMMITTED"))
 # Tables that have twice as many pages as when their rows were counted last, and more than so many. Those of a table
 # with partitions are the pages of these: no other process counts the rows of it all.
 _PAGES: Final = 16
@@ -26,7 +24,7 @@ _GROWN: Final = text(
 )
 
 
-class _PostgreSQL(Backend):
+class _PostgreSQL(backends.Backend):
     """PostgreSQL, through psycopg.
 
     Reads need no transaction: in autocommit mode, BEGIN and ROLLBACK are saved.
@@ -98,7 +96,12 @@ class _PostgreSQL(Backend):
         return connection.dialect.driver in refusals.PSYCOPG and bool(driver.autocommit)
 
     def change_places(
-        self, connection: Connection, statement: Change, column: Column[Any], tenant: int, places: Places
+        self,
+        connection: Connection,
+        statement: backends.Change,
+        column: Column[Any],
+        tenant: int,
+        places: backends.Places,
     ) -> int:
         table, arrays = column.table.c, zip(*places, strict=True)
         columns = (table.conversation_id, column)

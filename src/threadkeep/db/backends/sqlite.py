@@ -14,8 +14,7 @@ from sqlalchemy import URL, Connection, Engine, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from threadkeep.db import backends
-from threadkeep.db.driver import Statement
+from threadkeep.db import backends, driver
 from threadkeep.errors import InvalidOption
 
 SWITCH_SECONDS: Final = 1  # how long to wait for others before a file gets a write-ahead log
@@ -25,7 +24,7 @@ CHECKPOINT_PAGES: Final = 4_000
 COPIED_PAGES: Final = 2_000  # of a backup in one step; in between, other connections can write
 CHECKPOINTS: Final = 20  # attempts to empty the write-ahead log, which readers may be using
 # Takes the write lock at once: a read transaction that wants to write later is refused as "locked".
-BEGIN_IMMEDIATE: Final = Statement(text("BEGIN IMMEDIATE"))
+BEGIN_IMMEDIATE: Final = driver.Statement(text("BEGIN IMMEDIATE"))
 
 _READY: Final = "threadkeep_ready"
 

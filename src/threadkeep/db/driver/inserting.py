@@ -8,10 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, Connection, Table, bindparam, insert
 
-from threadkeep.db.backends import backend_of
-from threadkeep.db.base import MADE_BY, written_columns
-from threadkeep.db.driver import Parameters, Statement, executor_for
-from threadkeep.db.driver.executors import AsyncPsycopgExecutor, PsycopgExecutor
+from threadkeep.db import backends, base
+from threadkeep.db.driver import Parameters, Statement, executor_for, executors
 
 # Rows by table, in the order in which they are written
 TableRows = Sequence[tuple[Table, Sequence[Mapping[str, Any]]]]
@@ -27,12 +25,12 @@ def insert_statement(table: Table) -> Statement:
         for column, (expression, parameters) in _made_columns(table)
     }
     statement = insert(table).values(made) if made else insert(table)
-    return Statement(statement.inline(), [column.name for column in written_columns(table)])
+    return Statement(statement.inline(), [column.name for column in base.written_columns(table)])
 
 
 def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
     """The columns whose values the database makes: by which expression, and of which parameters."""
-    return [(column, column.info[MADE_BY]) for column in table.columns if MADE_BY in column.info]
+    return [(column, column.info[base.MADE_BY]) for column in table.columns if base.MADE_BY in column.info]
 
 
 def insert_rows(connection: Connection, table_rows: TableRows) -> None:
@@ -41,7 +39,7 @@ def insert_rows(connection: Connection, table_rows: TableRows) -> None:
     Each statement is a round trip to the server, and writers of one conversation wait for each other that long. The
     other databases take no INSERT within a statement; SQLite has no round trip, either.
     """
-    if backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
+    if backends.backend_of(connection).writes_together and 1 < sum(len(rows) for _, rows in table_rows) <= MAX_ROWS:
         each = [(table, row) for table, rows in table_rows for row in rows]
         statement, names = _combined_insert(tuple(table for table, _ in each))
         values = {
@@ -60,7 +58,11 @@ def insert_many(connection: Connection, table: Table, rows: Sequence[Parameters]
     """Insert whole rows of one table."""
     executor, statement = executor_for(connection), insert_statement(table)
     is_short = len(rows) < COPY_ROWS
-    if is_short or not isinstance(executor, PsycopgExecutor | AsyncPsycopgExecutor) or _made_columns(table):
+    if (
+        is_short
+        or not isinstance(executor, executors.PsycopgExecutor | executors.AsyncPsycopgExecutor)
+        or _made_columns(table)
+    ):
         statement.execute_many(connection, rows)
         return
     compiled = statement.compiled(connection.dialect, executor.paramstyle)
@@ -74,7 +76,7 @@ def _combined_insert(tables: tuple[Table, ...]) -> tuple[Statement, list[list[tu
     inserts, names = [], []
     for number, table in enumerate(tables):
         made = dict(_made_columns(table))
-        plain = [column.name for column in written_columns(table) if column not in made]
+        plain = [column.name for column in base.written_columns(table) if column not in made]
         parameters = [name for _, used in made.values() for name in used]
         values: dict[Any, Any] = {name: bindparam(f"{name}_{number}") for name in plain}
         for column, (expression, used) in made.items():

@@ -8,8 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, Table, bindparam, select
 
-from threadkeep.db.driver import Statement
-from threadkeep.db.functions import as_committed
+from threadkeep.db import driver, functions
 from threadkeep.db.models import conversation_states, conversations, item_feedback, item_labels, items
 from threadkeep.db.queries.conversations import itself, of_conversation, of_tenant, visible
 from threadkeep.db.queries.items import STORED_COLUMNS
@@ -19,10 +18,10 @@ _STATE: Final = conversation_states.c["name", "value", "version", "updated_at"]
 
 
 @cache
-def conversation_lock(*, scoped: bool) -> Statement:
+def conversation_lock(*, scoped: bool) -> driver.Statement:
     """Makes the other writers of a conversation wait, and changes nothing; no row where it is not visible."""
     revision = conversations.c.revision
-    return Statement(sa.update(conversations).where(*itself(scoped=scoped)).values(revision=revision))
+    return driver.Statement(sa.update(conversations).where(*itself(scoped=scoped)).values(revision=revision))
 
 
 @cache
@@ -57,7 +56,7 @@ def state_versions_of() -> Select[Any]:
     table = conversation_states.c
     columns = table.name, table.version, table.value.is_not(None).label("exists"), table.updated_at
     found = select(*columns).where(*of_conversation(conversation_states))
-    return as_committed(found)
+    return functions.as_committed(found)
 
 
 @cache
@@ -102,7 +101,7 @@ def annotation_removal(table: Table, *, given_by: bool = False) -> sa.Delete:
 
 
 @lru_cache(maxsize=256)
-def annotated_items(*, labels: int, rating: bool, owner: bool, scoped: bool, after: bool) -> Statement:
+def annotated_items(*, labels: int, rating: bool, owner: bool, scoped: bool, after: bool) -> driver.Statement:
     """A page of items with labels or a rating, newest conversations first.
 
     Its columns are a StoredItem's, and the key and public id of the conversation. Parameters: tenant, limit; key_0,
@@ -138,7 +137,7 @@ def annotated_items(*, labels: int, rating: bool, owner: bool, scoped: bool, aft
         ]
     chosen = select(*STORED_COLUMNS, conversations.c.id, conversations.c.public_id)
     chosen = chosen.select_from(joined).where(*where).order_by(table.conversation_id.desc(), table.position.desc())
-    return Statement(chosen.limit(bindparam("limit")), text_as_bytes=True)
+    return driver.Statement(chosen.limit(bindparam("limit")), text_as_bytes=True)
 
 
 def _of_item(table: Table) -> ColumnElement[bool]:

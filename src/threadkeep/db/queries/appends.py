@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, ColumnElement, Insert, Integer, LargeBinary, Table, bindparam, insert, select
 from sqlalchemy.types import TypeEngine
 
-from threadkeep.db import base, functions
-from threadkeep.db.driver import RowsStatement
+from threadkeep.db import base, driver, functions
 from threadkeep.db.models import appends, changes, conversations, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.conversations import COUNTER_COLUMNS, reservation_update
 
@@ -119,15 +118,15 @@ def _ctes(statements: Sequence[Insert]) -> list[Any]:
 
 
 @lru_cache(maxsize=256)
-def placed_rows(tables: tuple[Table, ...]) -> RowsStatement:
+def placed_rows(tables: tuple[Table, ...]) -> driver.RowsStatement:
     """Writes a row into each of the tables, at numbers that were taken before: the parameters `taken_…`."""
     inserts = _Inserts(tables, lambda name: _parameter(f"taken_{name}", TAKEN[name]))
     *others, statement = inserts.statements
-    return RowsStatement(statement.add_cte(*_ctes(others)) if others else statement, inserts.sources)
+    return driver.RowsStatement(statement.add_cte(*_ctes(others)) if others else statement, inserts.sources)
 
 
 @lru_cache(maxsize=256)
-def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -> RowsStatement:
+def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -> driver.RowsStatement:
     """Takes the numbers at the end of branch 0 and writes the rows; returns the reservation's row, if any."""
     taking = reservation_update(root=items in tables, scoped=scoped, expected=expected, free=True)
     taken = taking.returning(*COUNTER_COLUMNS).cte("taken")
@@ -136,4 +135,4 @@ def append_at_once(tables: tuple[Table, ...], *, scoped: bool, expected: bool) -
         "response": taken.c.next_response - bindparam("responses", type_=Integer),
     }
     inserts = _Inserts(tables, lambda name: numbers[name] if name in numbers else taken.c[name], source=taken)
-    return RowsStatement(select(*taken.c).add_cte(*_ctes(inserts.statements)), inserts.sources)
+    return driver.RowsStatement(select(*taken.c).add_cte(*_ctes(inserts.statements)), inserts.sources)

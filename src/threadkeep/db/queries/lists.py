@@ -11,14 +11,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from threadkeep.db import functions, models, types
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.queries.conversations import (
-    ACTIVE,
-    ARCHIVED,
-    CONVERSATION_COLUMNS,
-    itself,
-    of_tenant,
-    with_label,
-)
+from threadkeep.db.queries import conversations
 
 ACTIVITY, CREATED, TITLE = "activity", "created", "title"
 TITLE_LENGTH: Final = 60  # characters that titles are ordered by
@@ -39,7 +32,7 @@ _KEYS: Final = {
     ),
 }
 _READ: Final = models.conversation_reads.c["position", "seen_at"]
-SUMMARY_READER: Final = RowReader((*CONVERSATION_COLUMNS, *_READ))
+SUMMARY_READER: Final = RowReader((*conversations.CONVERSATION_COLUMNS, *_READ))
 
 
 class ListQuery(NamedTuple):
@@ -71,7 +64,10 @@ def conversation_page(query: ListQuery) -> Statement:
     if query.statuses or query.start is not None or query.calls:
         page = _ordered(_found(query), query, models.conversations.c.id)
     else:  # no index has two statuses in order, but each of them
-        parts = [_ordered(_found(query, status), query, models.conversations.c.id) for status in (ACTIVE, ARCHIVED)]
+        parts = [
+            _ordered(_found(query, status), query, models.conversations.c.id)
+            for status in (conversations.ACTIVE, conversations.ARCHIVED)
+        ]
         both = sa.union_all(*(select(part.subquery(f"part_{number}")) for number, part in enumerate(parts)))
         found = both.subquery("found")
         page = _ordered(select(found), query, found.c.id, found.c.sorted_by)
@@ -79,7 +75,7 @@ def conversation_page(query: ListQuery) -> Statement:
         return Statement(page)
     # With how far its conversations have been read, which is looked up for each of them
     rows = page.subquery("page")
-    columns = [rows.c[column.name] for column in CONVERSATION_COLUMNS]
+    columns = [rows.c[column.name] for column in conversations.CONVERSATION_COLUMNS]
     is_read = _is_read_by(rows, _reader(rows, query))
     columns += [select(column).where(*is_read).scalar_subquery().label(column.name) for column in _READ]
     return Statement(_ordered(select(*columns, rows.c.sorted_by), query, rows.c.id, rows.c.sorted_by))
@@ -88,11 +84,11 @@ def conversation_page(query: ListQuery) -> Statement:
 def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
     """The conversations of a list with a status, by default the parameter's, in no order."""
     table, key = models.conversations.c, _KEYS[query.order_by]
-    where = of_tenant(models.conversations, **({"user_id": "user"} if query.user else {}))
+    where = conversations.of_tenant(models.conversations, **({"user_id": "user"} if query.user else {}))
     if query.statuses or status is not None:
         where.append(table.status == (bindparam("status") if status is None else status))
     else:
-        where.append(sa.or_(table.status == ACTIVE, table.status == ARCHIVED))
+        where.append(sa.or_(table.status == conversations.ACTIVE, table.status == conversations.ARCHIVED))
     where += [_has_label(number) for number in range(query.labels) if number != query.start]
     if query.after:
         where.append(_is_behind(key, is_descending=query.is_descending))
@@ -107,7 +103,7 @@ def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
     since: Any = bindparam("since", type_=column.type)
     until: Any = bindparam("until", type_=column.type)
     where += [*([column >= since] if query.since else []), *([column < until] if query.until else [])]
-    statement = select(*CONVERSATION_COLUMNS, key.label("sorted_by")).where(*where)
+    statement = select(*conversations.CONVERSATION_COLUMNS, key.label("sorted_by")).where(*where)
     if query.calls:
         called = _called(query).subquery("called")
         return statement.select_from(called.join(models.conversations, table.id == called.c.conversation_id))
@@ -121,7 +117,9 @@ def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
 def _called(query: ListQuery) -> Select[Any]:
     """The conversations of the newest calls that are asked for."""
     table = models.usage_records.c
-    where = of_tenant(models.usage_records, **{name: f"called_{name}" for name in query.calls if name != "day"})
+    where = conversations.of_tenant(
+        models.usage_records, **{name: f"called_{name}" for name in query.calls if name != "day"}
+    )
     if "day" in query.calls:
         first: Any = bindparam("called_from", type_=table.day.type)
         where += [table.day >= first, table.day <= bindparam("called_to", type_=table.day.type)]
@@ -133,7 +131,7 @@ def _called(query: ListQuery) -> Select[Any]:
 
 def _labelled(number: int) -> Select[Any]:
     """The conversations with the label of a number."""
-    return with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}"))
+    return conversations.with_label(bindparam("tenant"), bindparam(f"key_{number}"), bindparam(f"value_{number}"))
 
 
 def _has_label(number: int) -> ColumnElement[bool]:
@@ -164,7 +162,7 @@ def label_counts(query: ListQuery) -> Statement:
     Parameters as for the page; without a user the last number is MAX_LABELLED.
     """
     counts: list[Any] = [_count(_labelled(number)) for number in range(query.labels)]
-    of_user = select(models.conversations.c.id).where(*of_tenant(models.conversations, user_id="user"))
+    of_user = select(models.conversations.c.id).where(*conversations.of_tenant(models.conversations, user_id="user"))
     counts.append(_count(of_user) if query.user else sa.literal_column(str(MAX_LABELLED)))
     return Statement(select(*counts))
 
@@ -199,7 +197,11 @@ def seen_by(*, scoped: bool) -> Select[Any]:
     joined = models.conversations.outerjoin(
         models.conversation_reads, sa.and_(*_is_read_by(models.conversations, reader))
     )
-    found = select(models.conversations.c.next_position, *_READ).select_from(joined).where(*itself(scoped=scoped))
+    found = (
+        select(models.conversations.c.next_position, *_READ)
+        .select_from(joined)
+        .where(*conversations.itself(scoped=scoped))
+    )
     return functions.as_committed(found)
 
 

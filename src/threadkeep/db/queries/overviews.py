@@ -10,18 +10,10 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
+from threadkeep.db import models
 from threadkeep.db.driver import Statement
 from threadkeep.db.functions import byte_size
-from threadkeep.db.models import (
-    blobs,
-    conversations,
-    item_blobs,
-    item_feedback,
-    item_labels,
-    items,
-    responses,
-    usage_records,
-)
+from threadkeep.db.models import blobs, conversations, item_blobs, items, responses, usage_records
 from threadkeep.db.queries.conversations import DELETED, of_conversation
 from threadkeep.db.queries.items import between, in_ranges, revision_of
 from threadkeep.db.queries.responses import LISTED, is_lost
@@ -102,7 +94,7 @@ def annotations_of(tenant: int, key: int, user: str | None, positions: Sequence[
 
     `user`: only the feedback of this user.
     """
-    said, labels = item_feedback.c, item_labels.c
+    said, labels = models.item_feedback.c, models.item_labels.c
     given = [said.tenant_id == tenant, said.conversation_id == key, said.position.in_(positions)]
     if user is not None:
         given.append(said.user_id == user)

@@ -18,18 +18,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from threadkeep.db import base, functions
+from threadkeep.db import base, functions, models
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.models import (
-    appends,
-    approvals,
-    branches,
-    conversations,
-    item_blobs,
-    items,
-    response_bodies,
-    responses,
-)
+from threadkeep.db.models import appends, branches, conversations, item_blobs, response_bodies, responses
 from threadkeep.db.queries.conversations import DELETED, of_conversation, of_tenant
 
 # Items of a branch after a position and up to another
@@ -99,8 +90,8 @@ def ranges_between() -> sa.Select[Any]:
 @cache
 def positions_between() -> sa.Select[Any]:
     """The positions of items from one up to another, in order."""
-    position = items.c.position
-    where = [*of_conversation(items), position >= sa.bindparam("first"), position <= sa.bindparam("upto")]
+    position = models.items.c.position
+    where = [*of_conversation(models.items), position >= sa.bindparam("first"), position <= sa.bindparam("upto")]
     return functions.as_committed(sa.select(position).where(*where).order_by(position))
 
 
@@ -132,9 +123,10 @@ def response_at() -> sa.Select[Any]:
 @cache
 def reasons_change() -> sa.Update:
     """Replaces why calls with one id were denied, which is what their outputs say."""
-    calls = sa.select(items.c.position).where(*of_conversation(items, call_hash="hash"))
-    where = [*of_conversation(approvals), approvals.c.reason.is_not(None), approvals.c.position.in_(calls)]
-    return sa.update(approvals).where(*where).values(reason=sa.bindparam("redacted"))
+    calls = sa.select(models.items.c.position).where(*of_conversation(models.items, call_hash="hash"))
+    decided = models.approvals
+    where = [*of_conversation(decided), decided.c.reason.is_not(None), decided.c.position.in_(calls)]
+    return sa.update(decided).where(*where).values(reason=sa.bindparam("redacted"))
 
 
 @cache

@@ -9,15 +9,16 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, func
 
-from threadkeep.db import search, sessions, types
-from threadkeep.db.models import conversations, search_documents
+from threadkeep.db import models, search, sessions, types
 from threadkeep.db.queries.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain.searching import Term, Vocabulary, words_of
 
 WORD_LIMIT: Final = 64  # characters of a word
 _BY_LENGTH: Final = 1  # ts_rank divides by 1 + the logarithm of the number of words
 # How often words are in the documents, and how many conversations users have
-_UPDATE_STATISTICS: Final = sa.text(f"ANALYZE (SKIP_LOCKED) {search_documents.name}, {conversations.name}")
+_UPDATE_STATISTICS: Final = sa.text(
+    f"ANALYZE (SKIP_LOCKED) {models.search_documents.name}, {models.conversations.name}"
+)
 
 
 class _TsVectorIndex(search.SearchIndex):
@@ -45,7 +46,7 @@ class _TsVectorIndex(search.SearchIndex):
     def matching(self, shape: Shape) -> Matching:
         del shape
         words, query = DOCUMENTS.words, sa.cast(bindparam("match"), types.TsQuery())
-        return search_documents, [words.op("@@", is_comparison=True)(query)], DOCUMENTS.id, words
+        return models.search_documents, [words.op("@@", is_comparison=True)(query)], DOCUMENTS.id, words
 
     def rank(self, value: Any) -> Any:
         """Of the candidates only: it would be that of all matches before they are sorted."""

@@ -11,12 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from threadkeep.db import search, types
 from threadkeep.db.base import SEARCH_INDEX as INDEX_NAME
 from threadkeep.db.models import conversations, search_documents
 from threadkeep.db.queries.conversations import of_tenant
 from threadkeep.db.queries.search import DOCUMENTS, OF_TALKS, TALKS, Matching, SearchQuery, Shape, parted
-from threadkeep.db.search import SearchIndex, log_broken_index, reason_of
-from threadkeep.db.types import escaped
 from threadkeep.domain import searching
 from threadkeep.errors import SchemaError
 
@@ -63,7 +62,7 @@ NOT_INDEXED: Final = sa.text(
 INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX_NAME} (rowid, words, scope) SELECT {_INDEXED}")
 
 
-class _FtsIndex(SearchIndex):
+class _FtsIndex(search.SearchIndex):
     """A document is indexed under words of its tenant, conversation, type and user, too."""
 
     def words(self, text: str, vocabulary: searching.Vocabulary | None = None) -> str | None:
@@ -100,7 +99,7 @@ class _FtsIndex(SearchIndex):
             if error.sqlite_errorcode & 0xFF not in _BROKEN:
                 raise
             driver.rollback()
-            log_broken_index(error)
+            search.log_broken_index(error)
             return False
         return True
 
@@ -110,7 +109,7 @@ class _FtsIndex(SearchIndex):
         try:
             connection.execute(CREATE_INDEX)
         except OperationalError as error:
-            if "no such module" not in reason_of(error):
+            if "no such module" not in search.reason_of(error):
                 raise
             raise SchemaError("This Python's SQLite is built without FTS5, which the search needs.") from error
         connection.execute(INDEX_ALL)
@@ -161,12 +160,12 @@ INDEX: Final = _FtsIndex()
 
 def user_token(tenant: int, user: str) -> str:
     """The word of a user in the scope of documents."""
-    return "u" + blake2b(f"{tenant} {escaped(user)}".encode(), digest_size=8).hexdigest()
+    return "u" + blake2b(f"{tenant} {types.escaped(user)}".encode(), digest_size=8).hexdigest()
 
 
 def type_token(type_: str) -> str | None:
     """The word of a type; messages, which nearly all are, have none."""
-    return None if type_ == "message" else f"y{escaped(type_).encode().hex()}"
+    return None if type_ == "message" else f"y{types.escaped(type_).encode().hex()}"
 
 
 def _fts5(tenant: int, query: SearchQuery, conversations: Sequence[int]) -> str:

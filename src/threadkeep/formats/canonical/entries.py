@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import orjson
 
-from threadkeep.domain.call_kinds import reference_of
+from threadkeep.domain import call_kinds, rendering
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts, mismatch
-from threadkeep.domain.rendering import ImportInfo
 from threadkeep.errors import DamagedRow, InvalidOption
 from threadkeep.formats.canonical.items import ITEM_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES, wire_item
 from threadkeep.formats.shared.reports import Context
@@ -224,7 +223,7 @@ def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]
 
 def call_id_of(item: JsonObject) -> str | None:
     """The call id of a call or output; also of a call that only its own provider knows, so that it can be answered."""
-    call_id = reference_of(item)
+    call_id = call_kinds.reference_of(item)
     if item["type"] == "provider_item" and isinstance(item.get("payload"), dict):
         payload = item["payload"]
         is_call = (payload.get("type") == "custom" and "custom" in payload) or "function" in payload
@@ -263,7 +262,7 @@ class Snapshot:
     tools: Sequence[JsonObject]
     entries: Sequence[ItemEntry]
     state: ServerState | None = None
-    imported: ImportInfo | None = None
+    imported: rendering.ImportInfo | None = None
     memo: dict[str, Any] | None = field(default=None, compare=False)  # what formats remember of these very items
     shared: dict[str, Any] = field(default_factory=dict, compare=False)  # … and of these options and tools
     turns_before: int = 0  # how many turns (see `windowed`) lie before `entries`, of which only the end was read

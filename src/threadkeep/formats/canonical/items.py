@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from threadkeep.domain import call_kinds, media, tool_names
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.formats.shared import arguments
 from threadkeep.formats.shared import parts as shared
-from threadkeep.formats.shared.arguments import sent_arguments
 from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "open_responses"  # the format whose items these are
@@ -375,7 +375,7 @@ def _own(item: JsonObject, context: Context) -> JsonObject | None:
     if parts is not None and isinstance(kept.get(parts), list):
         kept[parts] = own_parts(kept[parts])
     if kind == "function_call":
-        kept["arguments"] = sent_arguments(item, context)
+        kept["arguments"] = arguments.sent_arguments(item, context)
     elif kind == "reasoning":
         kept.setdefault("summary", [])
     return spelled(kept | shared.native_keys(item, NAME), item.get("spelling"))
@@ -412,7 +412,7 @@ def _function_call(item: JsonObject, context: Context) -> JsonObject:
     kept["call_id"] = wire_call_id(item.get("call_id"), context)
     kept["name"] = context.name(item.get("name"))
     context.signature(item)
-    kept["arguments"] = sent_arguments(item, context)
+    kept["arguments"] = arguments.sent_arguments(item, context)
     return kept
 
 

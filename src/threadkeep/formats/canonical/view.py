@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.media import base64_media_type
-from threadkeep.formats.canonical import blocks, items
-from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical import blocks, entries, items
 from threadkeep.formats.canonical.given import given_item, plain_form
 from threadkeep.formats.canonical.items import sent_annotations, text_type, usual
 from threadkeep.formats.shared.reports import Context
@@ -65,7 +64,7 @@ _NULLABLE: Final = {"image_generation_call": ("result",), "code_interpreter_call
 _OUTPUT_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
-def canonical_item(entry: ItemEntry, item_id: str) -> Any:
+def canonical_item(entry: entries.ItemEntry, item_id: str) -> Any:
     """The item of an entry, as OpenAI's clients validate it, under an id."""
     item = _known_form(entry)
     kind = item.get("type") if isinstance(item, dict) else None
@@ -78,7 +77,7 @@ def canonical_item(entry: ItemEntry, item_id: str) -> Any:
     return {"id": item_id, "type": kind, **item}
 
 
-def _known_form(entry: ItemEntry) -> Any:
+def _known_form(entry: entries.ItemEntry) -> Any:
     """The item of an entry with the keys that its type has; what OpenAI gave may be of any type, or none."""
     full = entry.item()
     if full["type"] == "provider_item":
@@ -314,7 +313,7 @@ _PARTS: Final[dict[str, Callable[[JsonObject], JsonObject]]] = {
 class StoredItemViews:
     """A stored item as OpenAI's clients validate it, and as it was given."""
 
-    entry: ItemEntry
+    entry: entries.ItemEntry
     given_text: bytes | str | None = None
 
     def canonical(self, item_id: str) -> Any:

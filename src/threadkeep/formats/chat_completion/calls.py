@@ -16,9 +16,8 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.chat_completion import parts as spellings
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.parts import OWN_PARTS, PARTS, merged, wire_parts
+from threadkeep.formats.shared import dialects, parts
 from threadkeep.formats.shared.arguments import arguments_text, object_arguments
-from threadkeep.formats.shared.dialects import Dialect
-from threadkeep.formats.shared.parts import Mapper, block, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
 # keys of a call; its index is the order, and its type is the same for all functions
@@ -45,7 +44,7 @@ def read_call(call: Any, *, is_sent: bool = False) -> JsonObject:
     """A call as an item: one of a response, which may lack keys, or one that a request sent and that goes back so."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or call.get("type") not in (None, "function"):
-        return {**block(call if is_sent else _unplaced(call), NAME), "origin": NAME, "spelling": {"call": True}}
+        return {**parts.block(call if is_sent else _unplaced(call), NAME), "origin": NAME, "spelling": {"call": True}}
     arguments = function.get("arguments")
     native = _strange(call, _CALL_KEYS, is_sent=is_sent)
     inner = _strange(function, _FUNCTION_KEYS, is_sent=is_sent)
@@ -58,7 +57,7 @@ def read_call(call: Any, *, is_sent: bool = False) -> JsonObject:
         "arguments": arguments_text(arguments),
         "origin": NAME,
     }
-    item = with_native_keys(item, {**native, "function": inner} if inner else native, NAME)
+    item = parts.with_native_keys(item, {**native, "function": inner} if inner else native, NAME)
     spelling = _spelling_of(call) if is_sent else {}
     return {**item, "spelling": spelling} if spelling else item
 
@@ -101,7 +100,7 @@ def spelled_call(call: JsonObject, keys: JsonObject, spelling: JsonObject) -> Js
     return sent
 
 
-def custom_call(item: JsonObject, call_id: str, context: Context, dialect: Dialect) -> JsonObject:
+def custom_call(item: JsonObject, call_id: str, context: Context, dialect: dialects.Dialect) -> JsonObject:
     """A call with free text instead of arguments; of a function where the vendor knows no others."""
     name, text = context.called(item), item.get("input") or ""
     if "custom" in dialect.tools:
@@ -140,7 +139,7 @@ def missing_message(call_id: str, text: str, results: str) -> JsonObject:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def _output_content(output: Any, mappers: dict[str, Mapper], context: Context) -> str | list[Any]:
+def _output_content(output: Any, mappers: dict[str, parts.Mapper], context: Context) -> str | list[Any]:
     """What a tool returned: text, or text parts; where only media was, a note says so."""
     if isinstance(output, str):
         return output

@@ -25,20 +25,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.formats import OpenCall
-from threadkeep.domain.items import Item
+from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.entries import Snapshot
-from threadkeep.formats.chat_completion import fields, vendors
+from threadkeep.formats.chat_completion import fields, turns, vendors
 from threadkeep.formats.chat_completion import parts as spellings
 from threadkeep.formats.chat_completion.calls import is_call, read_call
 from threadkeep.formats.chat_completion.fields import EXTRAS, FIELDS, LIMIT, NAME, STREAM_OPTIONS, with_schema_name
 from threadkeep.formats.chat_completion.parts import LIST, read_content
 from threadkeep.formats.chat_completion.tools import read_choice, read_tools, spell_body, tool_keys
-from threadkeep.formats.chat_completion.turns import ChatWriter
 from threadkeep.formats.shared import pairing, provider_errors, reports, views
 from threadkeep.formats.shared.dialects import CHAT, STANDARD, Dialect, dialect_of
 from threadkeep.formats.shared.fields import Field, FieldGroup, read_fields, render_fields
@@ -61,7 +59,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if body.get("model") is None:
         raise no_model()
     messages = _instructions(rendering, dialect)
-    writer = ChatWriter(
+    writer = turns.ChatWriter(
         messages, rendering, pairing.paired(rendering.entries, pairing.left_alone(snapshot, NAME)), dialect
     )
     writer.write(rendering.entries)
@@ -168,7 +166,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 
 @parser(f"{NAME} turns")
-def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
+def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[items.Item]]:
     """The items of messages, one turn each."""
     return items_of_turns(map(_items_of, _messages(turns_in(turns, NAME))))
 

@@ -28,9 +28,8 @@ from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
 from threadkeep.formats.chat_completion.fields import NAME
 from threadkeep.formats.chat_completion.response import CHUNK, parse_response
-from threadkeep.formats.shared.parts import joined_base64
+from threadkeep.formats.shared import parts, usage
 from threadkeep.formats.shared.streams import GrowingList, GrowingTexts, StreamAssembler, growing
-from threadkeep.formats.shared.usage import cumulative
 
 _APART: Final = frozenset({"choices", "error", "object", "obfuscation", "p"})  # p: Mistral's padding
 _OF_CHOICES: Final = frozenset({"index", "delta", "message"})
@@ -190,7 +189,7 @@ def _set(holder: JsonObject, key: str, value: Any) -> None:
     """The last value counts; null is ignored, objects keep their earlier keys, and counts never fall."""
     known = holder.get(key)
     if key in _COUNTING:
-        holder[key] = cumulative(known, value)
+        holder[key] = usage.cumulative(known, value)
     elif isinstance(known, dict) and isinstance(value, dict):
         holder[key] = {**known, **json_copy(value, key)}
     elif value is not None:
@@ -304,7 +303,7 @@ class MessageDeltas:
         """Sound comes in pieces of base64, each padded on its own."""
         for key, inner in value.items():
             if key == "data" and isinstance(inner, str) and isinstance(known.get(key), str):
-                self._texts.grow(known, key, inner, joined_base64)
+                self._texts.grow(known, key, inner, parts.joined_base64)
             else:
                 self._add(known, key, inner)
 

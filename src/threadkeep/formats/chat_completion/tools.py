@@ -17,10 +17,8 @@ from threadkeep.domain.tool_names import is_valid_name
 from threadkeep.errors import CannotRender
 from threadkeep.formats.chat_completion.fields import CHOICES, LIMIT, NAME
 from threadkeep.formats.chat_completion.parts import ANY, FUNCTIONS, MAX_TOKENS, UNTYPED, merged
-from threadkeep.formats.shared.cache_marks import MARK
+from threadkeep.formats.shared import cache_marks, fields, parts
 from threadkeep.formats.shared.dialects import STANDARD, Dialect
-from threadkeep.formats.shared.fields import defined_tools
-from threadkeep.formats.shared.parts import native_keys, with_native_keys
 from threadkeep.formats.shared.reports import Context
 
 # key of a function -> the type of its value
@@ -35,7 +33,7 @@ GRAMMAR: Final = "grammar"
 
 def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Context, dialect: Dialect) -> JsonObject:
     """Tools, and the two settings that are sent only with them."""
-    wire = defined_tools(tools, NAME, context, partial(_tool, has_marks=dialect.marks != "none"), dialect.tools)
+    wire = fields.defined_tools(tools, NAME, context, partial(_tool, has_marks=dialect.marks != "none"), dialect.tools)
     keys = {name: settings[name] for name in ("tool_choice", "parallel_tool_calls") if settings.get(name) is not None}
     if not wire:
         for name in keys:
@@ -49,14 +47,14 @@ def tool_keys(tools: Sequence[JsonObject], settings: JsonObject, context: Contex
 def _tool(tool: JsonObject, context: Context, path: str, *, has_marks: bool) -> Any:
     if tool.get("type") == CUSTOM:
         return _custom(tool, context, path)
-    native = native_keys(tool, NAME)
+    native = parts.native_keys(tool, NAME)
     own = native.get("function")
     is_kept = isinstance(own, dict) and "name" in own
     name = tool.get("name") if is_kept else context.name(tool.get("name"), f"{path}.name")
     function = {key: tool[key] for key in FUNCTION_KEYS if tool.get(key) is not None} | {"name": name}
     sent: JsonObject = {"type": "function", "function": function}
-    if has_marks and tool.get(MARK) is not None:
-        sent[MARK] = tool[MARK]
+    if has_marks and tool.get(cache_marks.MARK) is not None:
+        sent[cache_marks.MARK] = tool[cache_marks.MARK]
     return merged(sent, native)
 
 
@@ -138,7 +136,7 @@ def _read_tool(tool: Any) -> JsonObject:
         inner["name"] = function["name"]  # servers differ in the names that they take
     native = _without(tool, ("type", "function")) | ({"function": inner} if inner else {})
     known = {key: function[key] for key in FUNCTION_KEYS if function.get(key) is not None}
-    return with_native_keys({"type": "function", **known}, native, NAME)
+    return parts.with_native_keys({"type": "function", **known}, native, NAME)
 
 
 def _read_custom(tool: Any) -> JsonObject | None:

@@ -31,14 +31,13 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.chat_completion.fields import FIELDS, LIMIT, reasoning_effort, reasoning_object
-from threadkeep.formats.shared.cache_marks import MARK, mark_request
+from threadkeep.formats.shared import cache_marks, rendering
 from threadkeep.formats.shared.dialects import OFF, Dialect, ModelFamily, family_of
 from threadkeep.formats.shared.fields import EFFORT, FieldGroup, Row, effort_of
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules
-from threadkeep.formats.shared.rendering import needs_last_turn
 from threadkeep.formats.shared.reports import Context
 
-_TEXT_KEYS: Final = frozenset({"type", "text", MARK})
+_TEXT_KEYS: Final = frozenset({"type", "text", cache_marks.MARK})
 _REFUSED: Final = re.compile("[^A-Za-z0-9]")
 
 
@@ -210,12 +209,12 @@ def with_marks(body: JsonObject, dialect: Dialect, end: int | None) -> JsonObjec
     if dialect.marks == "none" or not (isinstance(model, str) and dialect.marked_models.search(model)):
         return body
     if dialect.marks == "tools":
-        return {**body, **mark_request({"tools": body["tools"]})} if "tools" in body else body
+        return {**body, **cache_marks.mark_request({"tools": body["tools"]})} if "tools" in body else body
     first, *others = body["messages"]
     is_system = first.get("role") in ("system", "developer")
     system = {"system": first.get("content")} if is_system else {}
     end = end if end is None else max(end - is_system, 0)
-    marked = mark_request({**body, **system, "messages": others if is_system else [first, *others]}, end)
+    marked = cache_marks.mark_request({**body, **system, "messages": others if is_system else [first, *others]}, end)
     if is_system:
         marked["messages"] = [{**first, "content": marked.pop("system")}, *marked["messages"]]
     return marked
@@ -399,7 +398,7 @@ def _needs_user(placed: Sequence[PlacedMessage], rules: ProviderRules, context: 
     if last.role in ("user", "tool"):
         return False
     if last.role == "assistant":
-        return needs_last_turn(rules, context, is_as_came=last.is_fixed)
+        return rendering.needs_last_turn(rules, context, is_as_came=last.is_fixed)
     if last.is_fixed or any(map(_is_turn, placed)) or not (rules.starts_with_user or rules.last_turn == "filled"):
         return False
     context.repair("last_turn", "", "A user message was added: the server takes no system text alone.")

@@ -37,18 +37,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from threadkeep.domain import formats, tool_names
-from threadkeep.domain.items import Item
+from threadkeep.domain import formats, items, tool_names
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumps, merged, value_at, with_value
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.converse import parts, tools, turns
 from threadkeep.formats.converse import tools as own_tools
 from threadkeep.formats.converse.fields import EXTRAS, FIELDS, NAME, ROLES, SCHEMA, reasoning_fields, schema_of
-from threadkeep.formats.converse.parts import BlockReader, WriteContext
-from threadkeep.formats.converse.tools import CHOICES, holds_tool_blocks, tool_keys
-from threadkeep.formats.converse.turns import IN_HISTORY, ConverseWriter
 from threadkeep.formats.shared import fields, parsing, provider_rules, views
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
@@ -129,7 +126,7 @@ _APART: Final = ("messages", "system", "toolConfig")  # keys that are not made o
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a Converse request."""
-    context = WriteContext()
+    context = parts.WriteContext()
     rendering = begin(session, options, NAME, context)
     settings = rendering.snapshot.settings
     context.model = str(settings.get("model") or "")
@@ -138,7 +135,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if "modelId" not in body and is_new:
         raise no_model()
     thinks = value_at(body, "additionalModelRequestFields.thinking.type") == "enabled"
-    writer = ConverseWriter(rendering, context, thinks=thinks)
+    writer = turns.ConverseWriter(rendering, context, thinks=thinks)
     messages, stable = writer.write(rendering.entries)
     if not any(message["role"] != "system" for message in messages):
         report_filler(rendering.entries, context, provider_rules.FILLER)
@@ -230,7 +227,7 @@ def _without_tools(messages: list[JsonObject], rendering: Rendering) -> list[Jso
     return own_tools.text_of_calls(messages)
 
 
-def _tool_config(writer: ConverseWriter, rendering: Rendering) -> Any:
+def _tool_config(writer: turns.ConverseWriter, rendering: Rendering) -> Any:
     """The tools and the choice among them; calls of the history need tools."""
     settings, context = rendering.snapshot.settings, rendering.context
     tools = own_tools.wire_tools(rendering.snapshot.tools, context)
@@ -311,7 +308,7 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 
 @parsing.parser(f"{NAME} turns")
-def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[Item]]:
+def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[items.Item]]:
     """The item objects of each message."""
     return parsing.items_of_turns(_turns(turns))
 
@@ -328,9 +325,9 @@ def _items(message: Any) -> list[JsonObject]:
     blocks = [{"text": content}] if isinstance(content, str) else content
     if not isinstance(blocks, list | None):
         raise CannotParse(f"The content of a converse message is {shortened(content)}, not a list of blocks.")
-    if not (items := BlockReader(role).read(blocks or ())):
+    if not (items := parts.BlockReader(role).read(blocks or ())):
         return [{"type": "message", "role": role, "content": [], "origin": NAME}]
-    return [{**item, "spelling": {NAME: IN_HISTORY}} for item in items] if role == "system" else items
+    return [{**item, "spelling": {NAME: turns.IN_HISTORY}} for item in items] if role == "system" else items
 
 
 def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
@@ -342,7 +339,7 @@ def _system(system: Any, settings: JsonObject) -> list[list[JsonObject]]:
             settings["instructions"] = text
             return []
         case [*blocks]:
-            return [BlockReader("system").read(blocks)]
+            return [parts.BlockReader("system").read(blocks)]
     raise CannotParse(f"system is {shortened(system)}, not a list of blocks.", hint=parsing.SENT_REQUEST)
 
 
@@ -354,7 +351,7 @@ def _spelling(others: JsonObject, body: JsonObject, messages: list[Any]) -> Json
         spelling["schema"] = text
     contents = [message.get("content") for message in messages if isinstance(message, dict)]
     blocks = [wire for content in contents if isinstance(content, list) for wire in content if isinstance(wire, dict)]
-    has_blocks = holds_tool_blocks([{"content": blocks}])
+    has_blocks = tools.holds_tool_blocks([{"content": blocks}])
     if has_blocks and not body.get("toolConfig"):
         spelling["untooled"] = True
     return spelling
@@ -392,7 +389,7 @@ def _tools(config: Any, settings: JsonObject, native: JsonObject) -> list[JsonOb
 
 
 def _choice(choice: Any, names: set[Any]) -> Any:
-    for option, wire in CHOICES.items():
+    for option, wire in tools.CHOICES.items():
         if choice == wire:
             return option
     match choice:
@@ -412,7 +409,7 @@ def _tool(tool: Any) -> JsonObject:
             )
             known = {key: value for key, value, kind in keys if isinstance(value, kind)}
             function: JsonObject = {"type": "function", "name": name, **known}
-            plain = {"name": name, **tool_keys(function, Context())}
+            plain = {"name": name, **tools.tool_keys(function, Context())}
             strange = {key: value for key, value in spec.items() if key not in plain or plain[key] != value}
             strange |= {key: None for key in plain if key not in spec}
             native: Any = {**others, **({"toolSpec": strange} if strange else {})}

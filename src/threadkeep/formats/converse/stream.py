@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, bytes_as_text, value_at
 from threadkeep.domain.response import Response
-from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.parts import is_call
+from threadkeep.formats.converse import fields, parts
 from threadkeep.formats.converse.response import EVENTS, parse_response, response_of
 from threadkeep.formats.shared.parts import joined_base64
 from threadkeep.formats.shared.streams import BlockAssembler, GrowingTexts, input_of
@@ -37,7 +36,7 @@ class ConverseAssembler(BlockAssembler):
     """Puts the events of a Converse stream together."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(NAME, read_body, headers)
+        super().__init__(fields.NAME, read_body, headers)
         self._role: Any = "assistant"
         self._keys: JsonObject = {}
 
@@ -58,7 +57,7 @@ class ConverseAssembler(BlockAssembler):
     def is_apart(self, element: int) -> bool:
         """Whether a block is the call of a function."""
         block = self._blocks[self._order[element]]
-        return block.keys() == {"toolUse"} and is_call(block["toolUse"])
+        return block.keys() == {"toolUse"} and parts.is_call(block["toolUse"])
 
     def body_between(self, first: int, last: int | None) -> JsonObject:
         """The body with these blocks."""

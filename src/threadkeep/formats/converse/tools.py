@@ -22,8 +22,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, value_at, with_value
 from threadkeep.errors import CannotRender
-from threadkeep.formats.converse.fields import NAME
-from threadkeep.formats.converse.parts import cache_point, is_blank
+from threadkeep.formats.converse import fields, parts
 from threadkeep.formats.converse.turns import ConverseTurn
 from threadkeep.formats.shared.claude import fit_sampling, fit_thinking, is_claude, thinking_type
 from threadkeep.formats.shared.fields import object_schema, placed_tools, report_options
@@ -43,20 +42,20 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
 def _tool(tool: JsonObject, context: Context, path: str) -> list[Any]:
     kind = tool.get("type", "function")
     if kind == "provider_tool":
-        payload = own_block(tool, NAME, context, path)
+        payload = own_block(tool, fields.NAME, context, path)
         return [] if payload is None else [payload]
     if kind != "function":
         context.loss("tool", path, f"Converse has no tool of type {kind!r}.")
         return []
-    report_foreign(tool, NAME, context, path)
+    report_foreign(tool, fields.NAME, context, path)
     report_options(tool, context, path)
-    native = native_keys(tool, NAME)
+    native = native_keys(tool, fields.NAME)
     own = native.get("toolSpec") or {}
     name = own["name"] if "name" in own else context.name(tool.get("name"), f"{path}.name")
     keys = tool_keys(tool, Context() if "inputSchema" in own else context, path)
     spec = {"name": name, **keys, **own}
     sent = {"toolSpec": {key: value for key, value in spec.items() if value is not None}}
-    return [{**native, **sent}, *cache_point(tool)]
+    return [{**native, **sent}, *parts.cache_point(tool)]
 
 
 def tool_keys(tool: JsonObject, context: Context, path: str = "tools") -> JsonObject:
@@ -98,7 +97,7 @@ def _as_text(block: JsonObject, names: dict[Any, Any]) -> list[JsonObject]:
             names[call_id] = name
             return [{"text": f"[Called {name} with {dumps(value).decode()}]"}]
         case {"toolResult": {"toolUseId": str(call_id), "content": [*content]}}:
-            filled = [part for part in content if isinstance(part, dict) and not is_blank(part)]
+            filled = [part for part in content if isinstance(part, dict) and not parts.is_blank(part)]
             shown = [{"text": dumps(part["json"]).decode()} if "json" in part else part for part in filled]
             return [{"text": f"[{names.get(call_id, 'The tool')} returned]"}, *shown]
     if any(key in block for key in TOOL_BLOCKS):

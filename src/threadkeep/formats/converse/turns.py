@@ -23,9 +23,8 @@ from threadkeep.formats.converse import parts
 from threadkeep.formats.converse.calls import reasoning_blocks, tool_result, tool_use, wire_id
 from threadkeep.formats.converse.fields import NAME, ROLES, SYSTEM_ROLES
 from threadkeep.formats.converse.parts import WriteContext, blocks_of, is_blank, results_first
-from threadkeep.formats.shared import pairing
+from threadkeep.formats.shared import pairing, provider_rules
 from threadkeep.formats.shared.parts import report_foreign
-from threadkeep.formats.shared.provider_rules import FILLER
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter, needs_last_turn
 
 IN_HISTORY: Final = "messages"  # how a system item says that it stood among the messages
@@ -94,14 +93,14 @@ class ConverseWriter(TurnWriter):
         is_refused = self._thinks and not any("reasoningContent" in block for block in last.blocks[:1])
         if not needs_last_turn(self._rules, self._context, is_as_came=last.is_as_came, is_refused=is_refused):
             return messages
-        return [*messages, {"role": "user", "content": [{"text": FILLER}]}]
+        return [*messages, {"role": "user", "content": [{"text": provider_rules.FILLER}]}]
 
     def _led_by_user(self, messages: list[JsonObject], stable: int) -> tuple[list[JsonObject], int]:
         first = next((turn for turn in self.turns if turn.role in ROLES), None)
         if first is None or first.role == "user" or first.is_as_came:
             return messages, stable
         self._repair(first.position, "leading_assistant", "A user message was put first: the service begins with one.")
-        return [{"role": "user", "content": [{"text": FILLER}]}, *messages], stable + (stable > 0)
+        return [{"role": "user", "content": [{"text": provider_rules.FILLER}]}, *messages], stable + (stable > 0)
 
     # The message that an item goes to
 
@@ -143,7 +142,7 @@ class ConverseWriter(TurnWriter):
             # The service refuses a document without a text next to it
             kinds = {key for block in turn.blocks for key in block}
             if "document" in kinds and "text" not in kinds:
-                turn.blocks.append({"text": FILLER})
+                turn.blocks.append({"text": provider_rules.FILLER})
                 detail = "A text was added to the message of a document: it may not be alone."
                 self._repair(turn.position, "document_text", detail)
 

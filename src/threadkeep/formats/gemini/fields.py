@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule
 from threadkeep.formats.gemini.spelling import camel
-from threadkeep.formats.shared import fields
+from threadkeep.formats.shared import fields, reports
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
-from threadkeep.formats.shared.reports import Context
 
 # keywords of a Schema
 KEYWORDS: Final = frozenset(
@@ -221,7 +220,7 @@ def family_of(model: object) -> GeminiFamily:
 # Options
 
 
-def text(value: JsonObject, context: Context) -> JsonObject:
+def text(value: JsonObject, context: reports.Context) -> JsonObject:
     """The form of the answer; JSON schemas beyond the service's own Schema type have a key of their own."""
     fields.other_keys("text", ("format",), value, context, "Gemini")
     form = value.get("format")
@@ -247,7 +246,7 @@ def _text_in(keys: JsonObject) -> Any:
     return {"format": {"type": "json_schema", "name": "response", "schema": schema}}
 
 
-def reasoning(value: JsonObject, context: Context, family: GeminiFamily) -> JsonObject:
+def reasoning(value: JsonObject, context: reports.Context, family: GeminiFamily) -> JsonObject:
     """How the model is to think: a budget of tokens or a level, never both."""
     if not family.thinks:
         fields.effort_of(value, {}, context)
@@ -271,7 +270,7 @@ def reasoning(value: JsonObject, context: Context, family: GeminiFamily) -> Json
     return keys
 
 
-def _effort(option: JsonObject, context: Context, family: GeminiFamily) -> JsonObject:
+def _effort(option: JsonObject, context: reports.Context, family: GeminiFamily) -> JsonObject:
     key, words = ("thinkingBudget", family.budgets) if family.budgets else ("thinkingLevel", family.levels)
     sent: Any = fields.effort_of(option, words, context)
     return {} if sent is None else {f"{THINKING}.{key}": sent}

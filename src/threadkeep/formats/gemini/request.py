@@ -45,17 +45,15 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.canonical.entries import Snapshot
-from threadkeep.formats.gemini import fields
+from threadkeep.formats.gemini import fields, parts
 from threadkeep.formats.gemini.fields import JSON_SCHEMA, MODEL, NAME, SCHEMA, USER, WORDS
-from threadkeep.formats.gemini.parts import is_text, text_in
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, choice_in, tool_config, tools_in, wire_tools
 from threadkeep.formats.gemini.turns import Content, GeminiWriter, OpenCalls, oddities, parts_of, turns_of
-from threadkeep.formats.shared import pairing, parsing, provider_errors, views
+from threadkeep.formats.shared import pairing, parsing, provider_errors, reports, views
 from threadkeep.formats.shared.fields import read_fields, render_fields
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.rendering import Rendering, begin, needs_last_turn, no_model, nothing_to_send
-from threadkeep.formats.shared.reports import Context
 
 # keys that a cached content holds in place of the request
 CACHED: Final = ("systemInstruction", "tools", "toolConfig")
@@ -100,7 +98,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:
     """A request before it is put together; one without a model is refused."""
-    rendering = begin(session, options, NAME, Context(rule=fields.NAMES, takes_signatures=True))
+    rendering = begin(session, options, NAME, reports.Context(rule=fields.NAMES, takes_signatures=True))
     snapshot = rendering.snapshot
     model = snapshot.settings.get("model")
     if model is None and snapshot.imported is None:
@@ -123,7 +121,7 @@ def _system_parts(writer: GeminiWriter, rendering: Rendering) -> list[Any]:
     return []
 
 
-def _settings(snapshot: Snapshot, family: fields.GeminiFamily, context: Context) -> JsonObject:
+def _settings(snapshot: Snapshot, family: fields.GeminiFamily, context: reports.Context) -> JsonObject:
     settings = snapshot.settings
     body = render_fields(fields.fields_of(family), settings, context)
     if settings.get("parallel_tool_calls") is False:
@@ -301,7 +299,7 @@ def _choice(native: JsonObject, tools: Sequence[JsonObject]) -> JsonObject:
     """The tool choice that a request states, taken out of its keys; none that the option would not give back."""
     config = value_at(native, _CHOICE)
     choice = choice_in(config) if isinstance(config, dict) else None
-    context = Context(tools, fields.NAMES)
+    context = reports.Context(tools, fields.NAMES)
     has_functions = any(tool["type"] == "function" for tool in tools)
     try:
         rendered = tool_config(choice, context, has_functions=has_functions)
@@ -338,7 +336,7 @@ def _system(system: Any, settings: JsonObject, native: JsonObject) -> tuple[list
 
 def _system_part(part: Any) -> JsonObject:
     known, names = read_part(part)
-    return text_in(known, names, "input_text") if is_text(known) else block(part, NAME)
+    return parts.text_in(known, names, "input_text") if parts.is_text(known) else block(part, NAME)
 
 
 _NAMED: Final = ("cachedContent", "cached_content")

@@ -18,9 +18,8 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import NormalizedUsage, Usage
 from threadkeep.errors import CannotParse, StreamChunk
-from threadkeep.formats.gemini.calls import Ids, seed_of
+from threadkeep.formats.gemini import calls, spelling
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
-from threadkeep.formats.gemini.spelling import snake
 from threadkeep.formats.gemini.turns import CONTENT_KEYS, called_items, items_of, parts_of
 from threadkeep.formats.shared.parsing import ANSWERED, answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
@@ -48,7 +47,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None, *, call
     candidate = _candidate(body)
     parts = parts_of(candidate.get("content"))
     response_id = body.get("responseId")
-    ids = Ids(response_id if is_id(response_id) else seed_of(parts), calls_before)
+    ids = calls.Ids(response_id if is_id(response_id) else calls.seed_of(parts), calls_before)
     usage, called = body.get("usageMetadata"), called_items(body.get(HISTORY))
     return Response(
         id=response_id,
@@ -103,9 +102,9 @@ def _failure(reason: Any, message: Any) -> JsonObject:
 
 def _provider_data(body: JsonObject, candidate: JsonObject) -> JsonObject:
     """What the body and its candidate say that no field of a response holds."""
-    data = {snake(key): value for key, value in body.items() if key not in _OTHERS and value is not None}
+    data = {spelling.snake(key): value for key, value in body.items() if key not in _OTHERS and value is not None}
     data |= {
-        snake(key): value
+        spelling.snake(key): value
         for key, value in candidate.items()
         if key not in _CANDIDATE_KEYS and (value is not None or key in _KEPT)
     }

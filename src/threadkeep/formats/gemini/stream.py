@@ -17,11 +17,8 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
-from threadkeep.formats.gemini.calls import is_call
-from threadkeep.formats.gemini.fields import NAME, UNSPECIFIED
+from threadkeep.formats.gemini import calls, fields, spelling, turns
 from threadkeep.formats.gemini.response import HISTORY, is_id, parse_response
-from threadkeep.formats.gemini.spelling import read_part
-from threadkeep.formats.gemini.turns import parts_of
 from threadkeep.formats.shared.streams import LAST, GrowingList, GrowingTexts, StreamAssembler
 from threadkeep.formats.shared.usage import cumulative
 
@@ -39,7 +36,7 @@ class Assembler(StreamAssembler):
     """Puts chunks together; candidates by their index."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(NAME, parse_response, headers)
+        super().__init__(fields.NAME, parse_response, headers)
         self._body: JsonObject = {}
         self._candidates: dict[int, Candidate] = {}
         self._texts = GrowingTexts()
@@ -74,7 +71,7 @@ class Assembler(StreamAssembler):
     def is_apart(self, element: int) -> bool:
         """Whether a part is a call."""
         known = self._first.parts[element] if self._first is not None else None
-        return is_call(read_part(known)[0])
+        return calls.is_call(spelling.read_part(known)[0])
 
     def body_between(self, first: int, last: int | None) -> JsonObject:
         """The body with these parts of the candidate that counts."""
@@ -86,7 +83,7 @@ class Assembler(StreamAssembler):
         """The response of a body; the numbers of calls go on."""
         parts = [] if self._first is None else self._first.parts
         known, count = self._calls if self._calls[0] <= first else (0, 0)
-        count += sum(is_call(read_part(part)[0]) for part in parts[known:first])
+        count += sum(calls.is_call(spelling.read_part(part)[0]) for part in parts[known:first])
         self._calls = first, count
         return parse_response(body, self._headers, calls_before=count)
 
@@ -98,7 +95,7 @@ class Assembler(StreamAssembler):
             if isinstance(candidates, list)
             else ()
         )
-        parts = (part for content in contents if isinstance(content, dict) for part in parts_of(content))
+        parts = (part for content in contents if isinstance(content, dict) for part in turns.parts_of(content))
         return any(not _is_plain(part) or part["text"] for part in parts)
 
     def add(self, event: JsonObject) -> None:
@@ -161,11 +158,11 @@ class Candidate:
         for key, value in chunk.items():
             if key == "content" and isinstance(value, dict):
                 self._content |= {name: inner for name, inner in value.items() if name != "parts"}
-                for index, part in enumerate(parts_of(value)):
+                for index, part in enumerate(turns.parts_of(value)):
                     self._add(part, goes_on=index == 0)
             elif value is not None:
                 self._keys[key] = gathered(self._keys.get(key), value) if key in GATHERED else value
-        self.is_ended = self._keys.get("finishReason") not in (None, "", 0, UNSPECIFIED)
+        self.is_ended = self._keys.get("finishReason") not in (None, "", 0, fields.UNSPECIFIED)
 
     def _add(self, part: Any, *, goes_on: bool) -> None:
         if self._call is not None and self._call.takes(part):

@@ -19,8 +19,7 @@ from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.gemini.fields import NAME, is_schema, json_schema
 from threadkeep.formats.gemini.spelling import camel, difference, noted, overlaid, read_part, respelled, spelling_of
-from threadkeep.formats.shared.fields import placed_tools, report_options
-from threadkeep.formats.shared.parts import native_keys, own_block, report_foreign
+from threadkeep.formats.shared import fields, parts
 from threadkeep.formats.shared.reports import Context
 
 DECLARATIONS: Final = "functionDeclarations"
@@ -35,7 +34,7 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The entries of `tools`."""
     entries: list[Any] = []
     declared: list[JsonObject] = []
-    for path, tool in placed_tools(tools, context):
+    for path, tool in fields.placed_tools(tools, context):
         kind = tool.get("type", "function")
         if kind == "function":
             if not declared:
@@ -48,7 +47,7 @@ def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
                 declared.append(function)
         elif kind != "provider_tool":
             context.loss("tool", path, f"Gemini has no tool of type {kind!r}.")
-        elif (payload := own_block(tool, NAME, context, path)) is not None:
+        elif (payload := parts.own_block(tool, NAME, context, path)) is not None:
             _add(entries, tool, payload)
     return entries
 
@@ -67,8 +66,8 @@ def declaration(tool: JsonObject, context: Context, path: str) -> JsonObject:
     """A function as the format declares it; strictness and the keys of other formats are not sent."""
     if tool.get("origin") == NAME:
         return own_declaration(tool)
-    report_foreign(tool, NAME, context, path)
-    report_options(tool, context, path)
+    parts.report_foreign(tool, NAME, context, path)
+    fields.report_options(tool, context, path)
     declared = {"name": context.name(tool.get("name"), f"{path}.name")}
     if tool.get("description") is not None:
         declared["description"] = tool["description"]
@@ -85,7 +84,7 @@ def own_declaration(tool: JsonObject) -> JsonObject:
     declared: JsonObject = {key: tool[key] for key in ("name", "description") if key in tool}
     if "parameters" in tool:
         declared[words.get("key", "parameters")] = words.get("schema", tool["parameters"])
-    return respelled(overlaid(declared, native_keys(tool, NAME)), words.get("snake", ()))
+    return respelled(overlaid(declared, parts.native_keys(tool, NAME)), words.get("snake", ()))
 
 
 def tool_config(choice: Any, context: Context, *, has_functions: bool) -> JsonObject:

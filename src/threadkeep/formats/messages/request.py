@@ -18,22 +18,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain.formats import OpenCall
-from threadkeep.domain.items import Item
+from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject, body_object
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
-from threadkeep.formats.messages import joining
+from threadkeep.formats.messages import joining, parts
 from threadkeep.formats.messages import turns as cache_marks
 from threadkeep.formats.messages.fields import EXTRAS, FIELDS, NAME, NAMES, fit
-from threadkeep.formats.messages.joining import read_system
-from threadkeep.formats.messages.parts import items_of
 from threadkeep.formats.messages.tools import read_choice, tool_choice, tool_from_wire, wire_tools
 from threadkeep.formats.messages.turns import LIST, TEXT, MessagesTurn, MessagesWriter
-from threadkeep.formats.shared import claude, pairing, parsing, provider_rules, views
-from threadkeep.formats.shared.fields import Field, read_fields, render_fields
+from threadkeep.formats.shared import claude, fields, pairing, parsing, provider_rules, views
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, report_filler
 from threadkeep.formats.shared.reports import Context
@@ -43,7 +39,7 @@ if TYPE_CHECKING:
 
 # option -> the key that it becomes; where `extra.messages` has the key, the option is not looked at
 KEYS: Final = {
-    **{row.option: row.target for row in FIELDS if isinstance(row, Field) and "." not in row.target},
+    **{row.option: row.target for row in FIELDS if isinstance(row, fields.Field) and "." not in row.target},
     "tool_choice": "tool_choice",
     "parallel_tool_calls": "tool_choice",
 }
@@ -82,7 +78,7 @@ def head(settings: JsonObject, tools: Sequence[JsonObject], spelling: JsonObject
     own = extra.get(NAME)
     native = own if isinstance(own, dict) else {}
     settings = {name: value for name, value in settings.items() if KEYS.get(name) not in native}
-    body = render_fields(FIELDS, settings, context)
+    body = fields.render_fields(FIELDS, settings, context)
     body |= {key: extra[key] for key in EXTRAS if extra.get(key) is not None}
     wire = wire_tools(tools, context) if tools else []
     if wire or "tools" in spelling.get("empty", ()):
@@ -159,17 +155,17 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
 
 
 @parsing.parser(f"{NAME} turns")
-def parse_turns(turns: Any, _calls: Sequence[OpenCall] = ()) -> list[list[Item]]:
+def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[items.Item]]:
     """The item objects of messages, one turn each."""
     return parsing.items_of_turns(_read_turns(parsing.turns_in(turns, NAME)))
 
 
 def _read(body: JsonObject) -> tuple[JsonObject, list[JsonObject], JsonObject, JsonObject]:
     """Settings, tools, native keys and spelling, such that rendering them gives the very keys."""
-    settings, native = read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART})
+    settings, native = fields.read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART})
     settings |= read_choice(body.get("tool_choice"))
     spelling: JsonObject = {} if "max_tokens" in body else {"absent": ["max_tokens"]}
-    if (read := read_system(body.get("system"))) is not None:
+    if (read := joining.read_system(body.get("system"))) is not None:
         settings["instructions"], spelling["system"] = read
     elif "system" in body:
         place = spelling if body["system"] == [] else native
@@ -215,7 +211,7 @@ def _items(message: Any, path: str) -> list[JsonObject]:
     if not isinstance(content, str | list | None):
         raise CannotParse(f"{path}.content is {shortened(content)}.", hint="Pass text, or a list of blocks.")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
-    items = items_of([wire if isinstance(wire, str) else body_object(wire) for wire in blocks], role)
+    items = parts.items_of([wire if isinstance(wire, str) else body_object(wire) for wire in blocks], role)
     if isinstance(content, str):
         items[0]["spelling"] = TEXT
     keys = {key: value for key, value in message.items() if key not in ("role", "content") and value is not None}

@@ -19,18 +19,17 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import StreamChunk
 from threadkeep.formats.messages.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.messages.parts import items_of
-from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
-from threadkeep.formats.shared.provider_errors import not_a_response, provider_error
+from threadkeep.formats.shared import parsing, provider_errors
 from threadkeep.formats.shared.usage import READ, WRITTEN, added, beyond_total, count_at, messages_figures
 
 EVENTS: Final = ("message_", "content_block_", "ping")  # how the types of events of a stream begin
 _FIELDS: Final = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
 
 
-@answer_parser(NAME)
+@parsing.answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a Messages body."""
-    body = response_object(body)
+    body = parsing.response_object(body)
     content = _content(body)
     usage = body.get("usage")
     return Response(
@@ -52,13 +51,13 @@ def _content(body: JsonObject) -> list[Any]:
     kind = body.get("type")
     if isinstance(kind, str) and kind.startswith(EVENTS):
         raise StreamChunk(NAME, kind)
-    if content is None and (error := provider_error(body, NAME)) is not None:
+    if content is None and (error := provider_errors.provider_error(body, NAME)) is not None:
         raise error
     if content is None and "content" in body:
         return []
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    raise not_a_response(body, NAME, "The body has no content")
+    raise provider_errors.not_a_response(body, NAME, "The body has no content")
 
 
 def _whole(block: Any) -> Any:
@@ -76,7 +75,7 @@ def _ending(body: JsonObject) -> JsonObject:
         details["reason"] = INCOMPLETE[word]
     error = {"type": "refusal", "code": value_at(facts, "category"), "message": value_at(facts, "explanation")}
     return {
-        "status": status_of(word, STATUSES, NAME),
+        "status": parsing.status_of(word, STATUSES, NAME),
         "finish_reason": word,
         "incomplete_details": details or None,
         "error": {key: value for key, value in error.items() if value is not None} if word == "refusal" else None,

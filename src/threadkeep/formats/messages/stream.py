@@ -17,8 +17,7 @@ from typing import Any, Final
 from threadkeep.domain.items import Reasoning
 from threadkeep.domain.jsontext import JsonObject, json_copy, value_at
 from threadkeep.domain.response import Response
-from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.messages.parts import block_type, call_of
+from threadkeep.formats.messages import fields, parts
 from threadkeep.formats.messages.response import parse_response
 from threadkeep.formats.shared import streams, usage
 
@@ -43,7 +42,7 @@ class EventAssembler(streams.BlockAssembler):
     """Puts events together; `feed` each of them, then take `response`."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(NAME, _parse, headers)
+        super().__init__(fields.NAME, _parse, headers)
         self._message: JsonObject = {}
         self._inputs: dict[int, str] = {}
         self._is_counted = False  # whether the output was counted after the start
@@ -70,7 +69,7 @@ class EventAssembler(streams.BlockAssembler):
     def is_apart(self, element: int) -> bool:
         """Whether a block is the call of a function."""
         block = self._block(self._order[element])
-        return block_type(block) == "tool_use" and call_of(block) is not None
+        return parts.block_type(block) == "tool_use" and parts.call_of(block) is not None
 
     def body_between(self, first: int, last: int | None) -> JsonObject:
         """The message with these blocks."""

@@ -15,8 +15,7 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, value_at
 from threadkeep.errors import CannotRender
 from threadkeep.formats.messages.fields import NAME
-from threadkeep.formats.shared.fields import as_named, object_schema, tools_by_name
-from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
+from threadkeep.formats.shared import fields, parts
 from threadkeep.formats.shared.reports import Context
 
 # tool choice of Open Responses -> its type here
@@ -33,16 +32,16 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
     """The tool definitions as the format sends them."""
-    return tools_by_name(tools, NAME, context, _function)
+    return fields.tools_by_name(tools, NAME, context, _function)
 
 
 def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
     if tool.get("origin") == NAME:  # as it came
-        return as_named(tool, _KEYS) | native_keys(tool, NAME)
+        return fields.as_named(tool, _KEYS) | parts.native_keys(tool, NAME)
     wire = {
         "name": context.name(tool.get("name"), f"{path}.name"),
         "description": tool.get("description"),
-        "input_schema": object_schema(tool.get("parameters"), context, path),
+        "input_schema": fields.object_schema(tool.get("parameters"), context, path),
         "strict": True if tool.get("strict") is True else None,
         "cache_control": tool.get("cache_control"),
     }
@@ -53,10 +52,10 @@ def tool_from_wire(tool: Any) -> JsonObject:
     """The definition of a tool of this format."""
     is_function = isinstance(tool, dict) and tool.get("type") in (None, "custom") and tool.get("name")
     if not is_function or not all(isinstance(tool.get(key), kind | None) for key, (_, kind) in _KEYS.items()):
-        return {**block(tool, NAME), "type": "provider_tool"}
+        return {**parts.block(tool, NAME), "type": "provider_tool"}
     left = {key: value for key, value in tool.items() if value is not None}
     function = {ours: left.pop(key) for key, (ours, _) in _KEYS.items() if key in left}
-    return with_native_keys({"type": "function", "origin": NAME, **function}, left, NAME)
+    return parts.with_native_keys({"type": "function", "origin": NAME, **function}, left, NAME)
 
 
 def tool_choice(settings: JsonObject, tools: Sequence[Any], context: Context) -> JsonObject | None:

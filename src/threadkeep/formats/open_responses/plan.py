@@ -18,9 +18,8 @@ from itertools import pairwise
 from operator import methodcaller
 from typing import Any, Final
 
+from threadkeep.domain import jsontext, tool_names
 from threadkeep.domain.call_kinds import BY_CALL, CALL_ID, KINDS
-from threadkeep.domain.jsontext import decode
-from threadkeep.domain.tool_names import hashed
 from threadkeep.formats.canonical.entries import Glance, ItemEntry, PackedEntries, Snapshot, is_behind_gap
 from threadkeep.formats.canonical.items import LONGEST_CALL_ID, NAME, sized_call_id
 from threadkeep.formats.open_responses.fields import IDLESS
@@ -333,7 +332,7 @@ def _use_ids_once(plan: InputPlan, entries: Sequence[ItemEntry], *, has_form: bo
         return
     used: dict[str, ItemEntry] = {}
     for entry, payload in with_ids:
-        item_id = decode(payload, entry.codec)["id"]
+        item_id = jsontext.decode(payload, entry.codec)["id"]
         if entry.position in plan.left_out:
             continue
         first = used.setdefault(item_id, entry)
@@ -367,7 +366,7 @@ def _use_call_ids_once(plan: InputPlan) -> None:
         call_id = sent_call_id(call)
         output = pairs.answers.get(call.position)
         if call_id in used:
-            call_id = f"call_{hashed(call_id, call.position)}"
+            call_id = f"call_{tool_names.hashed(call_id, call.position)}"
             plan.call_ids[call.position] = call_id
             if output is not None:
                 plan.call_ids[output.position] = call_id

@@ -25,24 +25,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from threadkeep.domain import formats, tool_names
+from threadkeep.domain import formats, tool_names, tools
 from threadkeep.domain.items import Item, item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject, dumps, loads, value_at, with_value
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
-from threadkeep.domain.tools import tool_from
 from threadkeep.errors import CannotParse, CannotRender, InvalidOption
 from threadkeep.formats.canonical.entries import ServerState, Snapshot, initial_state
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
-from threadkeep.formats.open_responses import fields
-from threadkeep.formats.open_responses.fields import FIELDS, TOOL_KEYS
-from threadkeep.formats.open_responses.response import item_object
-from threadkeep.formats.open_responses.turns import input_of, joined_input
-from threadkeep.formats.open_responses.vendors import HostInput
-from threadkeep.formats.shared import makers, parsing, provider_errors
+from threadkeep.formats.open_responses import fields, response, turns, vendors
+from threadkeep.formats.shared import makers, parsing, parts, provider_errors
 from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, read_fields, render_fields
-from threadkeep.formats.shared.parts import block, split_native
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 from threadkeep.formats.shared.reports import Context
 
@@ -91,14 +85,14 @@ def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) ->
     snapshot, view = rendering.snapshot, rendering.view
     if state is None and not view.has_layer and dialect.results == "parts":
         memo = snapshot.memo if view.is_whole else None
-        return joined_input(view.entries, rendering.context, memo, snapshot, dialect)
-    elements, stable = input_of(view.entries, state, rendering.context, snapshot, dialect)
+        return turns.joined_input(view.entries, rendering.context, memo, snapshot, dialect)
+    elements, stable = turns.input_of(view.entries, state, rendering.context, snapshot, dialect)
     if dialect.results != "parts":
         as_json, has_system = (
             rendering.options.tool_results == "json",
             snapshot.settings.get("instructions") is not None,
         )
-        host = HostInput(rendering.rules, rendering.context, as_json=as_json, has_system=has_system)
+        host = vendors.HostInput(rendering.rules, rendering.context, as_json=as_json, has_system=has_system)
         elements, stable = host.take(elements, stable)
     return [b",".join(elements)] if elements else [], stable
 
@@ -260,8 +254,8 @@ def _item(element: Any, index: int) -> JsonObject:
         )
     item, words = usual(element)
     if not _is_whole(item):
-        return {**block(element, NAME), "origin": NAME}
-    parsed = item_object(item)
+        return {**parts.block(element, NAME), "origin": NAME}
+    parsed = response.item_object(item)
     return {**parsed, "spelling": words} if words else parsed
 
 
@@ -289,8 +283,8 @@ def _is_whole(item: JsonObject) -> bool:
 
 def _settings(body: JsonObject, tools: Sequence[JsonObject]) -> tuple[JsonObject, JsonObject]:
     """The options that a request sets, and the keys that say something else."""
-    settings, native = read_fields(FIELDS, {key: value for key, value in body.items() if key not in _READ_APART})
-    targets = {getattr(row, "target", row.option) for row in FIELDS}
+    settings, native = read_fields(fields.FIELDS, {key: value for key, value in body.items() if key not in _READ_APART})
+    targets = {getattr(row, "target", row.option) for row in fields.FIELDS}
     native |= {key: None for key, value in body.items() if value is None and key not in targets | set(_READ_APART)}
     choice, options = body.get("tool_choice"), body.get("stream_options")
     if choice is not None:
@@ -314,11 +308,11 @@ def _tool(tool: Any) -> JsonObject:
     """A tool definition, where it can be given back; else a block of this format."""
     if isinstance(tool, dict):
         is_function = tool.get("type") == "function"
-        definition = split_native(tool, TOOL_KEYS, NAME) if is_function else tool
+        definition = parts.split_native(tool, fields.TOOL_KEYS, NAME) if is_function else tool
         if is_function and not tool_names.is_valid_name(tool.get("name")):
             definition = {**definition, "origin": NAME}  # some hosts take names that others refuse
         try:
-            kept = tool_from(definition).to_dict()
+            kept = tools.tool_from(definition).to_dict()
         except InvalidOption:
             kept = {}
         said = {key: value for key, value in tool.items() if value is not None} if is_function else tool

@@ -20,8 +20,7 @@ from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.canonical.given import shape_of
 from threadkeep.formats.canonical.items import ANSWER_KEYS, NAME, PART_KEYS
 from threadkeep.formats.open_responses.fields import STATUSES
-from threadkeep.formats.shared import arguments, views
-from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
+from threadkeep.formats.shared import arguments, parsing, views
 from threadkeep.formats.shared.parts import OURS, block, native_keys, split_native
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
 from threadkeep.formats.shared.usage import count_at, normalized_usage
@@ -43,10 +42,10 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-@answer_parser(NAME)
+@parsing.answer_parser(NAME)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a Responses body."""
-    body = response_object(body)
+    body = parsing.response_object(body)
     output = _output(body)
     if not output:
         _check(body)
@@ -62,7 +61,7 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
             data[key] = value
     return Response(
         **echoed,
-        status=status_of(word, STATUSES, NAME),
+        status=parsing.status_of(word, STATUSES, NAME),
         finish_reason=body.get("status"),
         text=body.get("text"),
         output=_items(output, is_window=is_window),

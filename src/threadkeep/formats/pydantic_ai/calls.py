@@ -13,12 +13,10 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import Any, Final
 
+from threadkeep.domain import response, tool_names
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.response import Maker
-from threadkeep.domain.tool_names import qualified_name
-from threadkeep.formats.pydantic_ai import own
+from threadkeep.formats.pydantic_ai import own, parts
 from threadkeep.formats.pydantic_ai.fields import NAME
-from threadkeep.formats.pydantic_ai.parts import user_content
 from threadkeep.formats.shared import arguments, pairing
 from threadkeep.formats.shared.claude import BEDROCK, REDACTED, REDACTED_IDS, signer_of, thinking_blocks
 from threadkeep.formats.shared.makers import CLAUDE_PLATFORMS, provider_name, vendor_of
@@ -48,7 +46,7 @@ def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Conte
         report_foreign(item, NAME, context, "native")
     context.caller(item)
     output = item.get("output")
-    content: Any = user_content(output, context, "output") if isinstance(output, list) else output or ""
+    content: Any = parts.user_content(output, context, "output") if isinstance(output, list) else output or ""
     if isinstance(content, list) and all(isinstance(one, str) for one in content):
         content = "\n".join(content)
     part = {"part_kind": "tool-return", "tool_name": _name(call, context), "content": content, "tool_call_id": call_id}
@@ -64,10 +62,10 @@ def missing_return(call: JsonObject, call_id: str, context: Context) -> JsonObje
 def _name(call: JsonObject, context: Context) -> str:
     """The name that the call was sent with."""
     is_own = call.get("origin") == NAME
-    return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(qualified_name(call))
+    return str(call.get("name") or own.UNKNOWN) if is_own else context.names.wire(tool_names.qualified_name(call))
 
 
-def thoughts(item: JsonObject, context: Context, maker: Maker) -> list[JsonObject]:
+def thoughts(item: JsonObject, context: Context, maker: response.Maker) -> list[JsonObject]:
     """Reasoning as thinking parts; what no provider could read is reported."""
     if "native" in item:
         report_foreign(item, NAME, context, "native")
@@ -88,14 +86,14 @@ def _blocks(item: JsonObject) -> list[JsonObject]:
     return [block for found in lists for block in found if isinstance(block, dict)]
 
 
-def _named_signer(item: JsonObject, signer: str, maker: Maker) -> str:
+def _named_signer(item: JsonObject, signer: str, maker: response.Maker) -> str:
     """The signer of thinking: sellers of Claude are named after the client for it, others after themselves."""
     provider = None if maker.provider is None else provider_name(maker.provider)
     is_claudes = provider is None or provider in CLAUDE_PLATFORMS or item.get("origin") == NAME
     return signer if is_claudes else str(provider)
 
 
-def _encrypted(item: JsonObject, text: str, maker: Maker) -> JsonObject:
+def _encrypted(item: JsonObject, text: str, maker: response.Maker) -> JsonObject:
     """Reasoning that OpenAI, or another one with its API, has encrypted."""
     provider = vendor_of(maker.model, "open_responses") if maker.provider is None else provider_name(maker.provider)
     signed = {"signature": item["encrypted_content"], "provider_name": provider}

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared import fields
+from threadkeep.formats.shared import fields, reports
 from threadkeep.formats.shared.fields import Field, NoField, Row, SpecialField
-from threadkeep.formats.shared.reports import Context
 
 NAME: Final = "pydantic_ai"
 HISTORY: Final = "message_history"  # the argument with the messages
@@ -56,11 +55,11 @@ SILENT: Final = frozenset(
 )  # fmt: skip
 
 
-def _tier(value: Any, context: Context) -> Any:
+def _tier(value: Any, context: reports.Context) -> Any:
     return fields.tier_of({tier: tier for tier in TIERS})(value, context)
 
 
-def _thinking(value: Any, context: Context) -> Any:
+def _thinking(value: Any, context: reports.Context) -> Any:
     """The effort; there is no budget."""
     if not isinstance(value, dict):
         return None

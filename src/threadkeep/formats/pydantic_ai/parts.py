@@ -20,7 +20,6 @@ from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.entries import overlay
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.fields import NAME, SILENT
-from threadkeep.formats.pydantic_ai.own import URL_KINDS
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.parts import is_broken, note, source_of, url_of
 from threadkeep.formats.shared.reports import Context
@@ -63,7 +62,7 @@ def _media(part: JsonObject, context: Context, path: str) -> Any:
         context.loss(code, path, f"There is no URL: {source_of(part)}.")
         return note(part)
     if media_type is None:
-        return {"kind": URL_KINDS.get(part["type"], "document-url"), "url": url, **named, **_detail(part)}
+        return {"kind": own.URL_KINDS.get(part["type"], "document-url"), "url": url, **named, **_detail(part)}
     if is_broken(url):
         context.loss("data_url", path, f"The data URL is broken: {source_of(part)}.")
         return note(part)

@@ -28,15 +28,12 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.pydantic_ai import parts, turns
 from threadkeep.formats.pydantic_ai.fields import EXTRAS, FIELDS, HISTORY, NAME, REQUEST, RESPONSE, SETTINGS, TOOLS
-from threadkeep.formats.pydantic_ai.parts import items_of
-from threadkeep.formats.pydantic_ai.turns import PydanticWriter
-from threadkeep.formats.shared import fields, pairing, parsing
-from threadkeep.formats.shared.fields import as_named, tools_by_name
+from threadkeep.formats.shared import fields, pairing, parsing, reports
 from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import Rendering, begin, nothing_to_send
-from threadkeep.formats.shared.reports import Context
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -50,13 +47,13 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 }
 
 
-def wire_tools(tools: Sequence[JsonObject], context: Context) -> list[Any]:
+def wire_tools(tools: Sequence[JsonObject], context: reports.Context) -> list[Any]:
     """The tool definitions as the format has them."""
-    return tools_by_name(tools, NAME, context, _function)
+    return fields.tools_by_name(tools, NAME, context, _function)
 
 
-def _function(tool: JsonObject, context: Context, path: str) -> JsonObject:
-    wire = as_named(tool, _KEYS)
+def _function(tool: JsonObject, context: reports.Context, path: str) -> JsonObject:
+    wire = fields.as_named(tool, _KEYS)
     if tool.get("origin") != NAME:
         wire["name"] = context.name(tool.get("name"), f"{path}.name")
     wire.setdefault("parameters_json_schema", {"type": "object", "properties": {}})
@@ -78,10 +75,10 @@ def tool_from_wire(tool: Any) -> JsonObject:
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the arguments of an agent's run."""
-    rendering = begin(session, options, NAME, Context())
+    rendering = begin(session, options, NAME, reports.Context())
     body = _arguments(rendering)
     alone = {entry.position for entry in rendering.entries if entry.origin == NAME}
-    writer = PydanticWriter(rendering, pairing.paired(rendering.entries, alone))
+    writer = turns.PydanticWriter(rendering, pairing.paired(rendering.entries, alone))
     writer.write(rendering.entries)
     if not writer.turns:
         raise nothing_to_send("message")
@@ -149,7 +146,7 @@ def _instructions(messages: Sequence[JsonObject]) -> str | None:
 def _turns(messages: Any) -> list[list[JsonObject]]:
     if not isinstance(messages, list):
         raise CannotParse(f"The messages are {shortened(messages)}, not a list.", hint=_HINT)
-    return [items_of(_checked(message, f"{HISTORY}[{index}]")) for index, message in enumerate(messages)]
+    return [parts.items_of(_checked(message, f"{HISTORY}[{index}]")) for index, message in enumerate(messages)]
 
 
 def _checked(message: Any, path: str) -> JsonObject:

@@ -19,8 +19,7 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
 from threadkeep.formats.pydantic_ai.fields import INCOMPLETE, NAME, REQUEST, STATES, STATUSES, SUSPENDED
 from threadkeep.formats.pydantic_ai.parts import items_of
-from threadkeep.formats.shared.parsing import answer_parser, response_object, status_of
-from threadkeep.formats.shared.provider_errors import not_a_response, provider_error, shortened
+from threadkeep.formats.shared import parsing, provider_errors
 from threadkeep.formats.shared.usage import count_at, normalized_usage
 
 _FIELDS: Final = frozenset(
@@ -34,7 +33,7 @@ _OLDER: Final = {"vendor_details": "provider_details"}
 _DETAILS: Final = {"cache_read_tokens": "cached_tokens", "cache_write_tokens": "cache_write_tokens"}
 
 
-@answer_parser(NAME, states_reason=False)
+@parsing.answer_parser(NAME, states_reason=False)
 def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
     """Read a response."""
     body = _response(body)
@@ -56,15 +55,15 @@ def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Resp
 
 def _response(given: Any) -> JsonObject:
     """The body of a response, alone or in a list, as the adapter for messages writes it."""
-    body = response_object(given[0] if isinstance(given, list) and len(given) == 1 else given)
+    body = parsing.response_object(given[0] if isinstance(given, list) and len(given) == 1 else given)
     parts = body.get("parts")
     if not isinstance(parts, list):
-        if (error := provider_error(body, NAME)) is not None:
+        if (error := provider_errors.provider_error(body, NAME)) is not None:
             raise error
-        raise not_a_response(body, NAME, "The body has no parts")
+        raise provider_errors.not_a_response(body, NAME, "The body has no parts")
     if body.get("kind") == REQUEST or not all(isinstance(part, dict) for part in parts):
         hint = "Append requests with add_input()."
-        raise CannotParse(f"The body is no response of Pydantic AI: {shortened(body)}.", hint=hint)
+        raise CannotParse(f"The body is no response of Pydantic AI: {provider_errors.shortened(body)}.", hint=hint)
     return body
 
 
@@ -72,7 +71,7 @@ def _status(body: JsonObject) -> str:
     state, word = body.get("state"), body.get("finish_reason")
     if isinstance(state, str) and state in STATES:
         return STATES[state]
-    return "completed" if word is None else status_of(word, STATUSES, NAME)
+    return "completed" if word is None else parsing.status_of(word, STATUSES, NAME)
 
 
 def _details(body: JsonObject) -> JsonObject | None:

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from threadkeep.domain import tool_names
+from threadkeep.domain import response, tool_names
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.response import maker_from
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.pydantic_ai import own
 from threadkeep.formats.pydantic_ai.calls import missing_return, thoughts, tool_call, tool_return
@@ -178,7 +177,7 @@ class PydanticWriter(TurnWriter):
 
     def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
         """Thinking."""
-        if parts := thoughts(item, self._context, maker_from(entry.maker or "")):
+        if parts := thoughts(item, self._context, response.maker_from(entry.maker or "")):
             self._turn(RESPONSE, entry).parts += parts
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:

@@ -16,8 +16,7 @@ from typing import Final, Literal, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import EFFORTS, dialect_name
 from threadkeep.domain.rendering import RenderOptions
-from threadkeep.formats.canonical import items
-from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.canonical import entries, items
 from threadkeep.formats.shared.fields import FUNCTIONS
 
 # efforts that ask for no reasoning
@@ -161,7 +160,7 @@ RESPONSES: Final[Mapping[str, Dialect]] = {
 }
 
 
-def dialect_of(table: Mapping[str, Dialect], snapshot: Snapshot, options: RenderOptions) -> Dialect:
+def dialect_of(table: Mapping[str, Dialect], snapshot: entries.Snapshot, options: RenderOptions) -> Dialect:
     """What the vendor takes in a request of a format, by the format's table; this call's dialect takes precedence."""
     name = options.dialect or snapshot.settings.get("dialect")
     return STANDARD if name is None else table[dialect_name("dialect", name)]

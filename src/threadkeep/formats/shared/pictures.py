@@ -28,9 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.media import base64_media_type
-from threadkeep.domain.response import maker_from
+from threadkeep.domain import jsontext, media, response
 from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry
 from threadkeep.formats.shared.makers import RequestTarget, author_of, provider_of
 from threadkeep.formats.shared.pairing import ALL_KINDS
@@ -122,7 +120,7 @@ def medium_of(part: Any, position: int) -> Medium | None:
         return None
     url = url_of(part)
     stated = _type_of(part, url) or ("image/" if kind == "picture" else "")
-    if base64_media_type(url) is None:
+    if media.base64_media_type(url) is None:
         return Medium(position, 0, stated=stated, scheme=url.partition(":")[0].lower())
     is_picture = kind == "picture"
     side, shown = (longer_side(url), shown_type(url)) if is_picture else (0, "")
@@ -147,8 +145,8 @@ def _kind_of(part: Any) -> Literal["picture", "document"] | None:
     return None if media_type.startswith(("audio/", "video/", "text/")) else "document"
 
 
-def _type_of(part: JsonObject, url: str) -> str:
-    return str(part.get("media_type") or base64_media_type(url) or "")
+def _type_of(part: jsontext.JsonObject, url: str) -> str:
+    return str(part.get("media_type") or media.base64_media_type(url) or "")
 
 
 # Limits
@@ -362,7 +360,7 @@ class _Sending:
             return {"type": "input_text", "text": note(part)}
         return self._labelled(part, medium, path) if _is_mislabelled(medium, self.rules) else part
 
-    def _labelled(self, part: JsonObject, medium: Medium, path: str) -> JsonObject:
+    def _labelled(self, part: jsontext.JsonObject, medium: Medium, path: str) -> jsontext.JsonObject:
         """A picture with the media type that it is of."""
         self.context.repair(
             "media_type", path, f"A picture called {medium.stated} was sent as {medium.shown}: it is one."
@@ -404,7 +402,7 @@ def _keepers(entries: Sequence[ItemEntry], held: set[int]) -> dict[int, _Keeper]
     answering: _Keeper | None = None
     for entry in reversed(entries):
         if entry.maker is not None:
-            maker = maker_from(entry.maker)
+            maker = response.maker_from(entry.maker)
             answering = _Keeper(provider_of(maker, entry.origin), author_of(entry.origin))
         elif entry.position in held and answering is not None:
             keepers[entry.position] = answering

@@ -19,10 +19,8 @@ from threadkeep.domain.rendering import Loss, Rendered, RenderOptions, Repair
 from threadkeep.errors import CannotRender
 from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry, snapshot_of
 from threadkeep.formats.canonical.items import NAME
-from threadkeep.formats.shared import pictures
+from threadkeep.formats.shared import fields, makers, pictures
 from threadkeep.formats.shared.arguments import Mending, Report, is_unicode
-from threadkeep.formats.shared.fields import placed_tools
-from threadkeep.formats.shared.makers import RequestTarget, readable, target_of
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS, Pairing, late_output_message
 from threadkeep.formats.shared.provider_rules import FILLER, ProviderRules, rules_for
 from threadkeep.formats.shared.reports import Context
@@ -47,7 +45,7 @@ class Rendering:
     view: HistoryView  # the entries that it shows
     context: Context  # what mappers need, and where they report
     rules: ProviderRules  # what may stand where
-    target: RequestTarget  # who gets it
+    target: makers.RequestTarget  # who gets it
     setting_rules: Rows = field(default_factory=dict)  # which settings it takes
     to: tuple[str | None, ...] = ()  # whom rules are for: format, dialect, model and provider
     imported: int = 0  # how many items came with the request of this format that the conversation began as
@@ -140,15 +138,15 @@ def begin(session: Session | Snapshot, options: RenderOptions, format_name: str,
     if not has_plain_texts:
         snapshot, found = with_items(snapshot)
         reports = found + reports
-    context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in placed_tools(snapshot.tools)]
-    target = target_of(snapshot, options, format_name)
+    context.tools = snapshot.tools if format_name == NAME else [tool for _, tool in fields.placed_tools(snapshot.tools)]
+    target = makers.target_of(snapshot, options, format_name)
     to = (format_name, options.dialect or settings.get("dialect"), target.model, target.provider)
     rules = rules_for(*to)
     view = view_of(snapshot, options, format_name, rules)
     if view.omitted:
         context.repair("pictures", "", f"{view.omitted} earlier images were replaced with a note, as the view asks.")
     has_texts = options.reasoning == "text"
-    entries = readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
+    entries = makers.readable(view.entries, snapshot, target, format_name, context, has_texts=has_texts)
     media = pictures.media_of(snapshot)
     if media:
         _report_pictures(media, view, rules, options, context)

@@ -15,7 +15,6 @@ from threadkeep.domain.tool_names import OPENAI_NAMES, NameRule, Names, qualifie
 from threadkeep.errors import CannotRender
 
 if TYPE_CHECKING:
-    from threadkeep.domain.rendering import Loss, Repair
     from threadkeep.formats.canonical.entries import ItemEntry
 
 # code -> what is missing from the payload
@@ -98,8 +97,8 @@ class Context:
     rule: NameRule = OPENAI_NAMES
     takes_signatures: bool = False  # whether calls have thought signatures
     position: int | None = None
-    losses: list[Loss] = field(default_factory=list)
-    repairs: list[Repair] = field(default_factory=list)
+    losses: list[rendering.Loss] = field(default_factory=list)
+    repairs: list[rendering.Repair] = field(default_factory=list)
     _names: Names | None = None
 
     def loss(self, code: str, path: str, detail: str) -> None:

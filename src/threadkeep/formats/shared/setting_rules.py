@@ -18,17 +18,8 @@ from threadkeep.domain.jsontext import JsonObject, value_at, with_value
 from threadkeep.formats.shared import limits, reports
 from threadkeep.formats.shared.claude import is_claude, lacks
 from threadkeep.formats.shared.limits import (
-    AS_IT_IS,
-    NO_BLANKS,
-    NOT_BOTH,
-    NOTHING,
-    REFUSED,
-    VENDORS,
-    Limit,
-    Outcome,
     SettingRow,
     absent,
-    at_most,
     between,
     first,
     flat_schemas,
@@ -37,8 +28,6 @@ from threadkeep.formats.shared.limits import (
     no_declarations,
     no_schemas,
     only,
-    other_than,
-    without,
 )
 from threadkeep.formats.shared.provider_rules import applies, contains, named
 
@@ -85,7 +74,7 @@ _before_gemini_3: Final = contains(r"gemini-(?:1|2)")
 
 
 def _openai(
-    formats: tuple[str, ...], path: str, limit: Limit, source: str, who: str = "OpenAI", **keys: Any
+    formats: tuple[str, ...], path: str, limit: limits.Limit, source: str, who: str = "OpenAI", **keys: Any
 ) -> SettingRow:
     return SettingRow(who, formats, path, limit, source, dialects=_STANDARD, providers=_OPENAI, **keys)
 
@@ -103,7 +92,7 @@ SETTINGS: Final = (
     *_rows(_PENALTIES, lambda path: _openai(_CHAT, path, between(-2, 2), f"OpenAI API reference: {path}")),
     _openai(_BOTH, "safety_identifier", longest(64), "OpenAI API reference: safety_identifier"),
     _openai(_BOTH, "prompt_cache_key", longest(64), "llxprt-code issue 2135; hermes-agent 62063; llmgateway 3110"),
-    _openai(_BOTH, "tools", at_most(128), "zed issue 42393; claude-code-router 686; opencode 4909"),
+    _openai(_BOTH, "tools", limits.at_most(128), "zed issue 42393; claude-code-router 686; opencode 4909"),
     _openai(_CHAT, "stop", first(4), "OpenAI API reference: stop"),
     _openai(
         _CHAT,
@@ -188,7 +177,7 @@ SETTINGS: Final = (
     _openai(
         _RESPONSES,
         "include",
-        without("reasoning.encrypted_content", "no encrypted reasoning"),
+        limits.without("reasoning.encrypted_content", "no encrypted reasoning"),
         "OpenAI docs: Reasoning",
         models=_not_reasoning,
         who="OpenAI's GPT-4 and older",
@@ -203,10 +192,10 @@ SETTINGS: Final = (
         who="OpenAI's GPT-5.4 and newer",
         option=_EFFORT,
     ),
-    *VENDORS,
+    *limits.VENDORS,
     # Anthropic
     SettingRow(
-        "Anthropic", _MESSAGES, "stop_sequences", NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
+        "Anthropic", _MESSAGES, "stop_sequences", limits.NO_BLANKS, "litellm issue 3286; lm-evaluation-harness 3822"
     ),
     SettingRow("Anthropic", _MESSAGES, "max_tokens", between(1, math.inf), "Anthropic API reference: max_tokens"),
     SettingRow("Anthropic", _MESSAGES, "top_k", between(0, math.inf), "Anthropic API reference: top_k"),
@@ -282,7 +271,7 @@ SETTINGS: Final = (
         "Gemini", _GEMINI, "tools", no_declarations(limits.is_no_object, "schemas of objects"), _GEMINI_SCHEMAS
     ),
     SettingRow(
-        "Gemma 3 behind the Gemini API", _GEMINI, "tools", REFUSED,
+        "Gemma 3 behind the Gemini API", _GEMINI, "tools", limits.REFUSED,
         "Gemini API error: Function calling is not enabled for models/gemma-3; adk-python 3900",
         models=named("gemma-3"),
     ),
@@ -325,7 +314,7 @@ SETTINGS: Final = (
         "Firebase docs: Thinking; llmberjack 14", models=contains(r"gemini-3\.7-flash"), option=_EFFORT,
     ),
     SettingRow(
-        "Gemini 3 Pro and 3.1 Pro", _GEMINI, _BUDGET, other_than(0, says="not 0: it always thinks"),
+        "Gemini 3 Pro and 3.1 Pro", _GEMINI, _BUDGET, limits.other_than(0, says="not 0: it always thinks"),
         "vellum-assistant 32687; Gemini docs: Thinking", models=contains(r"gemini-3(?:\.\d+)?-pro"),
     ),
     *_rows(
@@ -336,18 +325,18 @@ SETTINGS: Final = (
         ),
     ),
     SettingRow(
-        "Gemini before 3", _GEMINI, "tools", NOT_BOTH,
+        "Gemini before 3", _GEMINI, "tools", limits.NOT_BOTH,
         "symfony/ai issue 803", models=_before_gemini_3,
         when=lambda body: _has_declarations(body) and len({key for tool in body["tools"] for key in tool}) > 1,
     ),
     # Amazon Bedrock
     SettingRow(
-        "Titan, Llama 3, Mistral 7B and Mixtral", _CONVERSE, "toolConfig.tools", REFUSED,
+        "Titan, Llama 3, Mistral 7B and Mixtral", _CONVERSE, "toolConfig.tools", limits.REFUSED,
         "Bedrock user guide: Supported models and model features; API error: This model "
         "doesn't support tool use", models=contains(r"titan|llama3-(?:8b|70b)|mistral-7b|mixtral"),
     ),
     SettingRow(
-        "Claude on Amazon Bedrock", _CONVERSE, "inferenceConfig.stopSequences", NO_BLANKS, "litellm issue 3286",
+        "Claude on Amazon Bedrock", _CONVERSE, "inferenceConfig.stopSequences", limits.NO_BLANKS, "litellm issue 3286",
         models=is_claude,
     ),
     SettingRow(
@@ -387,15 +376,15 @@ def fitted(body: JsonObject, rows: Rows, context: reports.Context, fixed: Collec
 
 
 def _with(
-    body: JsonObject, row: SettingRow, value: Any, outcome: Outcome, context: reports.Context, *, is_fixed: bool
+    body: JsonObject, row: SettingRow, value: Any, outcome: limits.Outcome, context: reports.Context, *, is_fixed: bool
 ) -> JsonObject:
     """A request with what is sent of a setting that is refused, which is reported."""
     sent, why = outcome
     path, shown = row.option or row.path, repr(value)[:80] if isinstance(value, str | int | float) else "it"
-    if is_fixed or row.is_kept or sent is AS_IT_IS:
+    if is_fixed or row.is_kept or sent is limits.AS_IT_IS:
         context.loss("refused", path, f"{path} ({shown}) is sent, and {row.who} refuses it: {why}.")
         return body
-    if sent is NOTHING:
+    if sent is limits.NOTHING:
         context.loss("option", path, f"{path} ({shown}) was left out: {why} ({row.who}).")
         return _without(body, row.path)
     if isinstance(sent, list):

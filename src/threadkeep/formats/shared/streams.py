@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from threadkeep.domain import jsontext, stored
+from threadkeep.domain import formats, jsontext, stored
 from threadkeep.domain.formats import format_names, get_format, other_event
 from threadkeep.domain.items import Item, changed_item
 from threadkeep.domain.response import Response
@@ -19,9 +19,6 @@ from threadkeep.errors import CannotParse, FormatError, InvalidItem, InvalidOpti
 from threadkeep.formats.canonical import entries, items
 from threadkeep.formats.shared import pairing, parsing, usage
 from threadkeep.formats.shared.provider_errors import shortened
-
-if TYPE_CHECKING:
-    from threadkeep.domain.formats import Signs
 
 _MARKS: Final = ("index", "id", "type")  # keys by which growing elements are distinguished
 
@@ -405,7 +402,7 @@ def input_of(text: str) -> Any:
     return value
 
 
-def _is_event_of(event: jsontext.JsonObject, signs: Signs) -> bool:
+def _is_event_of(event: jsontext.JsonObject, signs: formats.Signs) -> bool:
     """Whether an event is plainly of the format with these signs."""
     if str(event.get("type")).startswith(signs.event_types):
         return True

@@ -17,11 +17,8 @@ from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.rendering import RenderOptions, Turns
 from threadkeep.errors import InvalidItem, InvalidOption
 from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, Snapshot, changed_entry, entry_of
-from threadkeep.formats.shared import pictures
-from threadkeep.formats.shared.makers import RequestTarget, reads_own, target_of
+from threadkeep.formats.shared import makers, parts, pictures, provider_rules
 from threadkeep.formats.shared.pairing import ALL_KINDS, LAYER, paired, upto
-from threadkeep.formats.shared.parts import with_parts
-from threadkeep.formats.shared.provider_rules import ANYTHING, ProviderRules
 
 MARKS: Final = "compactions"  # the place in a snapshot's memo
 UNDONE: Final = "compaction_undone"  # the item type that takes a compaction back; `compaction` is its position
@@ -49,7 +46,10 @@ class HistoryView:
 
 
 def view_of(
-    snapshot: Snapshot, options: RenderOptions, format_name: str, rules: ProviderRules = ANYTHING
+    snapshot: Snapshot,
+    options: RenderOptions,
+    format_name: str,
+    rules: provider_rules.ProviderRules = provider_rules.ANYTHING,
 ) -> HistoryView:
     """The entries that a request of these options shows."""
     entries = upto(snapshot.entries, options.upto)
@@ -238,19 +238,19 @@ class CompactionReader:
     """Who reads the compactions of a request: its format, its target, and how many items its import had."""
 
     format_name: str
-    target: RequestTarget
+    target: makers.RequestTarget
     imported: int = 0
 
     @classmethod
     def of(cls, snapshot: Snapshot, options: RenderOptions, format_name: str) -> CompactionReader:
         """Who reads a request of these options."""
         imported = 0 if snapshot.imported is None else snapshot.imported.count
-        return cls(format_name, target_of(snapshot, options, format_name), imported)
+        return cls(format_name, makers.target_of(snapshot, options, format_name), imported)
 
     def takes(self, compaction: AppliedCompaction) -> bool:
         """Whether a compaction is sent as it came."""
         is_own = compaction.origin == self.format_name
-        return is_own and reads_own(self.target, compaction.entry, self.format_name)
+        return is_own and makers.reads_own(self.target, compaction.entry, self.format_name)
 
     def in_force(self, marks: Sequence[ItemEntry]) -> AppliedCompaction | None:
         """The last compaction that counts, of items about compactions: one that is sent as it came, or a text.
@@ -365,4 +365,4 @@ def _without_pictures(entry: ItemEntry) -> ItemEntry:
         is_picture = isinstance(part, dict) and part.get("type") == "input_image"
         return {"type": "input_text", "text": NO_PICTURE} if is_picture else part
 
-    return changed_entry(entry, with_parts(entry.item(), shown))
+    return changed_entry(entry, parts.with_parts(entry.item(), shown))

@@ -11,14 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption
-from threadkeep.server.answers import allow_origins
-from threadkeep.server.limits import BoundedHeads
-from threadkeep.server.objects import INCLUDED
+from threadkeep.server import answers, limits, objects, owners, problems, provider_answers, request_state, unstored
 from threadkeep.server.openai import conversations, creation, items, models, responses
-from threadkeep.server.owners import Authenticate, Scope
-from threadkeep.server.problems import HANDLERS
-from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
-from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
 from threadkeep.server.service import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -29,12 +23,11 @@ from threadkeep.server.service import (
     check_settings,
     endpoint,
 )
-from threadkeep.server.unstored import StoreFalse, check_store_false
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
 # method, path, scope, handler
-_ENDPOINTS: Final[tuple[tuple[str, str, Scope, Handler], ...]] = (
+_ENDPOINTS: Final[tuple[tuple[str, str, owners.Scope, Handler], ...]] = (
     ("POST", "/conversations", "write", conversations.create),
     ("GET", "/conversations", "read", conversations.list_all),
     ("GET", "/conversations/{conversation_id}", "read", conversations.retrieve),
@@ -66,16 +59,16 @@ async def closing_at_end(service: Service) -> AsyncIterator[None]:
 def app(
     store: AsyncStore,
     *,
-    auth: Authenticate | None = None,
+    auth: owners.Authenticate | None = None,
     prefix: str = "/v1",
     max_body_bytes: int = MAX_BODY_BYTES,
-    max_bodies_bytes: int = MAX_BODIES_BYTES,
+    max_bodies_bytes: int = request_state.MAX_BODIES_BYTES,
     max_items: int = MAX_ITEMS,
     masked: Collection[str] = (),
     upstreams: Mapping[str, Upstream] | None = None,
-    max_answer_bytes: int = MAX_ANSWER_BYTES,
-    max_answer_seconds: float = ANSWER_SECONDS,
-    store_false: StoreFalse = "ledger",
+    max_answer_bytes: int = provider_answers.MAX_ANSWER_BYTES,
+    max_answer_seconds: float = provider_answers.ANSWER_SECONDS,
+    store_false: unstored.StoreFalse = "ledger",
     cors: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application that serves the conversations of a store to OpenAI's clients.
@@ -111,9 +104,9 @@ def app(
     check_limit("max_answer_bytes", max_answer_bytes)
     check_limit("max_bodies_bytes", max_bodies_bytes)
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")
-    check_store_false(store_false)
-    if unknown := set(masked) - INCLUDED.keys():
-        known = ", ".join(INCLUDED)
+    unstored.check_store_false(store_false)
+    if unknown := set(masked) - objects.INCLUDED.keys():
+        known = ", ".join(objects.INCLUDED)
         raise InvalidOption(f"cannot be {', '.join(sorted(unknown))}.", argument="masked", hint=f"Known are {known}.")
     routes = [
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
@@ -122,12 +115,12 @@ def app(
         store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes,
         max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes), store_false=store_false,
     )  # fmt: skip
-    handlers = {**HANDLERS, HTTPException: models.answer_unserved}
+    handlers = {**problems.HANDLERS, HTTPException: models.answer_unserved}
     made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))
     made.router.redirect_slashes = False
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
-    made.add_middleware(BoundedBodies, most=max_bodies_bytes)
-    made.add_middleware(BoundedHeads)
-    made.add_middleware(RequestIds)
-    allow_origins(made, cors)
+    made.add_middleware(request_state.BoundedBodies, most=max_bodies_bytes)
+    made.add_middleware(limits.BoundedHeads)
+    made.add_middleware(request_state.RequestIds)
+    answers.allow_origins(made, cors)
     return made

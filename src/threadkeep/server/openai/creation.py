@@ -14,44 +14,27 @@ from typing import Any, Final, cast
 
 from starlette.responses import Response
 
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.ids import new_key
+from threadkeep.domain import formats, ids, options
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.options import OPTIONS, settings_with
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
-from threadkeep.server.agent_tools import as_functions
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.body_limits import MAX_INPUT, check_tools
-from threadkeep.server.compaction import (
-    TRIGGER,
-    asking_for_summary,
-    compaction_object,
-    is_asked,
-    with_summaries,
-)
+from threadkeep.server import agent_tools, answers, body_limits, compaction, objects, origins, owners, sealed, unstored
 from threadkeep.server.event_streams import EventStream
-from threadkeep.server.objects import INCLUDED
 from threadkeep.server.openai.items import given_items, named
 from threadkeep.server.openai.responses import find_previous, read_object, replay
-from threadkeep.server.origins import ClientCall
-from threadkeep.server.owners import own_key
 from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refused
 from threadkeep.server.requests import body_object, idempotency_key
-from threadkeep.server.sealed import unsealed
 from threadkeep.server.service import SEALED, Call, Service
 from threadkeep.server.sessions import placed, unused_branch
 from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
-from threadkeep.server.unstored import Memory
 from threadkeep.server.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation, AsyncStore, uninterrupted
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import configure
 from threadkeep.store.usage.ledger import record_unstored
-from threadkeep.store.work.connections import AWAY
-from threadkeep.store.work.positions import AppendOptions
+from threadkeep.store.work import connections, positions
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +67,7 @@ async def compact(call: Call) -> Response:
     if not isinstance(said, list):
         raise Problem(400, "input must be a text or a list.", param="input", code="invalid_type")
     ways = dict.fromkeys(("stream", "stream_options", "background"))
-    asked = {**body, **ways, "store": False, "input": [*said, TRIGGER]}
+    asked = {**body, **ways, "store": False, "input": [*said, compaction.TRIGGER]}
     for summarizes in (False, True):
         turn = await _turn(call, asked, keeps=False, summarizes=summarizes)
         with ExitStack() as counted:
@@ -93,7 +76,9 @@ async def compact(call: Call) -> Response:
             with call.service.waiting():
                 response = (await _drained(events))["response"]
         if response["status"] == "completed" and any(item["type"] == "compaction" for item in response["output"]):
-            return JsonAnswer(compaction_object(response, items), headers=loss_headers(turn.rendered))
+            return answers.JsonAnswer(
+                compaction.compaction_object(response, items), headers=loss_headers(turn.rendered)
+            )
         if turn.options.is_summary or response["status"] != "completed":  # not of a host without compaction
             break
     raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
@@ -104,18 +89,18 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
 
     `keeps`: also one with `store: false`; `summarizes`: there is no compaction but by a summary.
     """
-    check_tools(body)
+    body_limits.check_tools(body)
     _check_options(body)
-    asked = filter(INCLUDED.__contains__, map(str, body.get("include") or ()))
+    asked = filter(objects.INCLUDED.__contains__, map(str, body.get("include") or ()))
     call = call._replace(included=call.included.union(asked))
     options = TurnOptions.of(body)
     upstream = _upstream(call, options.model)
-    body = {**body, "input": with_summaries(body.get("input"))}
+    body = {**body, "input": compaction.with_summaries(body.get("input"))}
     if upstream.format != "open_responses":
-        body, tools = as_functions(body)
+        body, tools = agent_tools.as_functions(body)
         options = options._replace(tools=tools)
-    if is_asked(body) and (summarizes or upstream.format != "open_responses"):
-        body, options = asking_for_summary(body), options._replace(is_summary=True)
+    if compaction.is_asked(body) and (summarizes or upstream.format != "open_responses"):
+        body, options = compaction.asking_for_summary(body), options._replace(is_summary=True)
     given = await ResponseInput.of(call, body, options, upstream)
     if keeps and not options.is_stored:
         given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
@@ -138,14 +123,14 @@ async def _answer(
     call, options, headers = turn.call, turn.options, loss_headers(turn.rendered)
     if options.is_background:
         if not options.is_stream:
-            return JsonAnswer(first["response"], headers=headers)
+            return answers.JsonAnswer(first["response"], headers=headers)
         stored = await read_object(call, first["response"]["id"])
         return EventStream(replay(call, stored, -1), call.permission, headers=headers, place=followed.pop_all())
     if options.is_stream:
         return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
     async with call.service.attended(call.request):
         with call.service.waiting():
-            return JsonAnswer((await _drained(events))["response"], headers=headers)
+            return answers.JsonAnswer((await _drained(events))["response"], headers=headers)
 
 
 # What is asked
@@ -177,8 +162,8 @@ class ResponseInput(TurnInput):
         cls, call: Call, body: Mapping[str, Any], options: TurnOptions, upstream: Upstream
     ) -> ResponseInput:  # fmt: skip
         """Read a request's body, and open the conversation that it goes on with."""
-        session = get_format("open_responses").parse_request({**_settings(body, upstream), "input": []})
-        given, key, place = unsealed(body.get("input"), upstream.name), idempotency_key(call.request), None
+        session = formats.get_format("open_responses").parse_request({**_settings(body, upstream), "input": []})
+        given, key, place = sealed.unsealed(body.get("input"), upstream.name), idempotency_key(call.request), None
         end: int | None = None
         if options.conversation_id is not None:
             place = call.store.face_of(await call.read(call.find, options.conversation_id))
@@ -188,7 +173,7 @@ class ResponseInput(TurnInput):
             end = max(found.stored.to_position, found.stored.input_to)
         if not isinstance(given, str):
             into = None if place is None else place.id
-            given = await given_items(call, given or [], "input", MAX_INPUT, into=into)
+            given = await given_items(call, given or [], "input", body_limits.MAX_INPUT, into=into)
         content = {name: value for name, value in body.items() if name not in _WAYS}
         return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
 
@@ -196,7 +181,7 @@ class ResponseInput(TurnInput):
         """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""
         self.stored, self.added, self.before = None, [], None
         if self.place is None:
-            key = own_key(self.key, self.user_id)
+            key = owners.own_key(self.key, self.user_id)
             settings: Any = self.settings.settings
             self.stored = face.create_conversation(
                 input=self.given or None, tools=self.settings.tools, idempotency_key=key, **settings
@@ -220,7 +205,7 @@ class ResponseInput(TurnInput):
         return conversation
 
     def _append(self, conversation: Conversation, end: int | None) -> list[StoredItem]:
-        options: AppendOptions = {"idempotency_key": self.key, "expected_head": end}
+        options: positions.AppendOptions = {"idempotency_key": self.key, "expected_head": end}
         if isinstance(self.given, str):
             return [conversation.user(self.given, **options)]
         if self.given:
@@ -251,7 +236,7 @@ async def _kept(call: Call, body: Mapping[str, Any], given: ResponseInput, upstr
         return given
     payload = {**_settings(body, upstream), "input": given.given}
     key = None if given.key is None else f"{given.key}:asked"
-    asked = ClientCall(
+    asked = origins.ClientCall(
         "open_responses", payload, call.request.headers, call.permission.owner, upstream.name, key=key
     )  # fmt: skip
     place = await placed(call.store, asked, call.service.locks)
@@ -269,7 +254,7 @@ class StatelessTurn(Turn):
     """
 
     ledger: AsyncStore = field(kw_only=True)
-    memory: Memory = field(kw_only=True)
+    memory: unstored.Memory = field(kw_only=True)
     is_settled: bool = field(init=False, default=False)
 
     async def settle(self) -> None:
@@ -291,10 +276,10 @@ class StatelessTurn(Turn):
 
     async def _forget(self, id: str) -> None:
         for call in self.memory.calls.pop(id, ()):
-            write = partial(self.ledger.run_sync, record_unstored, call, new_key())
+            write = partial(self.ledger.run_sync, record_unstored, call, ids.new_key())
             try:
                 await write()
-            except AWAY:
+            except connections.AWAY:
                 logger.warning("The call of an answer that is not stored waits for the database.")
                 self.call.service.unstored.add(write)
         await self.memory.store.delete_conversation(id)
@@ -340,8 +325,8 @@ async def _with_history(given: ResponseInput, place: AsyncConversation, previous
 
 def _check_options(body: Mapping[str, Any]) -> None:
     """Raise InvalidOption for a malformed option, which would otherwise be dropped silently."""
-    known = {name: value for name, value in body.items() if name in OPTIONS and value is not None}
-    settings_with({}, known)
+    known = {name: value for name, value in body.items() if name in options.OPTIONS and value is not None}
+    options.settings_with({}, known)
     if (tools := body.get("tools")) is not None:
         tools_from(tools)
 

@@ -14,10 +14,7 @@ from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.errors import InvalidItem
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.body_limits import check_length, check_parts
-from threadkeep.server.objects import conversation_object, item_object
-from threadkeep.server.pages import list_object, listed_items
+from threadkeep.server import answers, body_limits, objects, pages
 from threadkeep.server.problems import Problem
 from threadkeep.server.requests import PageQuery, body_object, expected_head, flag, idempotency_key, required
 from threadkeep.server.response_objects import masked
@@ -42,9 +39,9 @@ async def create(call: Call) -> Response:
         on_conflict="raise",
         unique_ids=True,
     )
-    data = [item_object(item, masked(call)) for item in stored]
+    data = [objects.item_object(item, masked(call)) for item in stored]
     etag = {"ETag": f'"{stored[-1].position}"'} if stored else None
-    return JsonAnswer(list_object(data, has_more=False), headers=etag)
+    return answers.JsonAnswer(pages.list_object(data, has_more=False), headers=etag)
 
 
 async def list_all(call: Call) -> Response:
@@ -52,16 +49,16 @@ async def list_all(call: Call) -> Response:
     page = PageQuery.of(call.request)
 
     def read(reader: Reader) -> bytes:
-        return listed_items(reader, call.find(reader), page, lambda item: item_object(item, masked(call)))
+        return pages.listed_items(reader, call.find(reader), page, lambda item: objects.item_object(item, masked(call)))
 
-    return JsonAnswer(await call.read(read))
+    return answers.JsonAnswer(await call.read(read))
 
 
 async def retrieve(call: Call) -> Response:
     """GET /conversations/{id}/items/{item_id}."""
     id_ = call.request.path_params["item_id"]
     item = await call.read(lambda reader: reader.first_item(call.find(reader), id_))
-    return JsonAnswer(item_object(item, masked(call)))
+    return answers.JsonAnswer(objects.item_object(item, masked(call)))
 
 
 async def delete(call: Call) -> Response:
@@ -75,7 +72,7 @@ async def delete(call: Call) -> Response:
 
     conversation, position = await call.read(read)
     await call.store.face_of(conversation).remove_item(position, purge=purge)
-    return JsonAnswer(conversation_object(await call.conversation(), is_whole=call.may_read))
+    return answers.JsonAnswer(objects.conversation_object(await call.conversation(), is_whole=call.may_read))
 
 
 async def given_items(
@@ -90,14 +87,14 @@ async def given_items(
     """
     if not isinstance(items, list):
         raise Problem(400, f"{name} must be a list.", param=name, code="invalid_type")
-    check_length(name, items, max(call.service.max_items, most), "items")
+    body_limits.check_length(name, items, max(call.service.max_items, most), "items")
     left, found = call.service.max_body_bytes, list[JsonObject]()
     known: dict[str, tuple[JsonObject, int]] = {}  # id -> item, and the size of its JSON text
     for index, item in enumerate(items):
         param = f"{name}[{index}]"
         reference = _reference(call, item, param)
         if reference is None:
-            check_parts(param, item)
+            body_limits.check_parts(param, item)
             found.append(item)
             continue
         is_new = reference not in known

@@ -14,11 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.pages import list_object
-from threadkeep.server.problems import Problem, answer_problem
-from threadkeep.server.service import Call, unserved
-from threadkeep.server.upstreams import Upstream, upstream_for
+from threadkeep.server import answers, pages, problems, service, upstreams
 
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
@@ -42,29 +38,31 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-async def list_all(call: Call) -> Response:
+async def list_all(call: service.Call) -> Response:
     """GET /models: the models with an upstream of their own; patterns such as ``claude-*`` stand for others."""
     named = {name: upstream for name, upstream in call.service.upstreams.items() if not _PATTERN.search(name)}
-    return JsonAnswer(list_object([_model(name, upstream) for name, upstream in named.items()], has_more=False))
+    return answers.JsonAnswer(
+        pages.list_object([_model(name, upstream) for name, upstream in named.items()], has_more=False)
+    )
 
 
-async def retrieve(call: Call) -> Response:
+async def retrieve(call: service.Call) -> Response:
     """GET /models/{model}: one for which an upstream answers, also by a pattern."""
     name = call.request.path_params["model"]
-    upstream = upstream_for(name, call.service.upstreams)
+    upstream = upstreams.upstream_for(name, call.service.upstreams)
     if upstream is None:
-        raise Problem(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
-    return JsonAnswer(_model(name, upstream))
+        raise problems.Problem(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
+    return answers.JsonAnswer(_model(name, upstream))
 
 
-def _model(name: str, upstream: Upstream) -> JsonObject:
+def _model(name: str, upstream: upstreams.Upstream) -> JsonObject:
     """A model as OpenAI's clients read it; when it was made is not known."""
     return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
 
 
 async def answer_unserved(request: Request, error: Any) -> Response:
     """Answer a path or method that is not served with what to do instead."""
-    error = await unserved(request, error)
+    error = await service.unserved(request, error)
     if isinstance(error, HTTPException) and error.status_code in (_NOT_FOUND, _NOT_ALLOWED):
         prefix: str = request.app.state.prefix
         path = request.scope.get("path", "").removeprefix(request.scope.get("root_path", "")).removeprefix(prefix)
@@ -76,7 +74,7 @@ async def answer_unserved(request: Request, error: Any) -> Response:
         detail = error.detail if error.status_code == _NOT_FOUND else _wrong_method(request, error)
         detail = detail if instead is None else f"{detail}. {instead}"
         error = HTTPException(error.status_code, detail, error.headers)
-    return await answer_problem(request, error)
+    return await problems.answer_problem(request, error)
 
 
 def _wrong_method(request: Request, error: HTTPException) -> str:

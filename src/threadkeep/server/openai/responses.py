@@ -20,14 +20,8 @@ from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import NotFound
-from threadkeep.server.answer_events import events_of, growing_events
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.event_streams import EventStream
-from threadkeep.server.objects import item_object, partial_item
-from threadkeep.server.pages import listed_items
+from threadkeep.server import answer_events, answers, event_streams, objects, pages, request_state, requests
 from threadkeep.server.problems import Problem
-from threadkeep.server.request_state import holder
-from threadkeep.server.requests import PageQuery, flag
 from threadkeep.server.response_objects import details_object, made_alone, masked, response_object
 from threadkeep.server.service import Call
 from threadkeep.store.aio import partial_reader
@@ -62,21 +56,21 @@ class FoundResponse(NamedTuple):
 async def retrieve(call: Call, id: str | None = None) -> Response:
     """GET /responses/{id}: the response or, with ``stream=true``, the events that make it."""
     wanted: str = id or call.request.path_params["response_id"]
-    if not flag(call.request, "stream"):
-        return JsonAnswer(await read_text(call, wanted))
+    if not requests.flag(call.request, "stream"):
+        return answers.JsonAnswer(await read_text(call, wanted))
     start = call.request.query_params.get("starting_after", "-1")
     if not _SEQUENCE_NUMBER.fullmatch(start):
         problem = "starting_after must be the sequence number of an event."
         raise Problem(400, problem, param="starting_after", code="invalid_value")
     first = await read_object(call, wanted)
-    return EventStream(replay(call, first, int(start)), call.permission, streams=call.service.streams)
+    return event_streams.EventStream(replay(call, first, int(start)), call.permission, streams=call.service.streams)
 
 
 async def delete(call: Call, id: str | None = None) -> Response:
     """DELETE /responses/{id}: it is not found any more; its items stay in the conversation."""
     found = await call.read(find, id or call.request.path_params["response_id"])
     await call.store.delete_response(found.stored.id)
-    return JsonAnswer({"id": found.id, "object": "response.deleted", "deleted": True})
+    return answers.JsonAnswer({"id": found.id, "object": "response.deleted", "deleted": True})
 
 
 async def cancel(call: Call, id: str | None = None) -> Response:
@@ -87,23 +81,25 @@ async def cancel(call: Call, id: str | None = None) -> Response:
     wanted: str = id or call.request.path_params["response_id"]
     first = await read_object(call, wanted, has_content=call.may_read)
     if first["status"] != "in_progress":
-        return JsonAnswer(first)
+        return answers.JsonAnswer(first)
     found = await call.read(find, wanted)
     await call.store.face_of(found.conversation).cancel_response(found.stored.number)
     await until_ended(call, wanted, CANCEL_SECONDS)
-    return JsonAnswer(await read_text(call, wanted, has_content=call.may_read))
+    return answers.JsonAnswer(await read_text(call, wanted, has_content=call.may_read))
 
 
 async def list_input(call: Call) -> Response:
     """GET /responses/{id}/input_items: a page of what the model saw."""
-    page, wanted = PageQuery.of(call.request), call.request.path_params["response_id"]
+    page, wanted = requests.PageQuery.of(call.request), call.request.path_params["response_id"]
 
     def read(reader: Reader) -> bytes:
         found = find(reader, wanted)
         shown, upto = masked(call), found.stored.input_to
-        return listed_items(reader, found.conversation, page, lambda item: item_object(item, shown), upto=upto)
+        return pages.listed_items(
+            reader, found.conversation, page, lambda item: objects.item_object(item, shown), upto=upto
+        )
 
-    return JsonAnswer(await call.read(read))
+    return answers.JsonAnswer(await call.read(read))
 
 
 def find(reader: Reader, wanted: str) -> FoundResponse:
@@ -140,12 +136,12 @@ async def read_object(call: Call, wanted: str, *, has_content: bool = True) -> J
         Problem: there is none.
         QuotaExceeded: too much is under way; a large one counts until the request has ended.
     """
-    return await call.read(_read, call, wanted, holder(), dict, has_content=has_content)
+    return await call.read(_read, call, wanted, request_state.holder(), dict, has_content=has_content)
 
 
 async def read_text(call: Call, wanted: str, *, has_content: bool = True) -> bytes:
     """Return the JSON text of a stored response; otherwise like `read_object`."""
-    return await call.read(_read, call, wanted, holder(), dumps_finite, has_content=has_content)
+    return await call.read(_read, call, wanted, request_state.holder(), dumps_finite, has_content=has_content)
 
 
 def _read(
@@ -188,7 +184,7 @@ async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator
     sent = after
     while True:
         last: JsonObject = {}
-        for last in events_of(response):
+        for last in answer_events.events_of(response):
             if last["sequence_number"] > sent:
                 sent = last["sequence_number"]
                 yield last
@@ -204,7 +200,7 @@ async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObjec
     """The events of a response in progress, from what is stored of it."""
     found = await call.read(find, response["id"])
     read = partial_reader(call.store.face_of(found.conversation), found.stored.number)
-    growing, shown = growing_events(response), masked(call)
+    growing, shown = answer_events.growing_events(response), masked(call)
     for event in growing.begin():
         yield event
     conversation, place, seen, length = found.conversation.id, found.stored.input_to + 1, None, 0
@@ -216,7 +212,7 @@ async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObjec
 
         def output(first: int, items: Sequence[Item] = partial.output) -> list[JsonObject]:
             rest = islice(enumerate(items, place), first, None)
-            return [partial_item(item, conversation, position, shown) for position, item in rest]
+            return [objects.partial_item(item, conversation, position, shown) for position, item in rest]
 
         for event in await asyncio.to_thread(list, growing.show(output)):
             length += _EVENT_LENGTH + len(event.get("delta", ""))

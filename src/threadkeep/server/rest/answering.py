@@ -15,28 +15,20 @@ from typing import Any, Final, TypeAlias
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from threadkeep.domain import session, stored
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
-from threadkeep.domain.session import Session
-from threadkeep.domain.stored import StoredItem
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.event_streams import EventStream
-from threadkeep.server.permissions import Permission
-from threadkeep.server.problems import Problem
-from threadkeep.server.quotas import QuotaExceeded
-from threadkeep.server.request_state import holder
+from threadkeep.server import answers, event_streams, permissions, problems, quotas, request_state, turns, upstreams
 from threadkeep.server.rest.models import Asking
 from threadkeep.server.rest.objects import message_view
 from threadkeep.server.service import Call, stopping
-from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
-from threadkeep.server.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
 
 END: Final = "end"  # the number of the last event
-Said: TypeAlias = StoredItem | list[StoredItem] | None
+Said: TypeAlias = stored.StoredItem | list[stored.StoredItem] | None
 
 
-class MessageInput(TurnInput):
+class MessageInput(turns.TurnInput):
     """What a request says in a conversation, and the model that goes on with it."""
 
     def __init__(
@@ -52,7 +44,7 @@ class MessageInput(TurnInput):
                 calls, or None.
             undo: takes that back, in the conversation on that branch.
         """
-        super().__init__(content, Session(model=model))
+        super().__init__(content, session.Session(model=model))
         self.model, self._act, self._undo = model, act, undo
         self.said: Said = None  # with its media by reference
 
@@ -61,7 +53,7 @@ class MessageInput(TurnInput):
         conversation, self.said = self._act(face)
         self.before = None
         if self.model != conversation.model:
-            self.before = Session(model=conversation.clone_config().model)
+            self.before = session.Session(model=conversation.clone_config().model)
             conversation.update(model=self.model)
         return conversation
 
@@ -70,7 +62,7 @@ class MessageInput(TurnInput):
         self._undo(conversation)
 
 
-def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[Upstream, str]:
+def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tuple[upstreams.Upstream, str]:
     """Return who answers, and the model.
 
     Raises:
@@ -78,10 +70,10 @@ def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tu
     """
     model = body.model or conversation.model
     if model is None:
-        raise Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
-    found = upstream_for(model, call.service.upstreams)
+        raise problems.Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
+    found = upstreams.upstream_for(model, call.service.upstreams)
     if found is None:
-        raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+        raise problems.Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
     call.service.background.check(call.permission.owner.name)
     return found, model
 
@@ -93,22 +85,22 @@ def stored_turn(
     outputs: JsonObject = {"tool_outputs": [message_view(one) for one in said]} if isinstance(said, list) else {}
     return {
         "object": "turn", "conversation_id": conversation.id, "branch": conversation.branch,
-        "message": message_view(said) if isinstance(said, StoredItem) else None, **outputs, "response": response,
+        "message": message_view(said) if isinstance(said, stored.StoredItem) else None, **outputs, "response": response,
     }  # fmt: skip
 
 
 async def answer(
-    call: Call, conversation: AsyncConversation, upstream: Upstream, body: Asking, given: MessageInput
+    call: Call, conversation: AsyncConversation, upstream: upstreams.Upstream, body: Asking, given: MessageInput
 ) -> Response:
     """Say something and have the model answer; return its response, a stream, or a response that is in progress."""
     with ExitStack() as counted:
-        options = TurnOptions(given.model, conversation.id, None, body.stream, body.background, {})
-        turn = Turn(call, upstream, options, conversation, given)
-        first, events = await begun(turn, counted)
+        options = turns.TurnOptions(given.model, conversation.id, None, body.stream, body.background, {})
+        turn = turns.Turn(call, upstream, options, conversation, given)
+        first, events = await turns.begun(turn, counted)
         going_on = _GoingOn(call, first, events, counted.pop_all(), body)
-    stored, headers = stored_turn(turn.conversation, given.said, first["response"]), loss_headers(turn.rendered)
+    stored, headers = stored_turn(turn.conversation, given.said, first["response"]), turns.loss_headers(turn.rendered)
     if body.background and not body.stream:
-        return JsonAnswer(stored, 202, headers)
+        return answers.JsonAnswer(stored, 202, headers)
     if body.stream:
         return _LiveEvents(_live_events(stored, going_on), call.permission, going_on.left, headers)
     try:
@@ -116,7 +108,7 @@ async def answer(
             response = await going_on.response()
     finally:
         going_on.left()
-    return JsonAnswer({**stored, "response": response}, 201, headers)
+    return answers.JsonAnswer({**stored, "response": response}, 201, headers)
 
 
 class _GoingOn:
@@ -129,8 +121,8 @@ class _GoingOn:
         self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack, body: Asking
     ) -> None:
         self._call, self._counted, self._is_counted, self._is_followed = call, counted, body.background, body.stream
-        self._texts: asyncio.Queue[str | QuotaExceeded | None] = asyncio.Queue()
-        self._waiting, self._hold = 0, holder()  # characters that are not sent yet
+        self._texts: asyncio.Queue[str | quotas.QuotaExceeded | None] = asyncio.Queue()
+        self._waiting, self._hold = 0, request_state.holder()  # characters that are not sent yet
         self._task = call.service.in_background(self._last(first, events), counted)
 
     async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
@@ -149,7 +141,7 @@ class _GoingOn:
         """Keep a text until it is sent; where too much is under way, its client may come back for it."""
         try:
             self._hold(self._waiting + len(text))
-        except QuotaExceeded as error:
+        except quotas.QuotaExceeded as error:
             self._forget()
             self._texts.put_nowait(error)
         else:
@@ -164,7 +156,7 @@ class _GoingOn:
     async def texts(self) -> AsyncGenerator[str]:
         """The text, piece by piece, as it comes; raises QuotaExceeded where too much is under way."""
         while (text := await self._texts.get()) is not None:
-            if isinstance(text, QuotaExceeded):
+            if isinstance(text, quotas.QuotaExceeded):
                 raise text
             yield text
             self._waiting -= len(text)
@@ -188,7 +180,7 @@ class _GoingOn:
 # Streams
 
 
-class NumberedEvents(EventStream):
+class NumberedEvents(event_streams.EventStream):
     """Server-sent events with ids."""
 
     def encoded(self, event: JsonObject) -> bytes:
@@ -202,7 +194,7 @@ class _LiveEvents(NumberedEvents):
     """The events of an answer that is being given in this process; at their end, `left` is called."""
 
     def __init__(
-        self, events: AsyncGenerator[JsonObject], permission: Permission, left: Callable[[], None],
+        self, events: AsyncGenerator[JsonObject], permission: permissions.Permission, left: Callable[[], None],
         headers: Mapping[str, str],
     ) -> None:  # fmt: skip
         super().__init__(events, permission, headers=headers)

@@ -11,33 +11,28 @@ from fastapi import FastAPI, Request, Response
 from starlette.applications import Starlette
 
 from threadkeep.domain.jsontext import dumps
-from threadkeep.server.answers import JsonAnswer, allow_origins
-from threadkeep.server.limits import BoundedHeads
+from threadkeep.server import answers, limits, owners, provider_answers, request_state
 from threadkeep.server.openai.application import closing_at_end
-from threadkeep.server.owners import Authenticate
-from threadkeep.server.provider_answers import ANSWER_SECONDS, MAX_ANSWER_BYTES
-from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies, RequestIds
-from threadkeep.server.rest import calls, conversations, media, messages, reports, responses
-from threadkeep.server.rest.routing import ERROR_HANDLERS, BoundedRoute, openapi_document
+from threadkeep.server.rest import calls, conversations, media, messages, reports, responses, routing
 from threadkeep.server.service import MAX_BODY_BYTES, Service, answer_quota, check_limit, check_settings
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
 _ROOMS: Final = (conversations, messages, calls, responses, reports, media)
-ROUTES: Final = [route for room in _ROOMS for route in room.router.routes if isinstance(route, BoundedRoute)]
+ROUTES: Final = [route for room in _ROOMS for route in room.router.routes if isinstance(route, routing.BoundedRoute)]
 _MAKING: Final = Lock()  # the OpenAPI document
 
 
 def rest_app(
     store: AsyncStore,
     *,
-    auth: Authenticate | None = None,
+    auth: owners.Authenticate | None = None,
     prefix: str = "/api",
     max_body_bytes: int = MAX_BODY_BYTES,
-    max_bodies_bytes: int = MAX_BODIES_BYTES,
+    max_bodies_bytes: int = request_state.MAX_BODIES_BYTES,
     upstreams: Mapping[str, Upstream] | None = None,
-    max_answer_bytes: int = MAX_ANSWER_BYTES,
-    max_answer_seconds: float = ANSWER_SECONDS,
+    max_answer_bytes: int = provider_answers.MAX_ANSWER_BYTES,
+    max_answer_seconds: float = provider_answers.ANSWER_SECONDS,
     cors: Collection[str] = (),
 ) -> Starlette:
     """Return an ASGI application with the REST API, for web and mobile applications.
@@ -76,26 +71,26 @@ def rest_app(
         base = request.scope.get("root_path", "") + prefix
         with _MAKING:  # the first clients may ask at the same time
             text = openapi_text()
-        return JsonAnswer(b'{"servers":%b,%b' % (dumps([{"url": base or "/"}]), text[1:]))
+        return answers.JsonAnswer(b'{"servers":%b,%b' % (dumps([{"url": base or "/"}]), text[1:]))
 
     made = FastAPI(
         openapi_url=None,
         redirect_slashes=False,
         routes=[route.at(prefix) for route in ROUTES],
-        exception_handlers=dict(ERROR_HANDLERS),
+        exception_handlers=dict(routing.ERROR_HANDLERS),
         lifespan=lambda _: closing_at_end(service),
         telemetry={"tracing": False, "metrics": False, "logs": False},  # which would have queries, and texts of errors
     )
     made.add_route(f"{prefix}/openapi.json", describe)
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
-    made.add_middleware(BoundedBodies, most=max_bodies_bytes)
-    made.add_middleware(BoundedHeads)
-    made.add_middleware(RequestIds)
-    allow_origins(made, cors)
+    made.add_middleware(request_state.BoundedBodies, most=max_bodies_bytes)
+    made.add_middleware(limits.BoundedHeads)
+    made.add_middleware(request_state.RequestIds)
+    answers.allow_origins(made, cors)
     return made
 
 
 @cache
 def openapi_text() -> bytes:
     """Return the OpenAPI document without its servers, as a JSON text."""
-    return dumps(openapi_document(ROUTES))
+    return dumps(routing.openapi_document(ROUTES))

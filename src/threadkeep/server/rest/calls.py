@@ -7,21 +7,12 @@ from dataclasses import dataclass, field
 
 from fastapi import Response
 
-from threadkeep.domain.call_kinds import BY_OUTPUT, reference_of
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import StoredItem
+from threadkeep.domain import call_kinds, jsontext, stored
 from threadkeep.errors import shown
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.pages import MAX_BYTES, list_object
-from threadkeep.server.problems import NO_RETRY, Problem
-from threadkeep.server.requests import MAX_LIMIT
-from threadkeep.server.rest import deps, models, routing
-from threadkeep.server.rest.answering import MessageInput, answer, stored_turn, upstream_of
+from threadkeep.server import answers, pages, problems, requests, service
+from threadkeep.server.rest import answering, deps, messages, models, objects, routing
 from threadkeep.server.rest.media import ReferredMedia
-from threadkeep.server.rest.messages import content_of, key_of_input
-from threadkeep.server.rest.objects import call_view, message_view
-from threadkeep.server.service import Call
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.calls import asynchronous_calls, waiting_ids
 from threadkeep.store.reading.reader import Reader
@@ -34,18 +25,18 @@ router = routing.api_router("/conversations/{conversation_id}")
 
 @router.get("/tool_calls", response_model=models.ToolCalls)
 async def list_tool_calls(
-    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = MAX_LIMIT,
+    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = requests.MAX_LIMIT,
     branch: deps.Branch = None,
 ) -> Response:  # fmt: skip
     """List the calls that wait for their outputs, and tell whose turn it is."""
 
-    def read(reader: Reader) -> JsonObject:
+    def read(reader: Reader) -> jsontext.JsonObject:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
-        page = reader.pending_calls(conversation, after, limit, MAX_BYTES)
-        listed = list_object([call_view(one) for one in page], has_more=page.next is not None)
+        page = reader.pending_calls(conversation, after, limit, pages.MAX_BYTES)
+        listed = pages.list_object([objects.call_view(one) for one in page], has_more=page.next is not None)
         return {**listed, "last_id": page.next or listed["last_id"], "next_step": reader.next_step(conversation)}
 
-    return JsonAnswer(await call.read(read))
+    return answers.JsonAnswer(await call.read(read))
 
 
 @router.post("/tool_calls/{call_id}/approve", response_model=models.ToolCall)
@@ -54,7 +45,7 @@ async def approve(
 ) -> Response:
     """Approve a call, which is named by its `call_id` or the id of its item; the answer leaves its arguments out."""
     found = await conversation.approve(call_id, decided_by=call.user_id, idempotency_key=key)
-    return JsonAnswer({**call_view(found, is_whole=call.may_read), "arguments": None})
+    return answers.JsonAnswer({**objects.call_view(found, is_whole=call.may_read), "arguments": None})
 
 
 @router.post("/tool_calls/{call_id}/deny", response_model=models.MessageObject)
@@ -64,7 +55,9 @@ async def deny(
 ) -> Response:  # fmt: skip
     """Deny a call: the reason is its output, which is answered."""
     item = await conversation.deny(call_id, reason=body.reason or DENIED, decided_by=call.user_id, idempotency_key=key)
-    return JsonAnswer(message_view(await conversation.get_item(item.position) if item.replayed else item))
+    return answers.JsonAnswer(
+        objects.message_view(await conversation.get_item(item.position) if item.replayed else item)
+    )
 
 
 @router.post("/tool_outputs", **routing.answered_with(models.AnsweredOutputs))
@@ -73,22 +66,24 @@ async def create_outputs(
     head: deps.IfMatch = None,
 ) -> Response:  # fmt: skip
     """Append outputs of calls and, unless `answer` is false, have the model go on with them."""
-    upstream = upstream_of(call, conversation, body) if body.answer else None
-    given, content = await _items(call, body.tool_outputs), content_of(call, body)
-    outputs = _Outputs(given, content, key, key_of_input(key), head)
+    upstream = answering.upstream_of(call, conversation, body) if body.answer else None
+    given, content = await _items(call, body.tool_outputs), messages.content_of(call, body)
+    outputs = _Outputs(given, content, key, messages.key_of_input(key), head)
     if upstream is not None:
         asked, model = upstream
-        return await answer(
-            call, conversation, asked, body, MessageInput(content, model, outputs.go_on, outputs.take_back)
+        return await answering.answer(
+            call, conversation, asked, body, answering.MessageInput(content, model, outputs.go_on, outputs.take_back)
         )
 
-    def store(inner: Store) -> tuple[Conversation, list[StoredItem]]:
+    def store(inner: Store) -> tuple[Conversation, list[stored.StoredItem]]:
         return outputs.say(inner.get_conversation(conversation.id, branch=conversation.branch))
 
-    return JsonAnswer(stored_turn(*await call.store.run_in_transaction(store)), 201)
+    return answers.JsonAnswer(answering.stored_turn(*await call.store.run_in_transaction(store)), 201)
 
 
-async def _items(call: Call, given: Sequence[models.ToolOutput | models.McpApproval]) -> list[JsonObject]:
+async def _items(
+    call: service.Call, given: Sequence[models.ToolOutput | models.McpApproval]
+) -> list[jsontext.JsonObject]:
     """Outputs as items, with media in the place of their references."""
     media, items = ReferredMedia(call, call.service.max_body_bytes), []
     for number, one in enumerate(given):
@@ -112,15 +107,15 @@ class _Outputs:
         said: their positions.
     """
 
-    given: list[JsonObject]
-    content: JsonObject
+    given: list[jsontext.JsonObject]
+    content: jsontext.JsonObject
     key: str | None
     key_of_input: str | None
     head: int | None
     said: list[int] = field(default_factory=list)
     is_repeated: bool = False
 
-    def say(self, face: Conversation) -> tuple[Conversation, list[StoredItem]]:
+    def say(self, face: Conversation) -> tuple[Conversation, list[stored.StoredItem]]:
         """Append them (blocking, inside a transaction); Problem for one that no call waits for."""
         self.is_repeated = self.key is not None and check_request(face.handle, f"{self.key}:request", self.content)
         if not self.is_repeated:
@@ -136,16 +131,18 @@ class _Outputs:
         page = face.items(after=self.said[0] - 1, limit=len(items), media="reference")
         return face, [item for item in page if item.position in self.said]
 
-    def go_on(self, face: Conversation) -> tuple[Conversation, list[StoredItem]]:
+    def go_on(self, face: Conversation) -> tuple[Conversation, list[stored.StoredItem]]:
         """Append them for a model to go on; Problem where it is not its turn then."""
         conversation, items = self.say(face)
         step = "model" if self.is_repeated else conversation.next_step()
         if step == "tools":
             problem = "Other calls wait for their outputs."
-            raise Problem(409, problem, param="tool_outputs", code="tool_calls_pending", headers=NO_RETRY)
+            raise problems.Problem(
+                409, problem, param="tool_outputs", code="tool_calls_pending", headers=problems.NO_RETRY
+            )
         if step == "user":
             problem = "There is nothing for the model to go on with: it is the user's turn."
-            raise Problem(409, problem, param="tool_outputs", code="conflict", headers=NO_RETRY)
+            raise problems.Problem(409, problem, param="tool_outputs", code="conflict", headers=problems.NO_RETRY)
         return conversation, items
 
     def take_back(self, conversation: Conversation) -> None:
@@ -155,19 +152,19 @@ class _Outputs:
                 conversation.remove_item(position, purge=True)
 
 
-def _check_calls(given: Sequence[JsonObject], face: Conversation) -> None:
+def _check_calls(given: Sequence[jsontext.JsonObject], face: Conversation) -> None:
     """Raise Problem for an output that no call waits for; asynchronous calls wait for as long as it takes."""
     open_calls = [(call_id, CLIENT_CALLS[kind]) for call_id, kind in waiting_ids(face.handle)]
     known, later = {*open_calls}, set[str]()
     for number, item in enumerate(given):
-        call_id = reference_of(item) or ""
+        call_id = call_kinds.reference_of(item) or ""
         answered = call_id, CLIENT_OUTPUTS[item["type"]]
         if answered not in open_calls and call_id not in later:
             later.add(call_id)
             found = [(call_id, CLIENT_CALLS[call["type"]]) for call in asynchronous_calls(face.handle, call_id)]
             open_calls += [call for call in found if call not in known]
         if answered not in open_calls:
-            param = f"tool_outputs.{number}.{BY_OUTPUT[item['type']].output_key}"
+            param = f"tool_outputs.{number}.{call_kinds.BY_OUTPUT[item['type']].output_key}"
             problem = f"{param}: no call {shown(call_id)} waits for an output of the type {item['type']!r}."
-            raise Problem(400, problem, param=param, code="invalid_value")
+            raise problems.Problem(400, problem, param=param, code="invalid_value")
         open_calls.remove(answered)

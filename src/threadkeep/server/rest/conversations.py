@@ -10,16 +10,12 @@ from fastapi import Response
 
 from threadkeep.domain.stored import Page, State
 from threadkeep.errors import InvalidOption
+from threadkeep.server import body_limits, owners, pages, problems, service
 from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.body_limits import check_tools
 from threadkeep.server.openai import conversations
-from threadkeep.server.owners import own_key, own_name
-from threadkeep.server.pages import list_object, listed
-from threadkeep.server.problems import Problem
 from threadkeep.server.requests import DEFAULT_LIMIT, MAX_LIMIT, PageQuery
 from threadkeep.server.rest import deps, models, routing
 from threadkeep.server.rest.objects import conversation_view, seconds
-from threadkeep.server.service import Call
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.store import Store
 from threadkeep.store.work.idempotency import check_request
@@ -49,27 +45,27 @@ async def create_conversation(
 ) -> Response:
     """Create a conversation."""
     given: dict[str, Any] = body.model_dump(exclude_none=True)
-    check_tools(given)
+    body_limits.check_tools(given)
     properties = given.pop("metadata", None)
     if "external_id" in given:
         given["external_id"] = await _free_name(call, given["external_id"])
-    given["idempotency_key"] = own_key(key, call.user_id)
+    given["idempotency_key"] = owners.own_key(key, call.user_id)
     with _known_names(body.external_id, given):
         made = await call.store.create_conversation(properties=properties, **given)
     return JsonAnswer(conversation_view(made, is_whole=call.may_read), 201)
 
 
-async def _free_name(call: Call, name: str, own: AsyncConversation | None = None) -> str:
+async def _free_name(call: service.Call, name: str, own: AsyncConversation | None = None) -> str:
     """An `external_id` as it is stored; Problem if another conversation of this user has it from its application."""
     found = None if call.user_id is None or not name else await call.store.find_conversation(external_id=name)
     if found is not None and (own is None or found.id != own.id):
         raise _taken(name)
-    return name if found is not None else own_name(name, call.user_id)
+    return name if found is not None else owners.own_name(name, call.user_id)
 
 
-def _taken(name: str) -> Problem:
+def _taken(name: str) -> problems.Problem:
     problem = f"Another conversation has the external_id {name!r}."
-    return Problem(400, problem, param="external_id", code="invalid_value")
+    return problems.Problem(400, problem, param="external_id", code="invalid_value")
 
 
 @contextmanager
@@ -96,7 +92,7 @@ async def update_conversation(
     """Change a conversation."""
     conversation = await call.conversation(conversation_id)
     content: dict[str, Any] = body.model_dump(exclude_unset=True)
-    check_tools(content)
+    body_limits.check_tools(content)
     given = dict(content)
     status = given.pop("status", None)
     if "metadata" in given:
@@ -150,9 +146,9 @@ async def list_states(
         found = await conversation.states(after=after, limit=limit + 1)
         return Page.of(found, limit, lambda state: state.name)
 
-    found = await listed(page, read, _state, _STATES)
+    found = await pages.listed(page, read, _state, _STATES)
     named = {"first_id": found.data[0]["name"], "last_id": found.data[-1]["name"]} if found.data else {}
-    return JsonAnswer(list_object(found.data, has_more=found.next is not None) | named)
+    return JsonAnswer(pages.list_object(found.data, has_more=found.next is not None) | named)
 
 
 @router.put("/{conversation_id}/states/{name}", response_model=models.StateObject)
@@ -169,7 +165,7 @@ async def set_state(
 async def delete_state(call: deps.Writing, conversation_id: str, name: str) -> Response:
     """Delete a state."""
     if not await (await call.conversation(conversation_id)).delete_state(name):
-        raise Problem(404, f"There is no state '{name}'.", code="not_found")
+        raise problems.Problem(404, f"There is no state '{name}'.", code="not_found")
     return JsonAnswer({"id": name, "object": "state.deleted", "deleted": True})
 
 

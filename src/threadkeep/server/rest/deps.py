@@ -13,8 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, WithJsonSc
 from pydantic_core import PydanticCustomError
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.server.owners import Scope
-from threadkeep.server.requests import MAX_LIMIT, checked_key, head_of, status_of
+from threadkeep.server import owners, requests
 from threadkeep.server.service import Call, authorized
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
@@ -28,7 +27,7 @@ T = TypeVar("T")
 class Key(SecurityBase):
     """A key that has a scope, as a dependency: the call of its owner."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: owners.Scope) -> None:
         self.model, self.scheme_name, self._scope = HTTPBearer(), "key", scope
 
     async def __call__(self, request: Request) -> Call:
@@ -84,10 +83,10 @@ After = Annotated[
     str | None, AfterValidator(lambda text: text or None), _schema("string"),
     Query(description="The `last_id` of the page before."),
 ]  # fmt: skip
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many objects a page has at most.")]
+Limit = Annotated[int, Query(ge=1, le=requests.MAX_LIMIT, description="How many objects a page has at most.")]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")]
 Status = Annotated[
-    Literal["active", "archived"] | None, BeforeValidator(status_of),
+    Literal["active", "archived"] | None, BeforeValidator(requests.status_of),
     _schema("string", enum=["active", "archived", "any"]), Query(description="Which of them."),
 ]  # fmt: skip
 UserId = Annotated[str | None, _schema("string", minLength=1, maxLength=60), Query(description="Only those of a user.")]
@@ -99,11 +98,11 @@ Purge = Annotated[bool, Query(description="Whether its content is deleted for go
 Since = Annotated[date | None, PlainValidator(_moment), _DAY, Query(description="From then on.")]
 Until = Annotated[date | None, PlainValidator(_moment), _DAY, Query(description="Up to then, exclusive.")]
 IdempotencyKey = Annotated[
-    str | None, AfterValidator(checked_key), _schema("string", minLength=1, maxLength=60, pattern="^[!-~]+$"),
+    str | None, AfterValidator(requests.checked_key), _schema("string", minLength=1, maxLength=60, pattern="^[!-~]+$"),
     Header(alias="Idempotency-Key", description="A repeated request with the same key gets the same answer."),
 ]  # fmt: skip
 IfMatch = Annotated[
-    int | None, BeforeValidator(head_of), _schema("string", pattern='^"-?[0-9]{1,9}"$'),
+    int | None, BeforeValidator(requests.head_of), _schema("string", pattern='^"-?[0-9]{1,9}"$'),
     Header(
         alias="If-Match",
         description="The position in quotes where the conversation is to end; otherwise the answer is 409.",

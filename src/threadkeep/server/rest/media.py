@@ -9,20 +9,14 @@ from fastapi import Response
 
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, REFERENCE, data_url, media_type_of
 from threadkeep.errors import InvalidOption, NotFound
-from threadkeep.server.answers import PICTURES, JsonAnswer
-from threadkeep.server.body_limits import MAX_PARTS, check_length
-from threadkeep.server.owners import KEY
-from threadkeep.server.problems import Problem
-from threadkeep.server.requests import body_bytes
-from threadkeep.server.rest import deps, models, routing
-from threadkeep.server.rest.objects import seconds
-from threadkeep.server.service import Call
+from threadkeep.server import answers, body_limits, owners, problems, requests, service
+from threadkeep.server.rest import deps, models, objects, routing
 from threadkeep.store.aio import own_upload
 
 _KEYS: Final = ("image_url", "file_data", "video_url")  # of parts, which have data URLs
 _KEPT_SECONDS: Final = 24 * 60 * 60  # in the caches of browsers, also after it was deleted
 # headers that may say who calls, and for whom
-_KEYS_OF_REQUESTS: Final = f"Authorization, Cookie, {KEY.title()}, X-Threadkeep-User"
+_KEYS_OF_REQUESTS: Final = f"Authorization, Cookie, {owners.KEY.title()}, X-Threadkeep-User"
 _FORM: Final = "application/x-www-form-urlencoded"  # what curl and others say when they are not told
 
 router = routing.api_router("/media")
@@ -36,17 +30,17 @@ async def upload(call: deps.Writing) -> Response:
     stated = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if stated == "multipart/form-data":
         problem = "The body must be the file itself, not a form."
-        raise Problem(400, problem, param="Content-Type", code="invalid_value")
-    content = await body_bytes(call.request, call.service.max_body_bytes)
+        raise problems.Problem(400, problem, param="Content-Type", code="invalid_value")
+    content = await requests.body_bytes(call.request, call.service.max_body_bytes)
     if not content:
-        raise Problem(400, "The body must be a file, and is empty.", code="invalid_value")
+        raise problems.Problem(400, "The body must be a file, and is empty.", code="invalid_value")
     known = stated != _FORM and media_type_of(b"", [stated]) is not None
     uploaded = await call.store.upload_media(content, stated if known else None)
     answer = {
         "id": uploaded.reference, "object": "media", "media_type": uploaded.media_type, "size": uploaded.size,
-        "url": f"{call.request.url.path}/{uploaded.hash}", "expires_at": seconds(uploaded.expires_at),
+        "url": f"{call.request.url.path}/{uploaded.hash}", "expires_at": objects.seconds(uploaded.expires_at),
     }  # fmt: skip
-    return JsonAnswer(answer, 201)
+    return answers.JsonAnswer(answer, 201)
 
 
 @router.get("/{hash}", response_class=Response, responses={
@@ -59,8 +53,8 @@ async def download(call: deps.Reading, hash: str) -> Response:
         "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'; sandbox",
         "cache-control": f"private, max-age={_KEPT_SECONDS}, immutable", "vary": _KEYS_OF_REQUESTS,
     }  # fmt: skip
-    kind = found.media_type if found.media_type in PICTURES else DEFAULT_MEDIA_TYPE
-    if kind not in PICTURES:
+    kind = found.media_type if found.media_type in answers.PICTURES else DEFAULT_MEDIA_TYPE
+    if kind not in answers.PICTURES:
         headers["content-disposition"] = "attachment"
     return Response(found.content, headers=headers, media_type=kind)
 
@@ -72,7 +66,7 @@ def has_media(content: models.Content) -> bool:
     return any(isinstance(value, str) and value.startswith(("data:", REFERENCE)) for value in values)
 
 
-async def with_media(call: Call, content: models.Content) -> models.Content:
+async def with_media(call: service.Call, content: models.Content) -> models.Content:
     """Return the content of a message with media in the place of their references."""
     return await ReferredMedia(call, call.service.max_body_bytes).put_back(content, "content")
 
@@ -89,7 +83,7 @@ class ReferredMedia:
         left: how many bytes there may still be.
     """
 
-    call: Call
+    call: service.Call
     left: int
     _known: dict[str, tuple[str, int]] = field(default_factory=dict)  # reference -> data URL, and for how many bytes
 
@@ -97,7 +91,7 @@ class ReferredMedia:
         """Return content with media in the place of their references; errors call it by a name."""
         if isinstance(content, str):
             return content
-        check_length(name, content, MAX_PARTS, "parts")
+        body_limits.check_length(name, content, body_limits.MAX_PARTS, "parts")
         parts = []
         for number, part in enumerate(content):
             changes = {
@@ -114,13 +108,13 @@ class ReferredMedia:
         url, size = self._known[reference]
         self.left -= size
         if self.left < 0:
-            raise Problem(413, "The media of the message are too large together.", code="request_too_large")
+            raise problems.Problem(413, "The media of the message are too large together.", code="request_too_large")
         return url
 
 
-async def _data_url(call: Call, name: str, place: str) -> tuple[str, int]:
+async def _data_url(call: service.Call, name: str, place: str) -> tuple[str, int]:
     try:
         found = await (call.store.media(name) if call.may_read else own_upload(call.store, name))
     except (NotFound, InvalidOption) as error:
-        raise Problem(400, f"{place}: there are no such media.", param=place, code="invalid_value") from error
+        raise problems.Problem(400, f"{place}: there are no such media.", param=place, code="invalid_value") from error
     return data_url(found.content, found.media_type or DEFAULT_MEDIA_TYPE), found.size

@@ -7,17 +7,13 @@ from typing import Any, cast
 
 from fastapi import Response
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.stored import StoredItem
+from threadkeep.domain import jsontext, stored
+from threadkeep.server import pages, requests, sessions
 from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.pages import list_object, listed_items
-from threadkeep.server.requests import DEFAULT_LIMIT, PageQuery
-from threadkeep.server.rest import deps, models, routing
+from threadkeep.server.rest import deps, media, models, routing
 from threadkeep.server.rest.answering import MessageInput, answer, stored_turn, upstream_of
-from threadkeep.server.rest.media import has_media, with_media
 from threadkeep.server.rest.objects import conversation_view, message_view, seconds
 from threadkeep.server.service import Call
-from threadkeep.server.sessions import unused_branch
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
@@ -28,15 +24,15 @@ router = routing.api_router("/conversations/{conversation_id}")
 
 @router.get("/messages", response_model=models.Listed[models.MessageObject])
 async def list_messages(
-    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = DEFAULT_LIMIT,
+    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = requests.DEFAULT_LIMIT,
     order: deps.Order = "desc", branch: deps.Branch = None,
 ) -> Response:  # fmt: skip
     """List the items of a branch, newest first unless asked otherwise."""
-    page, how = PageQuery(after, limit, order), {"annotations": True, "media": "reference"}
+    page, how = requests.PageQuery(after, limit, order), {"annotations": True, "media": "reference"}
 
     def read(reader: Reader) -> bytes:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
-        return listed_items(reader, conversation, page, message_view, **how)
+        return pages.listed_items(reader, conversation, page, message_view, **how)
 
     return JsonAnswer(await call.read(read))
 
@@ -47,7 +43,7 @@ async def retrieve_message(
 ) -> Response:
     """Retrieve an item."""
 
-    def read(reader: Reader) -> StoredItem:
+    def read(reader: Reader) -> stored.StoredItem:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
         return reader.item(conversation, item_id, annotations=True, media="reference")
 
@@ -62,16 +58,16 @@ async def create_message(
     """Append a message of the user and, unless `answer` is false, have the model answer it."""
     conversation = await deps.writable(call, conversation_id, branch) if body.answer else None
     asked = None if conversation is None else upstream_of(call, conversation, body)
-    content = await with_media(call, body.content)
+    content = await media.with_media(call, body.content)
     options: dict[str, Any] = {"expected_head": head, "on_conflict": "raise", "idempotency_key": key_of_input(key)}
     said: list[int] = []
 
-    def say(face: Conversation) -> tuple[Conversation, StoredItem]:
+    def say(face: Conversation) -> tuple[Conversation, stored.StoredItem]:
         item = face.user(content, **options)
         said[:] = [item.position]
         if item.branch != face.branch:  # where an earlier request with this key said it
             face = face.on_branch(item.branch)
-        is_read = item.replayed or has_media(body.content)  # for its time, and with media by reference
+        is_read = item.replayed or media.has_media(body.content)  # for its time, and with media by reference
         return face, face.get_item(item.position, media="reference") if is_read else item
 
     def take_back(face: Conversation) -> None:
@@ -91,7 +87,7 @@ async def edit_message(
 ) -> Response:  # fmt: skip
     """Say something else in the place of a message, on a branch of its own, which becomes the active one."""
     upstream = upstream_of(call, conversation, body) if body.answer else None
-    content = await with_media(call, body.content)
+    content = await media.with_media(call, body.content)
     if upstream is None:
         edited = await conversation.edit(item_id, content, idempotency_key=key_of_input(key))
         return JsonAnswer(stored_turn(edited, await edited.get_item(edited.head, media="reference")), 201)
@@ -125,7 +121,7 @@ def key_of_input(key: str | None) -> str | None:
     return None if key is None else f"{key}:input"
 
 
-def content_of(call: Call, body: models.Asking) -> JsonObject:
+def content_of(call: Call, body: models.Asking) -> jsontext.JsonObject:
     """All that a request asks for, but for the way it is answered."""
     request = call.request
     return {"path": request.url.path, "body": body.model_dump(exclude={"stream", "background"})}
@@ -160,7 +156,7 @@ class _Version:
     former: int | None = None
     said: int | None = None
 
-    def say(self, face: Conversation) -> tuple[Conversation, StoredItem | None]:
+    def say(self, face: Conversation) -> tuple[Conversation, stored.StoredItem | None]:
         """Say it (blocking); return the conversation, on its branch, and the message.
 
         Raises:
@@ -174,7 +170,7 @@ class _Version:
         return made, made.get_item(self.said, media="reference")
 
     def _on_unused(self, face: Conversation) -> Conversation | None:
-        found = None if self.place is None else unused_branch(face, self.place)
+        found = None if self.place is None else sessions.unused_branch(face, self.place)
         if found is not None:
             found.set_active_branch(found.branch)
             if self.content is not None:
@@ -189,7 +185,7 @@ class _Version:
         if self.key is None and self.place is None:
             [branch] = face.branches(after=made.branch - 1, limit=1)
             place = cast("int", branch.fork_position)
-            found = unused_branch(face, place)
+            found = sessions.unused_branch(face, place)
             if found is not None and found.branch != made.branch:
                 raise _UnusedBranch(place)
         return made
@@ -251,7 +247,7 @@ async def list_siblings(conversation: deps.Readable, item_id: str) -> Response:
 
 @router.get("/branches", response_model=models.Listed[models.BranchObject])
 async def list_branches(
-    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = DEFAULT_LIMIT
+    call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = requests.DEFAULT_LIMIT
 ) -> Response:
     """List the branches of a conversation."""
     conversation = await call.conversation(conversation_id)
@@ -263,7 +259,7 @@ async def list_branches(
         }
         for one in found
     ]  # fmt: skip
-    named = list_object(data, has_more=found.next is not None)
+    named = pages.list_object(data, has_more=found.next is not None)
     return JsonAnswer({**named, "first_id": str(named["first_id"]), "last_id": found.next or str(named["last_id"])})
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.running import PendingCall
-from threadkeep.domain.stored import Feedback, StoredItem
+from threadkeep.domain import jsontext, running, stored
 from threadkeep.server.objects import conversation_object, item_object
 from threadkeep.server.response_objects import SHOWN_TOOLS
 from threadkeep.server.rest.models import Settings
@@ -18,7 +16,7 @@ from threadkeep.store.conversation import Conversation
 SETTINGS: Final = tuple(name for name in Settings.model_fields if name not in ("model", "tools"))
 
 
-def conversation_view(conversation: AsyncConversation | Conversation, *, is_whole: bool = True) -> JsonObject:
+def conversation_view(conversation: AsyncConversation | Conversation, *, is_whole: bool = True) -> jsontext.JsonObject:
     """Return a conversation with what an application shows of it; otherwise without what users wrote."""
     return {
         **conversation_object(conversation, is_whole=is_whole),
@@ -29,7 +27,7 @@ def conversation_view(conversation: AsyncConversation | Conversation, *, is_whol
     }  # fmt: skip
 
 
-def message_view(item: StoredItem, *, is_whole: bool = True) -> JsonObject:
+def message_view(item: stored.StoredItem, *, is_whole: bool = True) -> jsontext.JsonObject:
     """Return an item with what is kept with it; otherwise only which one it is."""
     return {
         "id": item.id, "object": "conversation.item", "position": item.position, "branch": item.branch,
@@ -40,7 +38,7 @@ def message_view(item: StoredItem, *, is_whole: bool = True) -> JsonObject:
     }  # fmt: skip
 
 
-def call_view(call: PendingCall, *, is_whole: bool = True) -> JsonObject:
+def call_view(call: running.PendingCall, *, is_whole: bool = True) -> jsontext.JsonObject:
     """Return a call that waits for its output; otherwise only which one it is."""
     approval = call.approval
     return {
@@ -54,7 +52,7 @@ def call_view(call: PendingCall, *, is_whole: bool = True) -> JsonObject:
     }  # fmt: skip
 
 
-def feedback_view(given: Feedback) -> JsonObject:
+def feedback_view(given: stored.Feedback) -> jsontext.JsonObject:
     """Return what a user thinks of an item."""
     return {
         "user_id": given.user_id, "rating": given.rating, "comment": given.comment,

@@ -10,12 +10,8 @@ from pydantic import WithJsonSchema
 
 from threadkeep.domain.reports import UsageRow
 from threadkeep.errors import InvalidOption
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.pages import list_object
-from threadkeep.server.problems import Problem
-from threadkeep.server.requests import DEFAULT_LIMIT
-from threadkeep.server.rest import deps, models, routing
-from threadkeep.server.rest.objects import seconds
+from threadkeep.server import answers, pages, problems, requests
+from threadkeep.server.rest import deps, models, objects, routing
 
 Words = Annotated[str, Query(min_length=1, description='Words, "phrases", -excluded words, and prefixes*.')]
 Columns = Annotated[
@@ -37,7 +33,7 @@ router = routing.api_router()
 
 @router.get("/search", response_model=models.Listed[models.SearchHit])
 async def search(
-    call: deps.Reading, q: Words, after: deps.After = None, limit: deps.Limit = DEFAULT_LIMIT,
+    call: deps.Reading, q: Words, after: deps.After = None, limit: deps.Limit = requests.DEFAULT_LIMIT,
     status: deps.Status = "active", user_id: deps.UserId = None, *, since: deps.Since = None, until: deps.Until = None,
 ) -> Response:  # fmt: skip
     """Search the texts of conversations; each is found once, with its best match."""
@@ -53,12 +49,12 @@ async def search(
             "id": one.conversation_id, "object": "search.hit", "conversation_id": one.conversation_id,
             "title": one.title, "hits": one.hits, "snippet": one.best.snippet,
             "marks": [list(mark) for mark in one.best.marks], "position": one.best.position, "type": one.best.type,
-            "role": one.best.role, "created_at": seconds(one.best.created_at),
+            "role": one.best.role, "created_at": objects.seconds(one.best.created_at),
         }
         for one in found
     ]  # fmt: skip
-    answer = list_object(data, has_more=found.next is not None)
-    return JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
+    answer = pages.list_object(data, has_more=found.next is not None)
+    return answers.JsonAnswer({**answer, "last_id": found.next or answer["last_id"]})
 
 
 @router.get("/usage", response_model=models.UsageObject)
@@ -70,8 +66,8 @@ async def usage(
     rows = await call.store.usage(by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1)
     if len(rows) > MAX_ROWS:
         problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."
-        raise Problem(400, problem, param="by", code="too_many_rows")
-    return JsonAnswer({"object": "list", "data": [_row(row) for row in rows]})
+        raise problems.Problem(400, problem, param="by", code="too_many_rows")
+    return answers.JsonAnswer({"object": "list", "data": [_row(row) for row in rows]})
 
 
 def _row(row: UsageRow) -> dict[str, Any]:

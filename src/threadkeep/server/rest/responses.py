@@ -11,7 +11,6 @@ from fastapi import Response
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.server.openai import responses
-from threadkeep.server.openai.responses import MAX_FOLLOWED, FoundResponse, find, read_object
 from threadkeep.server.problems import Problem
 from threadkeep.server.rest import deps, models, routing
 from threadkeep.server.rest.answering import END, NumberedEvents
@@ -49,7 +48,7 @@ async def follow_response(
     call: deps.Reading, response_id: str, last_event_id: deps.LastEventId = None, after: deps.AfterEvent = "0"
 ) -> Response:
     """Stream the events of a response, stored or in progress, after those that the client has."""
-    found = await call.read(find, response_id)
+    found = await call.read(responses.find, response_id)
     given = last_event_id or after
     if given == END:
         return Response(status_code=204)  # what tells clients not to come again
@@ -58,21 +57,21 @@ async def follow_response(
     return NumberedEvents(_stored_events(call, found, int(given)), call.permission, streams=call.service.streams)
 
 
-async def _stored_events(call: Call, found: FoundResponse, sent: int) -> AsyncGenerator[JsonObject]:
+async def _stored_events(call: Call, found: responses.FoundResponse, sent: int) -> AsyncGenerator[JsonObject]:
     """The events after so many characters, from what is stored."""
     read: Read | None = partial_reader(call.store.face_of(found.conversation), found.stored.number)
     while True:
         partial = None if read is None else await read()
-        stored, response = (await call.read(find, found.id)).stored, None
+        stored, response = (await call.read(responses.find, found.id)).stored, None
         if stored.status != "in_progress":
-            response = await read_object(call, found.id)
+            response = await responses.read_object(call, found.id)
             text = text_of(response["output"])
         else:
             text = "" if partial is None else text_of(item.to_object() for item in partial.output)
         if len(text) > sent:
             delta, sent = text[sent:], len(text)
             yield {"id": sent, "type": "delta", "delta": delta}
-        if sent > MAX_FOLLOWED:
+        if sent > responses.MAX_FOLLOWED:
             read = None
         if response is not None:
             yield {"id": END, "type": "done", "response": response}

@@ -17,12 +17,9 @@ from starlette.routing import compile_path
 
 import threadkeep
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
-from threadkeep.server.answers import JsonAnswer
-from threadkeep.server.problems import HANDLERS, Problem, answer_problem
-from threadkeep.server.requests import body_object
+from threadkeep.server import answers, problems, requests, service
 from threadkeep.server.rest.deps import Key, ReadRequest
 from threadkeep.server.rest.models import Error, StreamEvent
-from threadkeep.server.service import unserved
 
 _REFERENCE: Final = "#/components/schemas/{model}"
 # what any operation may be answered with instead
@@ -66,7 +63,7 @@ class BoundedRoute(APIRoute):
         async def answer(request: Request) -> Response:
             call = await key(request)
             most = min(call.service.max_body_bytes, model.max_bytes or call.service.max_body_bytes)
-            body = await body_object(request, most, model.max_values)
+            body = await requests.body_object(request, most, model.max_values)
             return await handle(ReadRequest(key, call, body))
 
         return answer
@@ -103,21 +100,21 @@ def _operation_id(route: APIRoute) -> str:
     return f"{''.join(route.methods or ()).lower()}_{re.sub(r'[^a-z]+', '_', route.path.lower()).strip('_')}"
 
 
-async def answer_invalid(request: Request, error: RequestValidationError) -> JsonAnswer:
+async def answer_invalid(request: Request, error: RequestValidationError) -> answers.JsonAnswer:
     """Answer a request that has not what its operation takes with the first of its errors."""
     first = error.errors()[0]
     parts = [str(part) for part in first["loc"][1:]]  # … without those that name members of a union
     path = ".".join(part for part in parts if part != "str" and not part.startswith(("list[", "dict[")))
-    problem = Problem(400, f"{path or 'The body'}: {first['msg']}.", param=path or None, code="invalid_value")
-    return await answer_problem(request, problem)
+    problem = problems.Problem(400, f"{path or 'The body'}: {first['msg']}.", param=path or None, code="invalid_value")
+    return await problems.answer_problem(request, problem)
 
 
-async def _answer_unserved(request: Request, error: HTTPException) -> JsonAnswer:
-    return await answer_problem(request, await unserved(request, error))
+async def _answer_unserved(request: Request, error: HTTPException) -> answers.JsonAnswer:
+    return await problems.answer_problem(request, await service.unserved(request, error))
 
 
 ERROR_HANDLERS: Final[Mapping[Any, Any]] = {
-    **HANDLERS, HTTPException: _answer_unserved, RequestValidationError: answer_invalid
+    **problems.HANDLERS, HTTPException: _answer_unserved, RequestValidationError: answer_invalid
 }  # fmt: skip
 
 

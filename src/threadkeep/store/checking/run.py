@@ -22,8 +22,7 @@ from threadkeep.errors import DamagedRow, InvalidOption
 from threadkeep.store.changes.feed import record_change
 from threadkeep.store.checking import conversations, items
 from threadkeep.store.checking.findings import CheckReport, Findings
-from threadkeep.store.media.collecting import collect_these_media, hash_set_aside, is_used
-from threadkeep.store.media.rows import content_of, read_objects
+from threadkeep.store.media import collecting, rows
 from threadkeep.store.moving.contents import SHARED, Row, begin_snapshot, pages
 from threadkeep.store.moving.exporting import ExportSource
 from threadkeep.store.removing.batches import Progress
@@ -245,11 +244,11 @@ def _check_text(findings: Findings, table: Table, column: str, row: Row) -> None
 
 def _check_blob(findings: Findings, row: Row) -> None:
     key, location = {"hash": bytes(row["hash"])}, row["location"]
-    if location is not None and (findings.scope.blobs is None or hash_set_aside(location) == key["hash"]):
+    if location is not None and (findings.scope.blobs is None or collecting.hash_set_aside(location) == key["hash"]):
         return  # it cannot be read here, or is being removed
     try:
         place = SimpleNamespace(**row)
-        content = content_of(place, read_objects(findings.scope.blobs, [place]))
+        content = rows.content_of(place, rows.read_objects(findings.scope.blobs, [place]))
     except DamagedRow as error:
         findings.add("media", models.blobs, key, f"its content cannot be read: {error.message}")
         return
@@ -268,11 +267,11 @@ def check_unused(findings: Findings) -> None:
     deleted = select(row.id).where(row.tenant_id == findings.tenant, row.status == DELETED).limit(1)
     if findings.connection.execute(deleted).first() is not None:
         return
-    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~is_used())
+    statement = select(blob.hash, blob.location).where(blob.tenant_id == findings.tenant, ~collecting.is_used())
     for found in findings.connection.execute(statement).all():
         hash_, location = bytes(found.hash), found.location
-        if location is None or hash_set_aside(location) != hash_:
-            mend = partial(collect_these_media, tenant=findings.tenant, hashes=[hash_])
+        if location is None or collecting.hash_set_aside(location) != hash_:
+            mend = partial(collecting.collect_these_media, tenant=findings.tenant, hashes=[hash_])
             repair = "remove it" if location is None else "set it aside for purge_deleted(), which removes its object"
             findings.add("unused", models.blobs, {"hash": hash_}, "no item has it", repair, mend)
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from threadkeep.domain.items import Item, item_from_object
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain import items, jsontext
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CALLS, OUTPUTS
@@ -79,7 +78,7 @@ class ClientHistory:
         call_ids = {index: stored[call].get("call_id") for index, call in alignment.calls.items()}
         return HistoryDelta(alignment.kept, len(matched), alignment.is_all, self._new_items(rest, call_ids))
 
-    def may_say(self, item: JsonObject) -> bool:
+    def may_say(self, item: jsontext.JsonObject) -> bool:
         """Whether it may have a stored item; False where it cannot."""
         return self._references or all(
             said.is_optional
@@ -107,20 +106,20 @@ class ClientHistory:
         places = list(first_parts)
         return new_items(items, [self._turns[index] for index in places], [self._makers[index] for index in places])
 
-    def _new_item(self, index: int, part: int, call_ids: Mapping[int, Any]) -> Item:
+    def _new_item(self, index: int, part: int, call_ids: Mapping[int, Any]) -> items.Item:
         """An item as it is to be stored: from one of its parts on, an output with the id of the stored call."""
         item = self._objects[index]
         if item["type"] in OUTPUTS:
             own_id = item.get("call_id")
             call = self._calls.get(index, -1)
             call_id = call_ids.get(call, own_id)
-            return self._items[index] if call_id == own_id else item_from_object({**item, "call_id": call_id})
+            return self._items[index] if call_id == own_id else items.item_from_object({**item, "call_id": call_id})
         if not part or not isinstance(item.get("content"), list):
             return self._items[index]
-        return item_from_object({**item, "content": item["content"][part:]})
+        return items.item_from_object({**item, "content": item["content"][part:]})
 
 
-def _calls_of_outputs(items: Sequence[JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
+def _calls_of_outputs(items: Sequence[jsontext.JsonObject], turns: Sequence[int | None]) -> dict[int, int]:
     """Where the calls are that outputs answer, by the indexes of both: the last ones before them.
 
     Of those with the same id in one turn, each output answers the next one.

@@ -11,18 +11,15 @@ from sqlalchemy import Connection, select
 
 from threadkeep.db.models import branches, responses
 from threadkeep.db.queries.items import first_positions
-from threadkeep.domain.formats import get_format
-from threadkeep.domain.searching import is_added
+from threadkeep.domain import formats, searching, stored
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import SyncResult
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.shared.parsing import CUT_OFF
 from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
 from threadkeep.store.history_sync.compactions import CompactedHistory
 from threadkeep.store.reading.history import is_held
+from threadkeep.store.work import item_rows, positions
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.item_rows import read_branch, read_texts
-from threadkeep.store.work.positions import AppendOptions, idempotency_key
 from threadkeep.store.work.refs import BranchRef, Lineage, get_row, lineage_from, root_lineage
 from threadkeep.store.writing.importing import Continuation, append_to_history, provider_json
 
@@ -36,12 +33,12 @@ CUT_HISTORIES: Final = 10
 Parts = Sequence[tuple[int, int, int]]
 
 
-def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptions) -> SyncResult:
+def sync_request(handle: Handle, payload: Any, format: str, options: positions.AppendOptions) -> stored.SyncResult:
     """Append what is new in the history of a client's request; see `Conversation.sync_request`."""
     value = provider_json(payload)
-    session = get_format(format).parse_request(value)
+    session = formats.get_format(format).parse_request(value)
     client, compacted = ClientHistory(session), CompactedHistory.of(session)
-    key = idempotency_key(options, "sync_request", {"payload": value, "format": format})
+    key = positions.idempotency_key(options, "sync_request", {"payload": value, "format": format})
     initial_id = handle.cache.conversation.settings.get("previous_response_id")
 
     def continue_(
@@ -62,7 +59,7 @@ def sync_request(handle: Handle, payload: Any, format: str, options: AppendOptio
 
     items, result, outcome = append_to_history(handle, options, key, continue_, is_planned=True)
     matched, branched_at = outcome["matched"], outcome["branched_at"]
-    return SyncResult(matched, len(items), branched_at, result.branch, items, replayed=result.is_replayed)
+    return stored.SyncResult(matched, len(items), branched_at, result.branch, items, replayed=result.is_replayed)
 
 
 def _compare(
@@ -96,7 +93,7 @@ def _compare(
     for number, shared in _possible_branches(connection, ref, client, lineages, position, cut_off):
         if start and shared < entries[start - 1].position:  # it has not what the client's history follows
             continue
-        following = read_branch(connection, ref.on(number), lineages[number], shared, is_latest=is_latest)
+        following = item_rows.read_branch(connection, ref.on(number), lineages[number], shared, is_latest=is_latest)
         history = [*(entry for entry in kept if entry.position <= shared), *following]
         other = client.compare(history[start:], cut_off, may_begin_later=not start)
         if (other.matched, other.is_all) > (found.matched, found.is_all):
@@ -159,7 +156,7 @@ def _possible_branches(
         for number, place in places.items()
     }
     positions = {end for pair in ends.values() for end in pair if end is not None} - set(cut_off)
-    texts = read_texts(connection, ref, positions)
+    texts = item_rows.read_texts(connection, ref, positions)
     is_said: dict[int | None, bool] = {at: client.may_say(item) for at, item in texts.items()}
     left = {True: CUT_HISTORIES, False: CUT_HISTORIES}
     for number, place in places.items():
@@ -248,7 +245,7 @@ def beginning_of(session: Session) -> str | None:
         value = item.to_object()
         if value.get("type") == "message" and value.get("role") == "user":
             texts = _texts_of(value.get("content"))
-            if words := [text for text in texts if not is_added(text)]:
+            if words := [text for text in texts if not searching.is_added(text)]:
                 return short_digest("".join(words))
             first = first or short_digest("".join(texts))
     return first

@@ -13,8 +13,7 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.blobs import FolderBlobs, S3Blobs
-from threadkeep.db.backends import backend_of, check_sizes
-from threadkeep.db.models import blobs, item_blobs, uploads
+from threadkeep.db import backends, models
 from threadkeep.db.queries.items import blobs_of, contents_of, media_of, places_of, references_of
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.media import Media, UploadedMedia, media_hash, media_type_of
@@ -59,16 +58,16 @@ def _insert(connection: Connection, tenant: int, pieces: Sequence[MediaPiece], n
         for piece in pieces
     ]  # fmt: skip
     if rows:
-        check_sizes(connection, [row for row in rows if row["content"]], "the media of an item", ("content",))
+        backends.check_sizes(connection, [row for row in rows if row["content"]], "the media of an item", ("content",))
         try:
-            connection.execute(backend_of(connection).insert_missing(blobs), rows)
+            connection.execute(backends.backend_of(connection).insert_missing(models.blobs), rows)
         except IntegrityError as error:  # as with options: it is the key of the tenant
             raise tenant_not_found() from error
 
 
 def link_media(connection: Connection, links: Sequence[dict[str, Any]]) -> None:
     """The rows that say where media belong."""
-    connection.execute(insert(item_blobs), links)
+    connection.execute(insert(models.item_blobs), links)
 
 
 # Reading
@@ -186,7 +185,9 @@ def upload_media(transactions: Transactions, scope: Scope, content: object, medi
 
     def write(connection: Connection) -> None:
         insert_media(connection, scope.tenant, {piece.hash: piece}, now)
-        connection.execute(backend_of(connection).insert_or_replace(uploads, "media_type", "expires_at"), row)
+        connection.execute(
+            backends.backend_of(connection).insert_or_replace(models.uploads, "media_type", "expires_at"), row
+        )
 
     if scope.blobs is None:
         transactions.write(write, is_repeatable=True)

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, select
 
 from threadkeep.db import engines, models
 from threadkeep.db.queries.conversations import DELETED
-from threadkeep.domain import jsontext, usage
-from threadkeep.domain.ids import public_id_bytes
+from threadkeep.domain import ids, jsontext, usage
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.moving.contents import Digest, Row, among, begin_snapshot, encode_row, fingerprint
@@ -145,7 +144,7 @@ class _Copy:
         for page in self._source.conversations():
             there = _existing(self._target, page)
             for key, public_id in page:
-                if public_id_bytes(public_id) in there:
+                if ids.public_id_bytes(public_id) in there:
                     self.report.skipped += 1
                     continue
                 try:
@@ -200,7 +199,7 @@ class _Copy:
         there = ExportSource(found.transactions, refs.Scope(found.scope.tenant, source.scope.user, None))
         for page in there.conversations():
             ours = _existing(source, page)
-            self.report.add_extras([public_id for _, public_id in page if public_id_bytes(public_id) not in ours])
+            self.report.add_extras([public_id for _, public_id in page if ids.public_id_bytes(public_id) not in ours])
 
     def _fingerprint(self, side: ExportSource | ImportTarget, key: int) -> dict[str, tuple[int, str]]:
         def read(connection: Connection) -> dict[str, tuple[int, str]]:

@@ -21,8 +21,7 @@ from typing import IO, Final, Literal
 from sqlalchemy import Connection, LargeBinary, Table, Text, select
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import base, models, types
-from threadkeep.db.backends import backend_of, check_sizes
+from threadkeep.db import backends, base, models, types
 from threadkeep.db.driver.inserting import insert_many, insert_statement
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.domain import ids, stored
@@ -403,7 +402,7 @@ class ImportTarget:
     def _insert_keys(self, connection: Connection, rows: list[contents.Row]) -> int:
         """Add idempotency keys of the tenant; those that are there stay. In the store of a user: none."""
         if self.scope.user is None and rows:
-            connection.execute(backend_of(connection).insert_missing(models.appends), rows)
+            connection.execute(backends.backend_of(connection).insert_missing(models.appends), rows)
         return 0
 
     def _insert(self, connection: Connection, table: Table | None, rows: list[contents.Row]) -> None:
@@ -411,11 +410,11 @@ class ImportTarget:
             return
         unlimited = (Text, LargeBinary, types.EscapedText)
         columns = [column.name for column in base.written_columns(table) if isinstance(column.type, unlimited)]
-        check_sizes(connection, rows, f"threadkeep_{contents.short_name(table)}", columns)
+        backends.check_sizes(connection, rows, f"threadkeep_{contents.short_name(table)}", columns)
         if table is models.tool_definitions:
             caches.insert_definitions(connection, self.scope.tenant, rows)
         elif table in contents.SHARED:
-            connection.execute(backend_of(connection).insert_missing(table), rows)
+            connection.execute(backends.backend_of(connection).insert_missing(table), rows)
         elif len(rows) == 1:
             insert_statement(table).execute(connection, rows[0])
         else:

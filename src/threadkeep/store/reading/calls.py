@@ -12,28 +12,20 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries import histories, responses
 from threadkeep.db.queries.items import last_said, stored_item_of, with_call_id
-from threadkeep.domain.call_kinds import is_answered_by_client, is_asynchronous, is_cut_off
-from threadkeep.domain.ids import derived_id, own_id, short_hash
-from threadkeep.domain.items import item_from_object
+from threadkeep.domain import call_kinds, ids, items
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
 from threadkeep.domain.stored import Page
 from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.shared import pairing as pairs
 from threadkeep.formats.shared import parsing, views
-from threadkeep.formats.shared.pairing import (
-    ALL_KINDS,
-    CLIENT_CALLS,
-    CLIENT_OUTPUTS,
-    Pairing,
-    in_order_of_answers,
-    paired,
-)
+from threadkeep.formats.shared.pairing import in_order_of_answers
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.item_rows import ENTRY_WIDTH, decode_entries
 from threadkeep.store.work.refs import MAX_RANGES, BranchRef, Lineage, get_lineage, get_row, range_parameters
 
 MAX_AT_ONCE: Final = 4 * 1024 * 1024  # bytes of calls and outputs that are read in one statement
-PAIRED: Final = frozenset({*ALL_KINDS.calls, *ALL_KINDS.outputs})
+PAIRED: Final = frozenset({*pairs.ALL_KINDS.calls, *pairs.ALL_KINDS.outputs})
 _ASIDE: Final = frozenset({"compaction", views.UNDONE})  # types of items that are nobody's turn …
 _RULES: Final = frozenset({"system", "developer"})  # … and roles of messages that are not
 
@@ -59,7 +51,7 @@ def read_pending(
         known, denied = denied, {position for position, made in decisions.items() if made.decision == "denied"}
         if denied <= known:  # on other branches; here, an output came with the decision
             found = [pending_call(ref, call, decisions.get(call.position)) for call in calls]
-            return Page(found, derived_id(calls[-1].type, ref.public_id, calls[-1].position) if has_more else None)
+            return Page(found, ids.derived_id(calls[-1].type, ref.public_id, calls[-1].position) if has_more else None)
         lineage = get_lineage(connection, ref, get_row(connection, ref))
 
 
@@ -94,10 +86,10 @@ def asynchronous_calls(handle: Handle, call_id: str) -> list[JsonObject]:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
         for entry in entries_with_call_id(connection, ref, lineage, call_id):
             item = entry.item()
-            if item["type"] in CLIENT_CALLS and is_asynchronous(item):
-                waiting[CLIENT_CALLS[item["type"]]] = item
-            elif item["type"] in CLIENT_OUTPUTS:
-                waiting.pop(CLIENT_OUTPUTS[item["type"]], None)
+            if item["type"] in pairs.CLIENT_CALLS and call_kinds.is_asynchronous(item):
+                waiting[pairs.CLIENT_CALLS[item["type"]]] = item
+            elif item["type"] in pairs.CLIENT_OUTPUTS:
+                waiting.pop(pairs.CLIENT_OUTPUTS[item["type"]], None)
         return [*waiting.values()]
 
     return handle.transactions.read_any(read)
@@ -107,7 +99,7 @@ def entries_with_call_id(
     connection: Connection, ref: BranchRef, lineage: Lineage, call_id: str | None
 ) -> list[ItemEntry]:
     """The calls and outputs of a branch with this id."""
-    rows = with_call_id(PAIRED).fetch_all(connection, ref.parameters(hash=short_hash(call_id)))
+    rows = with_call_id(PAIRED).fetch_all(connection, ref.parameters(hash=ids.short_hash(call_id)))
     entries = zip(decode_entries(connection, ref, rows, is_latest=True), rows, strict=True)
     return [entry for entry, row in entries if lineage.includes(ref.branch, entry.position, row[ENTRY_WIDTH])]
 
@@ -126,7 +118,7 @@ def read_step(connection: Connection, ref: BranchRef, lineage: Lineage) -> NextS
     """Whose turn it is on a branch with this lineage."""
     has_calls = False
     for call in _waiting(connection, ref, lineage):
-        if not is_asynchronous(call.item()):
+        if not call_kinds.is_asynchronous(call.item()):
             return "tools"
         has_calls = True
     last = _last_said(connection, ref, lineage)
@@ -173,7 +165,7 @@ def _waiting(connection: Connection, ref: BranchRef, lineage: Lineage, after: in
     pairing = paired_by_client(tail)
     unseen = {**pairing.unanswered, **pairing.asynchronous}
     calls = [unseen[position] for position in sorted(unseen) if position > pairing.sent]
-    here = [call for call in calls if not _is_left_out(call) and not is_cut_off(call.item())]
+    here = [call for call in calls if not _is_left_out(call) and not call_kinds.is_cut_off(call.item())]
     here = _whole(connection, ref, here) + [call for call in calls if _is_left_out(call)]
     ordered = in_order_of_answers(sorted(here, key=attrgetter("position")))
     places = [call.position for call in ordered]
@@ -191,7 +183,9 @@ def _read_large(connection: Connection, ref: BranchRef, call: ItemEntry) -> list
     """A call whose content was left out, if it waits for an output of the application."""
     rows = stored_item_of().fetch_all(connection, ref.parameters(position=call.position))
     items = [(entry, entry.item()) for entry in decode_entries(connection, ref, rows)]
-    found = [entry for entry, item in items if is_answered_by_client(item) and not is_cut_off(item)]
+    found = [
+        entry for entry, item in items if call_kinds.is_answered_by_client(item) and not call_kinds.is_cut_off(item)
+    ]
     return _whole(connection, ref, found)
 
 
@@ -226,9 +220,9 @@ def _is_whole(call: ItemEntry) -> bool:
     return item.get("status") != "in_progress"
 
 
-def paired_by_client(entries: Sequence[ItemEntry]) -> Pairing:
+def paired_by_client(entries: Sequence[ItemEntry]) -> pairs.Pairing:
     """Which output answers which call, of all kinds."""
-    return paired(entries, kinds=ALL_KINDS)
+    return pairs.paired(entries, kinds=pairs.ALL_KINDS)
 
 
 def _last_said(connection: Connection, ref: BranchRef, lineage: Lineage, upto: int | None = None) -> Any:
@@ -263,8 +257,8 @@ def pending_call(ref: BranchRef, call: ItemEntry, approval: Approval | None) -> 
     """A call as callers get it."""
     item = call.item()
     name, arguments = _name_and_arguments(item)
-    item_id = own_id(item) or derived_id(call.type, ref.public_id, call.position)
-    return PendingCall(call.position, item_id, call.call_id, name, arguments, approval, item_from_object(item))
+    item_id = ids.own_id(item) or ids.derived_id(call.type, ref.public_id, call.position)
+    return PendingCall(call.position, item_id, call.call_id, name, arguments, approval, items.item_from_object(item))
 
 
 def _name_and_arguments(item: JsonObject) -> tuple[str, Any]:

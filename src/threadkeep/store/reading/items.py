@@ -12,9 +12,8 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.driver import LazyRow, Row, Statement
+from threadkeep.db.queries import items, overviews
 from threadkeep.db.queries.annotations import annotated_items
-from threadkeep.db.queries.items import STORED_READER, conversation_with_id, stored_item_of, stored_items_of
-from threadkeep.db.queries.overviews import page_sizes_of
 from threadkeep.domain.ids import derived_id, place_of, public_id_bytes, public_id_text, short_hash
 from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import InvalidOption, NotFound, shown
@@ -95,7 +94,7 @@ def read_item(
     is_latest: bool = False,
 ) -> StoredItem | None:
     """The item at a position, on whatever branch it is; `is_latest` as in `read_history`."""
-    statement = stored_item_of(latest=is_latest)
+    statement = items.stored_item_of(latest=is_latest)
     rows = statement.fetch_all(connection, ref.parameters(position=position))
     return next(iter(stored_items(connection, ref, rows, media)), None)
 
@@ -113,7 +112,7 @@ def read_window(
     last: int = validation.MAX_POSITION,
 ) -> list[StoredItem]:
     """The items of a branch with this lineage in a window, up to a position; NotFound where it is deleted by now."""
-    rows = _window_rows(connection, ref, lineage, window, last, stored_items_of)
+    rows = _window_rows(connection, ref, lineage, window, last, items.stored_items_of)
     found = stored_items(connection, ref, rows, window.media)
     return annotated(connection, ref.scope, [ref.key] * len(found), found) if window.annotations else found
 
@@ -160,7 +159,7 @@ def read_bounded(
 
     An item with the id of an earlier one has an id made of its position instead: some servers give all the same id.
     """
-    sizes = _window_rows(connection, ref, lineage, window, last, page_sizes_of)
+    sizes = _window_rows(connection, ref, lineage, window, last, overviews.page_sizes_of)
     count, left = 0, most
     for _, texts, media, *_ in sizes[: ALL if window.limit is None else window.limit - 1]:
         left -= int(texts) + (0 if window.media == "reference" else int(media) * 4 // 3)
@@ -195,7 +194,7 @@ def stored_items(
 ) -> list[StoredItem]:
     """The items of rows that begin with the columns of one, as the driver gives them."""
     entries = item_rows.decode_entries(connection, ref, rows, media=media)
-    records = STORED_READER.read(connection, [row[item_rows.ENTRY_WIDTH :] for row in rows])
+    records = items.STORED_READER.read(connection, [row[item_rows.ENTRY_WIDTH :] for row in rows])
     return [
         StoredItem(
             id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
@@ -295,7 +294,7 @@ def _named_by(connection: Connection, scope: refs.Scope, item_id: str) -> LazyRo
 def _newest_with(connection: Connection, scope: refs.Scope, item_id: str) -> LazyRow | None:
     """The newest conversation that has an item with an id of its own."""
     parameters = scope.parameters(hash=short_hash(item_id))
-    key = connection.execute(conversation_with_id(scoped=scope.user is not None), parameters).scalar()
+    key = connection.execute(items.conversation_with_id(scoped=scope.user is not None), parameters).scalar()
     return None if key is None else refs.find_row(connection, scope, "id", key)
 
 

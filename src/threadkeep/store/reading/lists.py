@@ -9,25 +9,23 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from threadkeep.db import backends, models
-from threadkeep.db.driver import LazyRow, Row
+from threadkeep.db import backends, driver, models
+from threadkeep.db.queries import conversations
 from threadkeep.db.queries import lists as queries
-from threadkeep.db.queries.conversations import CONVERSATION_READER
 from threadkeep.domain import ids, jsontext, searching, stored
 from threadkeep.domain.stored import Page, Seen
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.store.reading.history import state_of
-from threadkeep.store.work import caches, validation
+from threadkeep.store.work import caches, states, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import ConversationState, Lineage, Scope, lineage_from, root_lineage
-from threadkeep.store.work.states import lock_conversation
 from threadkeep.store.work.transactions import Transactions
 
 MAX_SUMMARIES: Final = 100  # on a page
 _ORDERS: Final = (queries.ACTIVITY, queries.CREATED, queries.TITLE)
-CONFIG_HASH = CONVERSATION_READER.index("config_hash")
-TOOL_SET_HASH = CONVERSATION_READER.index("tool_set_hash")
-ACTIVE_BRANCH = CONVERSATION_READER.index("active_branch")
+CONFIG_HASH = conversations.CONVERSATION_READER.index("config_hash")
+TOOL_SET_HASH = conversations.CONVERSATION_READER.index("tool_set_hash")
+ACTIVE_BRANCH = conversations.CONVERSATION_READER.index("active_branch")
 
 
 class Wanted(NamedTuple):
@@ -70,7 +68,7 @@ class Wanted(NamedTuple):
         parameters |= more
         return cls(query, {name: value for name, value in parameters.items() if value is not None}, limit)
 
-    def rows(self, connection: Connection) -> tuple[Sequence[Row], str | None]:
+    def rows(self, connection: Connection) -> tuple[Sequence[driver.Row], str | None]:
         """The rows of the page, and where the next one begins."""
         query = self.query
         if query.labels and not query.calls:
@@ -81,7 +79,7 @@ class Wanted(NamedTuple):
         if len(rows) <= self.limit:
             return rows, None
         last = rows[self.limit - 1]
-        key = CONVERSATION_READER.read(connection, [last])[0]
+        key = conversations.CONVERSATION_READER.read(connection, [last])[0]
         if self.query.order_by == queries.TITLE:
             return rows[: self.limit], validation.title_after(last[-1], key.id)
         at = key.created_at if self.query.order_by == queries.CREATED else key.last_activity_at
@@ -113,7 +111,7 @@ def list_conversations(
         rows, following = wanted.rows(connection)
         settings = configs.settings_by_hash(connection, scope.tenant, {row[CONFIG_HASH] for row in rows})
         states = []
-        for row, record in zip(rows, CONVERSATION_READER.read(connection, rows), strict=True):
+        for row, record in zip(rows, conversations.CONVERSATION_READER.read(connection, rows), strict=True):
             if row[TOOL_SET_HASH] is None and not row[ACTIVE_BRANCH]:
                 states.append(ConversationState(scope, record, settings[row[CONFIG_HASH]], [], 0))
             else:
@@ -148,7 +146,7 @@ def list_summaries(
     return transactions.read_any(read)
 
 
-def _summary(row: LazyRow, preview: str | None, reader: str | None) -> stored.ConversationSummary:
+def _summary(row: driver.LazyRow, preview: str | None, reader: str | None) -> stored.ConversationSummary:
     public_id = ids.public_id_text(bytes(row.public_id))
     texts = {
         name: jsontext.loads_stored(getattr(row, name) or "{}", "conversations", f"public_id {public_id}")
@@ -182,7 +180,7 @@ REACHES: Final = (64, 1_024)
 MAX_RANGES: Final = 4  # of a conversation: parts of forks, and between removed items
 
 
-def previews_of(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -> dict[int, str]:
+def previews_of(connection: Connection, scope: Scope, rows: Sequence[driver.LazyRow]) -> dict[int, str]:
     """Previews of the active branches of conversations, by key; in three statements at most."""
     lineages = _lineages(connection, scope, rows)
     rows = [row for row in rows if row.id in lineages]  # not those deleted, with their branches, since they were read
@@ -204,7 +202,7 @@ def previews_of(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -
     return {**added, **found}
 
 
-def _lineages(connection: Connection, scope: Scope, rows: Sequence[LazyRow]) -> Mapping[int, Lineage]:
+def _lineages(connection: Connection, scope: Scope, rows: Sequence[driver.LazyRow]) -> Mapping[int, Lineage]:
     """The lineages of the active branches, by the keys of the conversations."""
     forks = [(row.id, row.active_branch) for row in rows if row.active_branch]
     found = {row.id: root_lineage(row) for row in rows if not row.active_branch}
@@ -237,7 +235,7 @@ def mark_seen(handle: Handle, user_id: str | None, position: int | None, *, move
 
     def write(connection: Connection) -> Seen:
         now = datetime.now(UTC)
-        lock_conversation(connection, ref)
+        states.lock_conversation(connection, ref)
         last, before, seen_at = _read(connection, handle, reader)
         place = last if wanted is None else min(wanted, last)
         if before is not None and place < before and not move_back:

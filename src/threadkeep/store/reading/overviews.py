@@ -13,26 +13,21 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from threadkeep.db.driver import LazyRow, Row
-from threadkeep.db.models import usage_records
+from threadkeep.db import driver, models, types
+from threadkeep.db.queries import conversations, overviews
 from threadkeep.db.queries import overviews as statements
-from threadkeep.db.queries.conversations import branches_of
-from threadkeep.db.queries.overviews import CallWindow, sizes_in, sizes_of
-from threadkeep.db.types import name_from
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.stored import Branch, ConversationSummary, Feedback, Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.reading import lists
+from threadkeep.store.reading import lists, responses
 from threadkeep.store.reading.items import ItemWindow, read_window
-from threadkeep.store.reading.responses import stored_response
 from threadkeep.store.store import Store
 from threadkeep.store.usage.reports import UsageQuery, run_query
+from threadkeep.store.work import positions, refs
 from threadkeep.store.work import refs as lineages
-from threadkeep.store.work.positions import INCOMPLETE
-from threadkeep.store.work.refs import BranchRef
 
 MAX_CALLS: Final = 500  # of a page
 MAX_BRANCHES: Final = 200
@@ -183,7 +178,7 @@ def call_sums(store: Store, ids: Sequence[str]) -> dict[str, CallSums]:
             if value is not None:
                 setattr(sums, name, (getattr(sums, name) or 0) + int(value))
         if row.model is not None:
-            sums.models.append(str(name_from(row.model)))
+            sums.models.append(str(types.name_from(row.model)))
     return found
 
 
@@ -193,7 +188,7 @@ def top_users(store: Store, first: date, last: date, filters: Mapping[str, str],
     rows = store.handle.transactions.read_any(
         lambda connection: connection.execute(statements.top(query, "user_id")).all()
     )
-    return [Top(name_from(row.key), None, None, *_figures(row)) for row in rows]
+    return [Top(types.name_from(row.key), None, None, *_figures(row)) for row in rows]
 
 
 def top_conversations(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
@@ -244,7 +239,7 @@ def read_thread(
     def read(connection: Connection) -> ThreadPage:
         rows: Sequence[Any] = []
         if row.next_branch > 1:
-            rows = connection.execute(branches_of(), ref.parameters(after=0, limit=MAX_BRANCHES)).all()
+            rows = connection.execute(conversations.branches_of(), ref.parameters(after=0, limit=MAX_BRANCHES)).all()
         known = [lineages.lineage_from(one) for one in rows if one.number == ref.branch]
         lineage = known[0] if known else lineages.get_lineage(connection, ref, row)
         found = read_window(connection, ref, lineage, window)
@@ -265,15 +260,15 @@ def read_thread(
     return handle.transactions.read_any(read)
 
 
-def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> CallWindow:
+def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> overviews.CallWindow:
     """What calls belong to a page: the first page has all that came before, the last one all that came after."""
     positions = [item.position for item in items] or [start]
     since = items[0].created_at if items and start else None
     until = None if following is None else following.created_at
-    return CallWindow(positions[0] if start else 0, positions[-1], since, until)
+    return overviews.CallWindow(positions[0] if start else 0, positions[-1], since, until)
 
 
-def _branches(row: LazyRow, rows: Sequence[Any]) -> list[Branch]:
+def _branches(row: driver.LazyRow, rows: Sequence[Any]) -> list[Branch]:
     """All branches, with the one that a conversation begins with."""
     active = row.active_branch
     found = [Branch(0, None, None, row.head_position, is_active=active == 0, created_at=row.created_at)]
@@ -283,7 +278,7 @@ def _branches(row: LazyRow, rows: Sequence[Any]) -> list[Branch]:
     return found
 
 
-def _annotated(connection: Connection, ref: BranchRef, items: Sequence[StoredItem]) -> list[StoredItem]:
+def _annotated(connection: Connection, ref: refs.BranchRef, items: Sequence[StoredItem]) -> list[StoredItem]:
     """Items with their labels and feedback, which are read at once."""
     if not items:
         return []
@@ -293,9 +288,9 @@ def _annotated(connection: Connection, ref: BranchRef, items: Sequence[StoredIte
     scope = ref.scope
     for row in connection.execute(statements.annotations_of(scope.tenant, ref.key, scope.user, positions)):
         if row.is_label:
-            labels.setdefault(row.position, {})[row.name] = str(name_from(row.text))
+            labels.setdefault(row.position, {})[row.name] = str(types.name_from(row.text))
         else:
-            given = Feedback(row.position, row.name or None, row.rating, name_from(row.text), row.updated_at)
+            given = Feedback(row.position, row.name or None, row.rating, types.name_from(row.text), row.updated_at)
             feedback.setdefault(row.position, []).append(given)
     return [
         replace(item, labels=labels.get(item.position, {}), feedback=tuple(feedback.get(item.position, ())))
@@ -333,7 +328,7 @@ def response_with_previous(conversation: Conversation, number: int) -> ResponseC
         return found, replace(state, branch=branch, fork=lineages.get_lineage(connection, ref.on(branch), state.row))
 
     rows, opened = handle.transactions.read_any(read)
-    response, *earlier = (stored_response(row, ref.public_id) for row in rows)
+    response, *earlier = (responses.stored_response(row, ref.public_id) for row in rows)
     limits = {part.branch: part.last for part in opened.lineage.parts} | {response.branch: response.input_to}
     before = (one for one in earlier if -1 <= one.input_to < min(response.input_to, limits.get(one.branch, -2) + 1))
     return ResponseContext(Conversation(handle.on(opened)), response, next(before, None))
@@ -356,7 +351,7 @@ def latencies(
     """
     scope = store.handle.scope
     statement = statements.latencies(scope.tenant, scope.user, first, last, limit)
-    statement = statement.where(*(usage_records.c[name] == value for name, value in filters.items()))
+    statement = statement.where(*(models.usage_records.c[name] == value for name, value in filters.items()))
     rows = store.handle.transactions.read_any(lambda connection: connection.execute(statement).all())
     return [tuple(row) for row in rows]
 
@@ -369,7 +364,7 @@ def _call(row: Any) -> LedgerCall:
 def _facts(row: Any) -> ResponseFacts:
     values = {name: getattr(row, f"response_{name}") for name in statements.RESPONSE}
     is_open, is_lost = values.pop("open_branch") is not None, values.pop("is_lost")
-    values["status"] = INCOMPLETE if is_lost else values["status"]
+    values["status"] = positions.INCOMPLETE if is_lost else values["status"]
     texts = {name: _json(values[name], "responses") for name in ("error", "incomplete_details")}
     return ResponseFacts(**values | texts, is_open=is_open and not is_lost)
 
@@ -391,26 +386,26 @@ def request_bytes(conversation: Conversation, most: int) -> int:
     ref = handle.ref
 
     def read(connection: Connection) -> int:
-        size = _in_request(sizes_of().fetch_all(connection, ref.parameters()))
+        size = _in_request(overviews.sizes_of().fetch_all(connection, ref.parameters()))
         if size <= most:
             return size
         lineage, size = lineages.get_lineage(connection, ref, lineages.get_row(connection, ref)), 0
         ranges = lineage.ranges(ref.branch, -1, lineage.head)
         for first in range(0, len(ranges), lineages.MAX_RANGES):
             count, parameters = lineages.range_parameters(ranges[first : first + lineages.MAX_RANGES])
-            rows = sizes_in(count).fetch_all(connection, parameters | ref.parameters())
+            rows = overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
             size += _in_request(rows)
         return size
 
     return handle.transactions.read(read)
 
 
-def range_bytes(connection: Connection, ref: BranchRef, after: int, upto: int) -> int:
+def range_bytes(connection: Connection, ref: refs.BranchRef, after: int, upto: int) -> int:
     """Return about how many bytes the items of a branch have between positions, with their media in base64."""
     count, parameters = lineages.range_parameters([(ref.branch, after, upto)])
-    return _in_request(sizes_in(count).fetch_all(connection, parameters | ref.parameters()))
+    return _in_request(overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters()))
 
 
-def _in_request(rows: Sequence[Row]) -> int:
+def _in_request(rows: Sequence[driver.Row]) -> int:
     [(texts, media)] = rows
     return int(texts) + int(media) * 4 // 3

@@ -23,12 +23,11 @@ from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches import render_with_cache
 from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
 from threadkeep.store.reading import history, tails
-from threadkeep.store.work import caches, connections, item_rows, validation
+from threadkeep.store.work import caches, connections, item_rows, refs, validation
 from threadkeep.store.work.handle import Handle, HandleCache, StoreResources
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationState, Lineage, get_row
 
 if TYPE_CHECKING:
-    from threadkeep.store.work.refs import Scope
     from threadkeep.store.work.transactions import Transactions
 
 NOT_RECORDED: Final = (
@@ -270,7 +269,7 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
 def render_at_once(
     resources: StoreResources,
     transactions: Transactions,
-    scope: Scope,
+    scope: refs.Scope,
     public_id: bytes,
     format: str,
     view: ViewOptions,
@@ -291,7 +290,7 @@ def render_at_once(
 
 
 def _known(
-    resources: StoreResources, transactions: Transactions, scope: Scope, public_id: bytes
+    resources: StoreResources, transactions: Transactions, scope: refs.Scope, public_id: bytes
 ) -> caches.CachedHistory | None:
     """What the store has of the items already."""
     if not transactions.commits_itself:
@@ -301,7 +300,7 @@ def _known(
 
 def _read_at_once(
     resources: StoreResources,
-    scope: Scope,
+    scope: refs.Scope,
     public_id: bytes,
     known: caches.CachedHistory | None,
     connection: Connection,

@@ -5,27 +5,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from threadkeep import errors
-from threadkeep.db import driver, partitions
-from threadkeep.db.models import response_bodies, responses
+from threadkeep.db import driver, models, partitions
 from threadkeep.db.queries.responses import STORED, newest_with_id, response_at, response_page, response_with_id
-from threadkeep.domain import jsontext, rendering
+from threadkeep.domain import jsontext, rendering, response
 from threadkeep.domain.ids import public_id_bytes, public_id_text, response_id, response_place, short_hash
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
-from threadkeep.errors import NotFound, shown
 from threadkeep.store.reading.history import state_of
 from threadkeep.store.reading.items import ItemWindow, item_window, read_window
 from threadkeep.store.work import caches, connections, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.transactions import Transactions
-
-if TYPE_CHECKING:
-    from threadkeep.domain.response import Response
-
 
 PLAIN: Final = 0
 ZLIB: Final = 1
@@ -53,7 +47,7 @@ def find_body(
     connection: Connection, ref: refs.ConversationRef, number: int, moment: datetime | None = None
 ) -> bytes | None:
     """The raw body of a response, or None; `moment` is the time at which the response was stored, if it is known."""
-    table = response_bodies.c
+    table = models.response_bodies.c
     statement = select(table.codec, table.body).where(*ref.rows_of(table), table.number == number)
     found = (
         connection.execute(statement.where(*when)).one_or_none() for when in _times(connection, ref, number, moment)
@@ -71,11 +65,11 @@ def _times(
     """When a raw body is likely to have been stored, then any time: it is found sooner if it is in a known month."""
     if partitions.has_months(connection):
         if moment is None:
-            table = responses.c
+            table = models.responses.c
             statement = select(table.created_at).where(*ref.rows_of(table), table.number == number)
             moment = connection.execute(statement).scalar()
         if moment is not None:
-            yield [response_bodies.c.created_at.between(moment - _AROUND, moment + _AROUND)]
+            yield [models.response_bodies.c.created_at.between(moment - _AROUND, moment + _AROUND)]
     yield []
 
 
@@ -112,7 +106,7 @@ class ResponseDetails(NamedTuple):
     body: bytes | None
     options: caches.Config
     asked: jsontext.JsonObject
-    parsed: Response | None = None
+    parsed: response.Response | None = None
 
     @classmethod
     def of(
@@ -249,8 +243,8 @@ def _read(handle: Handle, wanted: object, use: Callable[[Connection, RowMapping]
         refs.get_row(connection, ref)
         found = _named(connection, ref, str(wanted)) if number is None else _numbered(connection, ref, number)
         if found is None:
-            problem = f"{ref.public_id} has no response {shown(wanted)}."
-            raise NotFound(problem, hint="responses() lists the responses it has.")
+            problem = f"{ref.public_id} has no response {errors.shown(wanted)}."
+            raise errors.NotFound(problem, hint="responses() lists the responses it has.")
         check(ref, found)
         return use(connection, found)
 
@@ -286,9 +280,9 @@ def _parsed(row: RowMapping | Mapping[str, Any], name: str) -> Any:
     return jsontext.loads_stored(row[name] or "null", "responses", f"number {row['number']}")
 
 
-def _not_found(wanted: object) -> NotFound:
+def _not_found(wanted: object) -> errors.NotFound:
     hint = "Check the id, and that the store has the right database, tenant and user."
-    return NotFound(f"There is no response with the id {shown(wanted)}.", hint=hint)
+    return errors.NotFound(f"There is no response with the id {errors.shown(wanted)}.", hint=hint)
 
 
 # Lists

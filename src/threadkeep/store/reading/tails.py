@@ -16,8 +16,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from threadkeep.db.queries import histories, items
-from threadkeep.domain.ids import short_hash
-from threadkeep.domain.rendering import RenderOptions, Turns
+from threadkeep.domain import ids, rendering
 from threadkeep.formats.canonical.entries import ItemEntry, ServerState, Snapshot
 from threadkeep.formats.shared import views
 from threadkeep.formats.shared.pairing import ALL_KINDS, paired, upto
@@ -54,11 +53,11 @@ def read_tail(
     ref: refs.BranchRef,
     configs: caches.ConfigCache,
     conversation: refs.ConversationState,
-    window: Turns,
+    window: rendering.Turns,
     format_name: str,
     media: MediaForm,
     *,
-    options: RenderOptions | None = None,
+    options: rendering.RenderOptions | None = None,
     page: int = PAGE,
 ) -> Tail | None:
     """What a request with this window shows of a branch; None where only the whole branch can tell.
@@ -67,7 +66,7 @@ def read_tail(
     """
     while True:
         if not conversation.is_outdated:
-            asked = (options or RenderOptions(), format_name)
+            asked = (options or rendering.RenderOptions(), format_name)
             reader = _TailReader(connection, ref, conversation, media, page, asked)
             tail = reader.read(window)
             if reader.revisions <= {conversation.row.revision}:
@@ -86,7 +85,7 @@ class _TailReader:
         conversation: refs.ConversationState,
         media: MediaForm,
         page: int,
-        asked: tuple[RenderOptions, str],
+        asked: tuple[rendering.RenderOptions, str],
     ) -> None:
         self._connection, self._ref, self._conversation, self._media = connection, ref, conversation, media
         self.revisions: set[int] = set()  # of the conversation, as the statements saw it
@@ -96,7 +95,7 @@ class _TailReader:
         self._limit = page
         self._asked = asked  # options and format of the request
 
-    def read(self, window: Turns) -> Tail | None:
+    def read(self, window: rendering.Turns) -> Tail | None:
         """The items of a window; None as above."""
         # first: the revision then shows that none of them was removed meanwhile
         marks, next_position = self._read_marks()
@@ -179,7 +178,7 @@ class _TailReader:
         unmatched = sorted([*pairing.orphans, *pairing.unknown])
         if not all(output.call_id for output in unmatched):
             return -1
-        hashes = sorted({hash_ for output in unmatched if (hash_ := short_hash(output.call_id)) is not None})
+        hashes = sorted({hash_ for output in unmatched if (hash_ := ids.short_hash(output.call_id)) is not None})
         earlier: list[ItemEntry] = []
         for first in range(0, len(hashes), _IDS):
             parameters = self._ref.parameters(hashes=hashes[first : first + _IDS], after=covered, upto=start - 1)

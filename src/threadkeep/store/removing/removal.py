@@ -14,8 +14,8 @@ from sqlalchemy import Connection, case, delete, select, update
 
 from threadkeep.db.base import columns_holding
 from threadkeep.db.models import items, responses, search_documents
+from threadkeep.db.queries import removal
 from threadkeep.db.queries import removal as queries
-from threadkeep.db.queries.removal import Range
 from threadkeep.domain import ids, jsontext
 from threadkeep.domain.items import REMOVED as REMOVED_TEXT
 from threadkeep.domain.items import item_from_object, without_content
@@ -190,7 +190,7 @@ class LockedBranch:
             values = {}
         self.revision = update_row(self._connection, self._ref, values).revision
 
-    def _release(self, ranges: Sequence[Range], *, purge: bool, is_answer: bool = True) -> None:
+    def _release(self, ranges: Sequence[removal.Range], *, purge: bool, is_answer: bool = True) -> None:
         """Delete the items in these ranges that no branch reads any more; without `purge`, hide their rows.
 
         `is_answer`: some of them may have come in responses.
@@ -238,7 +238,7 @@ class LockedBranch:
             self._connection.execute(queries.bodies_rest_removal(), parameters)
 
 
-def _outside(ranges: Iterable[Range], read: dict[int, list[tuple[int, int]]]) -> Iterator[Range]:
+def _outside(ranges: Iterable[removal.Range], read: dict[int, list[tuple[int, int]]]) -> Iterator[removal.Range]:
     """What is left of ranges without others, which are sorted, by branch."""
     for branch, after, upto in ranges:
         start = after

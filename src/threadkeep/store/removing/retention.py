@@ -16,7 +16,6 @@ from sqlalchemy import Column, Connection, Select, case, false, func, select
 from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db import backends, change_keys, models, partitions, search
-from threadkeep.db.backends import backend_of
 from threadkeep.db.models import conversations, response_bodies
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.reports import Backlog, Due, ErasureReport, RetentionReport
@@ -113,7 +112,7 @@ def erase_user(
     if transactions.commits_itself:
         is_scrubbed = transactions.read(partial(scrub, vacuum=vacuum))
     else:  # that the caller commits first
-        is_scrubbed = None if transactions.read(backend_of).is_server else False
+        is_scrubbed = None if transactions.read(backends.backend_of).is_server else False
     resources.configs.clear()
     resources.histories.clear()
     return ErasureReport(removal.conversations, counts[models.usage_records], counts[models.items], is_scrubbed)

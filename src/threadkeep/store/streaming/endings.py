@@ -22,9 +22,8 @@ from threadkeep.formats.shared import parsing, streams
 from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.usage.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.work.idempotency import IdempotencyKey
+from threadkeep.store.work import idempotency, positions
 from threadkeep.store.work.item_rows import ItemRecord, encode_item
-from threadkeep.store.work.positions import CANCELLED, INCOMPLETE
 from threadkeep.store.work.states import NewState
 from threadkeep.store.writing.responses import NewResponse, response_columns
 
@@ -61,7 +60,7 @@ class Ending:
         assembler: streams.StreamAssembler,
         call: StreamCall,
         error: BaseException | None = None,
-        key: IdempotencyKey | None = None,
+        key: idempotency.IdempotencyKey | None = None,
         *,
         is_cancelled: bool = False,
         is_left: bool = False,
@@ -126,7 +125,9 @@ class Ending:
         """Say that the output is not all of what came."""
         details, problems = self.response.incomplete_details, list(dict.fromkeys(problems))[:PROBLEMS]
         details = {"reason": REASON, **(details if isinstance(details, Mapping) else {}), REASON: problems}
-        status = self.response.status if self.response.status in ("failed", CANCELLED) else INCOMPLETE
+        status = (
+            self.response.status if self.response.status in ("failed", positions.CANCELLED) else positions.INCOMPLETE
+        )
         LOG.warning("A part of a streamed response is kept as text: %s", "; ".join(problems))
         self.response = self.response.model_copy(
             update={"output": output, "status": status, "incomplete_details": details}
@@ -169,11 +170,11 @@ def _assembled(assembler: streams.StreamAssembler) -> Response:
 
 def _left(response: Response, *, is_cancelled: bool, is_left: bool) -> Response:
     """A response that was ended by `cancel`, or whose recorder was left because it was to stop."""
-    is_stopped = is_cancelled or (is_left and response.status == INCOMPLETE)
+    is_stopped = is_cancelled or (is_left and response.status == positions.INCOMPLETE)
     if not is_stopped or response.status == "failed":
         return response
     details = None if response.incomplete_details == stored.BROKEN_OFF else response.incomplete_details
-    return response.model_copy(update={"status": CANCELLED, "incomplete_details": details})
+    return response.model_copy(update={"status": positions.CANCELLED, "incomplete_details": details})
 
 
 def _note(item: Item, problem: Exception) -> Message:

@@ -15,8 +15,7 @@ from weakref import ref
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db.backends import backend_of, check_sizes
-from threadkeep.db.models import response_bodies, responses, stream_parts, usage_records
+from threadkeep.db import backends, models
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import responses as response_queries
 from threadkeep.db.queries.responses import cancel_request, lost_streams_of
@@ -32,9 +31,8 @@ from threadkeep.store.work.connections import Replay, StreamBlocksWrite
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef, Scope, get_row
 from threadkeep.store.work.states import NewState, check_states, write_states
+from threadkeep.store.writing import appending, attempts
 from threadkeep.store.writing import responses as answers
-from threadkeep.store.writing.appending import AppendedRows, change_row, item_rows, write_rows
-from threadkeep.store.writing.attempts import ResponseResult
 from threadkeep.store.writing.responses import RequestInfo
 
 IN_PROGRESS: Final = "in_progress"
@@ -134,7 +132,7 @@ def find_own_stream(connection: Connection, ref: BranchRef, token: bytes, now: d
 def stored_stream(connection: Connection, ref: ConversationRef, format: str, outcome: JsonObject) -> StreamHandle:
     """What an earlier call with the same key stored, parsed again from its raw body, which may have been removed."""
     number, response = outcome["number"], Response(format=format)
-    tables = responses, response_bodies
+    tables = models.responses, models.response_bodies
     statements = (select(table).where(*ref.rows_of(table.c), table.c.number == number) for table in tables)
     row, body = (connection.execute(statement).mappings().one_or_none() for statement in statements)
     if body is not None:
@@ -190,8 +188,8 @@ def _unscoped(ref: BranchRef) -> BranchRef:
 def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
     values = {"part": part.number, "content": part.content, "first_token_ms": part.first_token_ms}
     row = ref.columns(number=number, **values, created_at=now)
-    statement = backend_of(connection).insert_missing(
-        stream_parts
+    statement = backends.backend_of(connection).insert_missing(
+        models.stream_parts
     )  # it exists if only the reply of the database was lost
     connection.execute(statement, row)
 
@@ -201,7 +199,7 @@ def _insert_part(connection: Connection, ref: ConversationRef, number: int, part
 
 def finish_stream(
     connection: Connection, ref: BranchRef, number: int, token: bytes, ending: Ending, *, keeps_token: bool = True
-) -> ResponseResult | None:
+) -> attempts.ResponseResult | None:
     """Write the items of a response as one range, with its body and ledger row, and remove the batches of events.
 
     The token stands for the right to write: the user of a scoped store may have lost the conversation since.
@@ -222,7 +220,7 @@ def finish_stream(
     if row is None:
         raise ref.not_found() if reservation is None else LeaseLost(number)
     if row.open_branch is None:  # this very use case, whose COMMIT was not answered
-        raise Replay(ResponseResult(number, row.from_position, ref.branch, -1, row.input_to, is_replayed=True))
+        raise Replay(attempts.ResponseResult(number, row.from_position, ref.branch, -1, row.input_to, is_replayed=True))
     first, last = (-1, -2) if reservation is None else (reservation.first, reservation.last)
     values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
     if not keeps_token:
@@ -240,20 +238,20 @@ def finish_stream(
     note_day(connection, ref, now)
     body = body_rows(connection, stream.body, now)
     rows = [
-        *item_rows(stream.records, seen=row.input_to),
+        *appending.item_rows(stream.records, seen=row.input_to),
         *body,
-        (usage_records, attempt_columns(stream.attempt, now)),
-        change_row(ref, len(stream.records) - 1),
+        (models.usage_records, attempt_columns(stream.attempt, now)),
+        appending.change_row(ref, len(stream.records) - 1),
     ]
     numbers = replace(reservation, response=number, tool_set_hash=row.tool_set_hash)
-    write_rows(connection, ref, numbers, rows, now, stream.records)
+    appending.write_rows(connection, ref, numbers, rows, now, stream.records)
     if stream.key is not None and not idempotency.is_used(connection, ref, stream.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
     connection.execute(response_queries.parts_removal(), {**key, "number": number})
     refused = _write_states(connection, ref, ending.states, now) if ending.states else None
-    return ResponseResult(
+    return attempts.ResponseResult(
         number, first, ref.branch, reservation.revision, row.input_to, refused=refused, stored_at=now,
         has_body=bool(body),
     )  # fmt: skip
@@ -270,17 +268,17 @@ def _write_states(
     return None
 
 
-def body_rows(connection: Connection, body: bytes | None, now: datetime) -> AppendedRows:
+def body_rows(connection: Connection, body: bytes | None, now: datetime) -> appending.AppendedRows:
     """The row of a raw body, if there is one that fits."""
     if body is None:
         return []
     row = body_columns(body) | {"created_at": now}
     try:
-        check_sizes(connection, [row], "the raw body of a response", ("body",))
+        backends.check_sizes(connection, [row], "the raw body of a response", ("body",))
     except TooLarge as error:
         LOG.warning("The raw body of a streamed response is not kept: %s", error)
         return []
-    return [(response_bodies, row)]
+    return [(models.response_bodies, row)]
 
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:

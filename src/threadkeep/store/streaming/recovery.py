@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.responses import ended, parts_of, stream_of, unfinished_of
-from threadkeep.domain import formats, jsontext
-from threadkeep.domain.response import maker_from
+from threadkeep.domain import formats, jsontext, response
 from threadkeep.errors import ThreadkeepError
 from threadkeep.store.streaming import endings, lifecycle
 from threadkeep.store.usage.ledger import Attempt, CallInfo, insert_attempt
@@ -64,7 +63,7 @@ class StreamRecovery:
             "provider": item_rows.fitting(notes.get("provider")) or None, "first_token_ms": first_token_ms,
             "base_url": notes.get("base_url"), "service_tier": notes.get("service_tier"),
         }  # fmt: skip
-        call = endings.StreamCall(info, notes.get("model"), self.prices, maker_from(notes.get("maker") or ""))
+        call = endings.StreamCall(info, notes.get("model"), self.prices, response.maker_from(notes.get("maker") or ""))
         return endings.Ending.of(assembler, call, is_cancelled=is_cancelled)
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sqlalchemy import Connection
 
 from threadkeep import errors
-from threadkeep.domain import formats, rendering
-from threadkeep.domain.items import Item
+from threadkeep.domain import formats, items, rendering
 from threadkeep.domain.jsontext import event_text, is_done, mismatch
 from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
@@ -31,8 +30,7 @@ from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.positions import CANCELLED, AppendOptions, head_check, idempotency_key
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.units import OwnTransactions, UnitTransactions
-from threadkeep.store.writing.appending import write_items
-from threadkeep.store.writing.attempts import ResponseResult
+from threadkeep.store.writing import appending, attempts
 from threadkeep.store.writing.responses import request_info
 
 if TYPE_CHECKING:
@@ -131,7 +129,7 @@ class StreamWriter:
         self.undo: Callable[[Connection], None] | None = None  # what else is done where it ends with an error
         self.unstored: Ending | None = None  # its end, while the database does not take it
         self._undo_at_end: Callable[[Connection], None] | None = None
-        self._stored: tuple[Ending, ResponseResult] | None = None  # its end, and where that was stored
+        self._stored: tuple[Ending, attempts.ResponseResult] | None = None  # its end, and where that was stored
         conversation = handle.cache.conversation
         self._options = caches.Config(
             conversation.settings, conversation.tools, conversation.format_cache
@@ -282,7 +280,7 @@ class StreamWriter:
         """Whether the events that have come make a whole response."""
         return self.assembler.is_ended or self.assembler.error is not None
 
-    def items_from(self, first: int) -> list[Item]:
+    def items_from(self, first: int) -> list[items.Item]:
         """Return the items that have come, from an index on, which costs less than all of them."""
         return self.assembler.items_from(first) if self.response is None else list(self.response.output[first:])
 
@@ -334,7 +332,7 @@ class StreamWriter:
         handle, number, token = self.handle, self._get_number(), self._start.token
         ref = handle.ref.on(self.branch or 0)
 
-        def end(connection: Connection) -> ResponseResult | None:
+        def end(connection: Connection) -> attempts.ResponseResult | None:
             result = lifecycle.finish_stream(connection, ref, number, token, ending)
             if undo is not None:
                 undo(connection)
@@ -342,7 +340,7 @@ class StreamWriter:
 
         UNSTORED[token] = ending
         try:
-            result = write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
+            result = appending.write_items(handle.transactions, ref.scope, ending.new.records, end, is_repeatable=True)
         except connections.AWAY:
             raise  # it is kept as it is, so that it can be stored later
         except BaseException:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from sqlalchemy import Connection, select, update
 
-from threadkeep.db import backends
+from threadkeep.db import backends, models
 from threadkeep.db.driver.inserting import insert_statement
-from threadkeep.db.models import usage_records
 from threadkeep.domain import formats, ids, jsontext, printing
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage, Usage
@@ -171,7 +170,7 @@ def record_unstored(store: Store, call: observing.ObservedCall, key: int) -> Non
     ref = ConversationRef(scope, key, call.conversation_id)
 
     def write(connection: Connection) -> None:
-        is_there = select(usage_records.c.id).where(*ref.rows_of(usage_records.c))
+        is_there = select(models.usage_records.c.id).where(*ref.rows_of(models.usage_records.c))
         if connection.execute(is_there).first() is None:
             insert_attempt(connection, ref, attempt, now, user_id=scope.user)
 
@@ -186,7 +185,7 @@ def insert_attempt(
     note_day(connection, ref, now)
     row = ref.columns(**attempt_columns(attempt, now), **columns)
     backends.check_sizes(connection, [row], "the usage ledger", ("usage", "error", "price", "terms"))
-    insert_statement(usage_records).execute(connection, row)
+    insert_statement(models.usage_records).execute(connection, row)
     key: int = row["id"]
     return key
 
@@ -227,8 +226,8 @@ def attempt_columns(attempt: Attempt, now: datetime) -> dict[str, Any]:
 
 def link_response(connection: Connection, ref: ConversationRef, attempt_id: int, response: int) -> None:
     """Record the response that an attempt did return; its figures do not change."""
-    table = usage_records.c
-    statement = update(usage_records).where(table.tenant_id == ref.scope.tenant, table.id == attempt_id)
+    table = models.usage_records.c
+    statement = update(models.usage_records).where(table.tenant_id == ref.scope.tenant, table.id == attempt_id)
     connection.execute(statement.values(response=response))
 
 

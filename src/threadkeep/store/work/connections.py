@@ -23,9 +23,7 @@ from threadkeep.errors import Conflict, DamagedRow, PoolExhausted
 from threadkeep.store.work.refs import BranchRef
 
 if TYPE_CHECKING:
-    from threadkeep.store.work import units
-    from threadkeep.store.work.replicas import ReplicaReads
-    from threadkeep.store.work.transactions import Transactions
+    from threadkeep.store.work import replicas, transactions, units
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,11 +143,11 @@ class ThreadTransactions:
     uses_history = True
     notifier = None
 
-    def __init__(self, inner: Transactions) -> None:
+    def __init__(self, inner: transactions.Transactions) -> None:
         self._inner = inner
 
     @property
-    def reads(self) -> ReplicaReads | None:
+    def reads(self) -> replicas.ReplicaReads | None:
         """None: there is no replica of it."""
         return self._inner.reads
 

@@ -9,32 +9,27 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from threadkeep import errors
 from threadkeep import public as tk
 from threadkeep.db.engines import LOCK
 from threadkeep.domain import options
 from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, json_copy, loads_stored
-from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical import entries as entry_rows
 from threadkeep.store.reading import history
-from threadkeep.store.usage import observing
+from threadkeep.store.usage import ledger, observing, rollups
 from threadkeep.store.work.caches import CachedHistory, HistoryCache
 from threadkeep.store.work.refs import BranchRef, Scope
 
 if TYPE_CHECKING:
     from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
-    from threadkeep.store.media.cutting import MediaForm
-    from threadkeep.store.media.stores import BlobStore
+    from threadkeep.store.media import cutting, stores
     from threadkeep.store.reading.history import HistoryPage
     from threadkeep.store.search.index import IndexTrigger
-    from threadkeep.store.usage.ledger import Attempt
-    from threadkeep.store.usage.observing import Observer
     from threadkeep.store.usage.prices import PriceBook
-    from threadkeep.store.usage.rollups import DayTrigger
-    from threadkeep.store.work.caches import ConfigCache
+    from threadkeep.store.work import caches, tenants
     from threadkeep.store.work.item_rows import ItemRecord
     from threadkeep.store.work.refs import ConversationState
-    from threadkeep.store.work.tenants import StoreRoot
     from threadkeep.store.work.transactions import Transactions
 
 _NOT_OPTIONS: Final = frozenset({"response_boundary", "imported"})  # stored among the options
@@ -47,19 +42,19 @@ class StoreResources:
     `observers` are called with each row of the ledger.
     """
 
-    configs: ConfigCache
+    configs: caches.ConfigCache
     histories: HistoryCache
     prices: PriceBook
     index_trigger: IndexTrigger | None
-    day_trigger: DayTrigger
-    blobs: BlobStore | None = None
-    observers: list[Observer] = field(default_factory=list)
+    day_trigger: rollups.DayTrigger
+    blobs: stores.BlobStore | None = None
+    observers: list[observing.Observer] = field(default_factory=list)
 
 
-def tenant_missing() -> InvalidOption:
+def tenant_missing() -> errors.InvalidOption:
     """The error for a store of which a tenant must be chosen first."""
     hint = "Choose one with for_tenant(name), or create one with create_tenant(name)."
-    return InvalidOption("This store has tenants.", hint=hint)
+    return errors.InvalidOption("This store has tenants.", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ class StoreHandle:
     `tenant` is None for the default tenant, which is looked up when it is needed, and before a tenant is chosen.
     """
 
-    root: StoreRoot
+    root: tenants.StoreRoot
     transactions: Transactions
     resources: StoreResources
     tenant: int | None = None
@@ -95,7 +90,7 @@ class StoreHandle:
         """The same for searches; InvalidOption: search is off."""
         if self.resources.index_trigger is None:
             hint = "Open it without, and everything stored is found."
-            raise InvalidOption("This store was opened with search=False.", hint=hint)
+            raise errors.InvalidOption("This store was opened with search=False.", hint=hint)
         return self.scope
 
     def get_scope(self, *, create: bool) -> Scope:
@@ -195,7 +190,7 @@ class Handle:
             self.transactions.after_commit(partial(trigger.after_write, tenant=self.ref.scope.tenant))
 
     def after_response(
-        self, attempt: Attempt, columns: JsonObject, *, is_new: bool = True, is_stream: bool = False
+        self, attempt: ledger.Attempt, columns: JsonObject, *, is_new: bool = True, is_stream: bool = False
     ) -> None:
         """The same, and roll up days of the ledger from time to time; called after each response that was stored.
 
@@ -219,7 +214,7 @@ class HandleCache:
         is_kept: bool = True,
     ) -> None:  # fmt: skip
         self.conversation = conversation
-        self.media: MediaForm = "marked" if is_marked else "inline"
+        self.media: cutting.MediaForm = "marked" if is_marked else "inline"
         self.head = conversation.lineage.head
         self._key = (conversation.scope.tenant, bytes(conversation.row.public_id), conversation.branch, is_marked)
         self._histories = histories  # none inside the caller's transaction, which may see the past

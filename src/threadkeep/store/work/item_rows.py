@@ -17,8 +17,8 @@ from threadkeep.db.driver import LazyRow, Row, inserting
 from threadkeep.db.models import items as items_table
 from threadkeep.db.queries import histories, items
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped, name_from
+from threadkeep.domain import ids
 from threadkeep.domain import items as item_objects
-from threadkeep.domain.ids import own_id, short_hash
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import InvalidItem
 from threadkeep.formats.canonical.entries import ItemEntry, PackedEntries, entries_of_joined, entries_of_rows, entry_of
@@ -94,12 +94,12 @@ def encode_item(
     media: tuple[MediaPiece, ...] = ()
     if max(len(payload or b""), len(rest or b"")) >= BLOB_BYTES:
         payload, rest, media = take_out_media(entry)
-    item_id = own_id(item)
+    item_id = ids.own_id(item)
     columns = {
         "item_id": item_id,
-        "item_hash": short_hash(item_id),
+        "item_hash": ids.short_hash(item_id),
         "call_id": entry.call_id,
-        "call_hash": short_hash(entry.call_id),
+        "call_hash": ids.short_hash(entry.call_id),
         "type": _word("type", entry.type),
         "role": _word("role", entry.role),
         "status": fitting(item.get("status")),

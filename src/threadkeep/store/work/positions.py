@@ -10,13 +10,9 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict, get_args
 
 from sqlalchemy import Connection, insert
 
-from threadkeep.db.backends import backend_of
-from threadkeep.db.driver import Row
-from threadkeep.db.models import branches
-from threadkeep.db.queries.conversations import COUNTER_READER, branch_head, counters_of
+from threadkeep.db import backends, driver, models
+from threadkeep.db.queries import conversations, items, responses
 from threadkeep.db.queries.conversations import reservation as reservation_statement
-from threadkeep.db.queries.items import last_positions, position_of
-from threadkeep.db.queries.responses import open_response_of
 from threadkeep.domain.jsontext import JsonObject, canonical, mismatch
 from threadkeep.errors import Conflict, HeadConflict, InvalidOption, ResponseInProgress
 from threadkeep.store.changes.feed import record_change
@@ -113,9 +109,9 @@ class Reservation:
     tool_set_hash: bytes | None
 
     @classmethod
-    def of_row(cls, connection: Connection, ref: refs.BranchRef, counts: Counts, row: Row) -> Reservation:
+    def of_row(cls, connection: Connection, ref: refs.BranchRef, counts: Counts, row: driver.Row) -> Reservation:
         """What the UPDATE returned."""
-        position, response, branch, revision, *known = COUNTER_READER.values(connection, row)
+        position, response, branch, revision, *known = conversations.COUNTER_READER.values(connection, row)
         return cls(position - counts.items, counts.items, response - 1, ref.branch, revision, branch, *known)
 
     @property
@@ -251,7 +247,7 @@ def _reserve_slowly(
 
 def _find_stream(connection: Connection, ref: refs.BranchRef) -> ResponseInProgress | None:
     """The response in progress on a branch, as the error that it is to other writers."""
-    row = connection.execute(open_response_of(), ref.parameters(branch=ref.branch)).one_or_none()
+    row = connection.execute(responses.open_response_of(), ref.parameters(branch=ref.branch)).one_or_none()
     return None if row is None else in_progress(ref, row)
 
 
@@ -274,7 +270,7 @@ def _reserve_on_new_branch(
     head = reservation.last if reservation.count else at
     place = {"number": reservation.branch, "parent": ref.branch, "fork_position": at, "head_position": head}
     row = ref.columns(**place, from_position=reservation.first, lineage=text, created_at=now)
-    connection.execute(insert(branches), row)
+    connection.execute(insert(models.branches), row)
     if counts in (NOTHING, IDLE):  # else it is told with what is appended
         record_change(connection, ref, reservation.branch)
     return reservation
@@ -317,7 +313,7 @@ def _check_position(connection: Connection, ref: refs.BranchRef, lineage: refs.L
     for branch, after, upto in lineage.ranges(ref.branch, -1, lineage.head):
         if after < position <= upto:
             parameters = ref.parameters(branch=branch, position=position)
-            if connection.execute(position_of(), parameters).one_or_none() is not None:
+            if connection.execute(items.position_of(), parameters).one_or_none() is not None:
                 return
     raise refs.position_not_found(ref, position, lineage.head)
 
@@ -326,7 +322,7 @@ def position_before(connection: Connection, ref: refs.BranchRef, lineage: refs.L
     """The position of the item before another one, -1 for none: positions are counted over all branches."""
     if position < 0:
         raise refs.position_not_found(ref, position, lineage.head)
-    keeps, statement = lineage.keeps(), last_positions()
+    keeps, statement = lineage.keeps(), items.last_positions()
     for branch, after, upto, surplus in reversed(lineage.spans(ref.branch, -1, position - 1)):
         parameters = ref.parameters(branch=branch, after=after, upto=upto, limit=surplus + 1)
         found: int | None = next(filter(keeps, connection.execute(statement, parameters).scalars()), None)
@@ -350,7 +346,7 @@ def _update(
     `is_elsewhere`: the items are for a branch that is made now; `is_free`: no response may be in progress.
     """
     is_scoped = ref.scope.user is not None
-    has_returning = backend_of(connection).has_returning
+    has_returning = backends.backend_of(connection).has_returning
     statement = reservation_statement(
         root=ref.branch == 0 and not is_elsewhere and counts.items > 0, scoped=is_scoped,
         expected=expected is not None and ref.branch == 0, returning=has_returning, free=is_free,
@@ -360,7 +356,7 @@ def _update(
     if has_returning:
         rows = statement.fetch_all(connection, parameters)
     elif statement.execute(connection, parameters):
-        rows = counters_of(scoped=is_scoped).fetch_all(connection, ref.scope.parameters(key=ref.key))
+        rows = conversations.counters_of(scoped=is_scoped).fetch_all(connection, ref.scope.parameters(key=ref.key))
     else:
         rows = ()
     if not rows:
@@ -384,7 +380,7 @@ def _move_head(connection: Connection, ref: refs.BranchRef, reservation: Reserva
     parameters = ref.parameters(branch=ref.branch, count=reservation.count, last=reservation.last)
     if expected is not None:
         parameters["head"] = expected
-    moved = branch_head(expected=expected is not None).execute(connection, parameters)
+    moved = conversations.branch_head(expected=expected is not None).execute(connection, parameters)
     if not moved and expected is None:
         raise refs.branch_not_found(ref)
     return bool(moved)

@@ -26,15 +26,13 @@ from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from threadkeep.db import engines, hosts, refusals, replication, sessions
-from threadkeep.db.backends import backend_of
+from threadkeep.db import backends, engines, hosts, refusals, replication, sessions
 from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
-from threadkeep.store.work import connections, units
+from threadkeep.store.work import connections, replicas, units
 from threadkeep.store.work.connections import AtOnce, Work
 
 if TYPE_CHECKING:
     from threadkeep.store.changes.watching import Notifier
-    from threadkeep.store.work.replicas import ReplicaReads
 
 LOG: Final = logging.getLogger("threadkeep.streams")
 T = TypeVar("T")
@@ -61,7 +59,7 @@ class EngineTransactions(engines.Inheritable):
 
     def __init__(
         self, engine: Engine, *, is_owned: bool, end_stream: units.StreamEnder, notifier: Notifier | None = None,
-        reads: ReplicaReads | None = None,
+        reads: replicas.ReplicaReads | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.engine, self.notifier, self.reads = engine, notifier, reads
@@ -70,7 +68,7 @@ class EngineTransactions(engines.Inheritable):
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = engines.isolation_levels(engine, is_owned=is_owned)
         self._queue = connections.WriterQueue() if engines.is_file(engine.url) else None
-        self._backend = backend_of(engine)
+        self._backend = backends.backend_of(engine)
         keeps = is_owned and self._backend.keeps_connections(engine)
         self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
         self._reading = self._writing
@@ -369,7 +367,7 @@ class Connections:
     ) -> None:  # fmt: skip
         self._engine, self._isolation, self._is_hosts = engine, isolation, is_hosts
         self._keeps, self._waits = keeps, waits
-        self._is_server = backend_of(engine).is_server
+        self._is_server = backends.backend_of(engine).is_server
         self._free: deque[tuple[Connection, float]] = deque()
         self._has_answered = False
         self._generation = 0  # of connections: those of an earlier one are not kept any more

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
-from threadkeep.domain.ids import MAX_KEY
-from threadkeep.domain.jsontext import mismatch
+from threadkeep.domain import ids, jsontext
 from threadkeep.domain.options import unknown_option
 from threadkeep.errors import InvalidOption, did_you_mean, shown
 
@@ -151,7 +150,7 @@ def conversation_cursor(cursor: str) -> tuple[datetime, int] | None:
     """When the last conversation of a page was active, and its key."""
     text, number = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ")
     at, key = datetime.fromisoformat(text), int(number)
-    return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= MAX_KEY else None
+    return (at.astimezone(UTC), key) if at.tzinfo is not None and 0 <= key <= ids.MAX_KEY else None
 
 
 def title_after(title: Any, key: int) -> str:
@@ -164,7 +163,7 @@ def title_after(title: Any, key: int) -> str:
 def title_cursor(cursor: str) -> tuple[str, int] | None:
     """What the last conversation of a page was sorted by, and its key."""
     number, text = base64.urlsafe_b64decode(cursor.encode()).decode().split(" ", 1)
-    return (text, int(number)) if 0 <= int(number) <= MAX_KEY and "\x00" not in text else None
+    return (text, int(number)) if 0 <= int(number) <= ids.MAX_KEY and "\x00" not in text else None
 
 
 def place_after(key: int, position: int) -> str:
@@ -176,14 +175,14 @@ def place_after(key: int, position: int) -> str:
 def place_cursor(cursor: str) -> tuple[int, int] | None:
     """The key of the conversation and the position of the last item of a page."""
     key, position = map(int, base64.urlsafe_b64decode(cursor.encode()).decode().split(" "))
-    return (key, position) if 0 <= key <= MAX_KEY and 0 <= position <= MAX_KEY else None
+    return (key, position) if 0 <= key <= ids.MAX_KEY and 0 <= position <= ids.MAX_KEY else None
 
 
 @_cursor
 def search_cursor(cursor: str) -> tuple[int, ...] | None:
     """The score and key of the last result of a page; of many also the bounds of keys, see `matches.Place`."""
     numbers = tuple(map(int, cursor.split(".")))
-    return numbers if len(numbers) in {2, 5} and all(0 <= number <= MAX_KEY for number in numbers) else None
+    return numbers if len(numbers) in {2, 5} and all(0 <= number <= ids.MAX_KEY for number in numbers) else None
 
 
 def title_text(title: object) -> str | None:
@@ -311,6 +310,6 @@ def moment_before(now: datetime, argument: str, age: object) -> datetime | None:
     if isinstance(age, int) and not isinstance(age, bool) and 0 <= age <= timedelta.max.days:
         age = timedelta(days=age)
     if not isinstance(age, timedelta) or age < timedelta(0):
-        raise mismatch(InvalidOption, "a whole number of days, from 0 on, or a timedelta", age, argument)
+        raise jsontext.mismatch(InvalidOption, "a whole number of days, from 0 on, or a timedelta", age, argument)
     first = datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=1)  # nothing is older; all time zones can write it
     return now - age if age < now - first else first

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, insert
 
-from threadkeep.db.backends import backend_of
-from threadkeep.db.models import item_feedback, item_labels
+from threadkeep.db import backends, models
 from threadkeep.db.queries.annotations import annotation_removal, feedback_at, feedback_of, labels_at
 from threadkeep.db.queries.items import place_at
 from threadkeep.domain.jsontext import JsonObject, mismatch
@@ -36,10 +35,10 @@ def label_item(handle: Handle, position: int | str, labels: Mapping[str, str] | 
 
     def write(connection: Connection, place: int, now: datetime) -> JsonObject:
         del now
-        connection.execute(annotation_removal(item_labels), ref.parameters(position=place))
+        connection.execute(annotation_removal(models.item_labels), ref.parameters(position=place))
         if texts:
             rows = [ref.columns(position=place, key=name, value=value) for name, value in texts.items()]
-            connection.execute(insert(item_labels), rows)
+            connection.execute(insert(models.item_labels), rows)
         return {}
 
     _write(handle, "label_item", position, texts, key, write)
@@ -61,12 +60,15 @@ def set_feedback(
 
     def write(connection: Connection, place: int, now: datetime) -> JsonObject:
         if number is None and text is None:
-            removal = annotation_removal(item_feedback, given_by=True)
+            removal = annotation_removal(models.item_feedback, given_by=True)
             connection.execute(removal, ref.parameters(position=place, giver=giver))
         else:
             row = ref.columns(position=place, user_id=giver, rating=number, comment=text, updated_at=now)
             connection.execute(
-                backend_of(connection).insert_or_replace(item_feedback, "rating", "comment", "updated_at"), row
+                backends.backend_of(connection).insert_or_replace(
+                    models.item_feedback, "rating", "comment", "updated_at"
+                ),
+                row,
             )
         return {"position": place, "at": now.isoformat()}
 

@@ -10,12 +10,10 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, insert, or_, sele
 
 from threadkeep.db import models
 from threadkeep.domain import api_keys as key_objects
-from threadkeep.domain.ids import MAX_KEY, new_key
-from threadkeep.domain.stored import Page
+from threadkeep.domain import ids, stored
 from threadkeep.errors import InvalidOption, NotFound, shown
-from threadkeep.store.work.refs import Scope
+from threadkeep.store.work import refs, validation
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import optional_identifier, other_user, page_size
 
 USE_INTERVAL: Final = timedelta(hours=1)  # between two writes of when a key was last used
 _TABLE: Final = models.api_keys.c
@@ -49,7 +47,7 @@ class ApiKeys:
         all_tenants: whether these are the keys of all tenants.
     """
 
-    def __init__(self, transactions: Transactions, scope: Callable[..., Scope], *, all_tenants: bool) -> None:
+    def __init__(self, transactions: Transactions, scope: Callable[..., refs.Scope], *, all_tenants: bool) -> None:
         self._transactions, self._scope, self.all_tenants = transactions, scope, all_tenants
 
     def create(
@@ -69,11 +67,11 @@ class ApiKeys:
             InvalidOption: an argument cannot be used, or the store has tenants and none was chosen.
         """
         given = _checked(user_id, scopes, label, expires_at)
-        scope: Scope = self._scope(create=True)
+        scope: refs.Scope = self._scope(create=True)
         if scope.user is not None and given["user_id"] not in {None, scope.user}:
-            raise other_user(scope.user, given["user_id"])
+            raise validation.other_user(scope.user, given["user_id"])
         given["user_id"] = given["user_id"] or scope.user
-        number = new_key()
+        number = ids.new_key()
         secret = key_objects.new_secret(number)
         row = {
             "tenant_id": scope.tenant, "id": number, "secret_hash": key_objects.secret_hash(secret), **given,
@@ -89,24 +87,24 @@ class ApiKeys:
 
     def list(
         self, *, user_id: str | None = None, after: str | None = None, limit: int = 100
-    ) -> Page[key_objects.ApiKey]:
+    ) -> stored.Page[key_objects.ApiKey]:
         """Return a page of keys, oldest first, also of those that expired or were revoked; `user_id`: of that user.
 
         Raises:
             InvalidOption: an argument cannot be used, or `after` is not the `next` of a page.
         """
-        user, most, start = optional_identifier("user_id", user_id), page_size(limit), 0
+        user, most, start = validation.optional_identifier("user_id", user_id), validation.page_size(limit), 0
         if after is not None:
             start = _number("after", after)
         found = self._key_scope()
         if found is None:
-            return Page([])
+            return stored.Page([])
         statement = _statement(found).where(_TABLE.id > start)
         if user is not None:
             statement = statement.where(_TABLE.user_id == user)
         statement = statement.order_by(_TABLE.id).limit(most + 1)
         rows = self._transactions.read(lambda connection: connection.execute(statement).all())
-        return Page.of([_key_of(row) for row in rows], most, lambda key: key.id)
+        return stored.Page.of([_key_of(row) for row in rows], most, lambda key: key.id)
 
     def revoke(self, id: str) -> key_objects.ApiKey:
         """Refuse a key from now on, and return it. Servers that know it notice after a few seconds.
@@ -117,7 +115,7 @@ class ApiKeys:
             NotFound: there is no key with that id.
         """
         number, found = key_objects.key_number(id), self._key_scope()
-        if number is None or number > MAX_KEY or found is None:
+        if number is None or number > ids.MAX_KEY or found is None:
             raise _no_key(id)
         conditions = [*found.conditions, _TABLE.id == number]
 
@@ -134,7 +132,7 @@ class ApiKeys:
     def find(self, secret: str) -> key_objects.ApiKey | None:
         """Return the key that a secret belongs to; None for one that is unknown, expired or revoked."""
         number, found = key_objects.number_in(secret), self._key_scope()
-        if number is None or number > MAX_KEY or found is None:
+        if number is None or number > ids.MAX_KEY or found is None:
             return None
         statement = _statement(found).where(_TABLE.id == number)
         rows = self._transactions.read(lambda connection: connection.execute(statement).all())
@@ -147,7 +145,7 @@ class ApiKeys:
     def note_use(self, id: str) -> None:
         """Note that a key is used now, unless that was noted within the last hour. An unknown id is ignored."""
         number, found = key_objects.key_number(id), self._key_scope()
-        if number is None or number > MAX_KEY or found is None:
+        if number is None or number > ids.MAX_KEY or found is None:
             return
         now = datetime.now(UTC)
         is_due = or_(_TABLE.last_used_at.is_(None), _TABLE.last_used_at < now - USE_INTERVAL)
@@ -168,7 +166,7 @@ class ApiKeys:
         """Whose keys are seen; None for a tenant that does not exist yet."""
         if self.all_tenants:
             return KeyScope(None, None)
-        scope: Scope = self._scope(create=False)
+        scope: refs.Scope = self._scope(create=False)
         return KeyScope(scope.tenant, scope.user) if scope.tenant else None
 
 
@@ -195,9 +193,9 @@ def _checked(user_id: object, scopes: object, label: object, expires_at: object)
         problem = f"cannot have {shown(unknown[0])}." if unknown else "must not be empty."
         raise InvalidOption(problem, argument="scopes", hint=f"Known are {', '.join(sorted(key_objects.SCOPES))}.")
     return {
-        "user_id": optional_identifier("user_id", user_id),
+        "user_id": validation.optional_identifier("user_id", user_id),
         "scopes": ",".join(sorted(set(names))),
-        "label": optional_identifier("label", label),
+        "label": validation.optional_identifier("label", label),
         "expires_at": _future_moment(expires_at),
     }
 
@@ -220,7 +218,7 @@ def _number(argument: str, id: object) -> int:
     number = key_objects.key_number(id)
     if number is None:
         raise InvalidOption(f"is not the `next` of a page: {shown(id)}.", argument=argument)
-    return min(number, MAX_KEY)
+    return min(number, ids.MAX_KEY)
 
 
 def _no_key(id: object) -> NotFound:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Table
 
-from threadkeep.db.backends import LARGE, backend_of, check_sizes
-from threadkeep.db.change_keys import SERIALS
+from threadkeep.db import backends, change_keys
 from threadkeep.db.driver import execute_rows, inserting
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
@@ -67,7 +66,7 @@ def change_row(ref: BranchRef, last: int) -> tuple[Table, dict[str, Any]]:
     """The row that tells of an append with items up to a position, -1 for none."""
     row = {
         "public_id": ref.public_bytes, "kind": APPENDED, "from_position": 0, "to_position": last,
-        "serial": next(serial_numbers) % SERIALS, "of_tenant": ref.scope.tenant,
+        "serial": next(serial_numbers) % change_keys.SERIALS, "of_tenant": ref.scope.tenant,
     }  # fmt: skip
     return changes, row
 
@@ -108,7 +107,7 @@ def write_rows(
     if has_media:
         insert_media_of(connection, records, ref.scope.tenant, now)
     shared = {"tenant": ref.scope.tenant, "key": ref.key, "now": now, **reservation.taken()}
-    if backend_of(connection).writes_together and len(rows) <= inserting.MAX_ROWS:
+    if backends.backend_of(connection).writes_together and len(rows) <= inserting.MAX_ROWS:
         writes = [(placed_rows(tuple(map(_TABLE, rows))), [row for _, row in rows])]
     else:
         writes = [(placed_rows((table,)), [row for _, row in same]) for table, same in groupby(rows, _TABLE)]
@@ -148,8 +147,8 @@ def _check_sizes(connection: Connection, rows: AppendedRows) -> None:
     for table, row in rows:
         if (found := _UNLIMITED.get(table)) is not None:
             name, columns, values = found
-            if sum(map(len, filter(None, values(row)))) >= LARGE:
-                check_sizes(connection, [row], name, columns)
+            if sum(map(len, filter(None, values(row)))) >= backends.LARGE:
+                backends.check_sizes(connection, [row], name, columns)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

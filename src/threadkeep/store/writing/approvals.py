@@ -19,10 +19,9 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
 from threadkeep.store.changes.feed import record_change
 from threadkeep.store.reading.calls import entries_with_call_id, paired_by_client, pending_call, read_decisions
-from threadkeep.store.work import item_rows, positions, refs
+from threadkeep.store.work import item_rows, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
-from threadkeep.store.work.validation import item_argument, optional_identifier, plain_text
 from threadkeep.store.writing.appending import AppendResult, NewItems
 
 _HINT: Final = "pending_calls() lists the calls without an output."
@@ -32,7 +31,8 @@ _TWINS_HINT: Final = "Calls with the same id are decided about and answered in t
 
 def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | None) -> PendingCall:
     """Approve a call; see `Conversation.approve`."""
-    ref, wanted, by = handle.ref, item_argument("call", call), optional_identifier("decided_by", decided_by)
+    ref, wanted = handle.ref, validation.item_argument("call", call)
+    by = validation.optional_identifier("decided_by", decided_by)
     once = IdempotencyKey.of(key, "approve", [wanted, by])
 
     def write(connection: Connection) -> PendingCall:
@@ -62,8 +62,9 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
 
 def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, key: str | None) -> stored.StoredItem:
     """Deny a call, and append the reason as its output; see `Conversation.deny`."""
-    ref, wanted, by = handle.ref, item_argument("call", call), optional_identifier("decided_by", decided_by)
-    text = plain_text("reason", reason)
+    ref, wanted = handle.ref, validation.item_argument("call", call)
+    by = validation.optional_identifier("decided_by", decided_by)
+    text = validation.plain_text("reason", reason)
     once = IdempotencyKey.of(key, "deny", [wanted, text, by])
 
     def write(connection: Connection) -> tuple[AppendResult, NewItems]:

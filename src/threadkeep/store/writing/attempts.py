@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 from threadkeep import errors
 from threadkeep.domain import formats, jsontext
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
-from threadkeep.errors import InvalidOption
 from threadkeep.store.reading.responses import get_place
 from threadkeep.store.usage import ledger
 from threadkeep.store.work import connections, idempotency, positions, refs, validation
@@ -69,7 +68,7 @@ def usage_from(usage: Any, format: str) -> Usage | None:
     value = jsontext.dumped(usage)
     if not isinstance(value, Mapping) or not value:
         hint = "Pass the usage object of the provider's response."
-        raise jsontext.mismatch(InvalidOption, "a usage object", usage, "usage", hint)
+        raise jsontext.mismatch(errors.InvalidOption, "a usage object", usage, "usage", hint)
     return wire.usage_of(dict(value))
 
 

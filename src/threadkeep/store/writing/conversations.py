@@ -10,22 +10,18 @@ from typing import Any, Final, NamedTuple, TypedDict
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import backends, refusals
+from threadkeep.db import backends, models, refusals
 from threadkeep.db.driver.inserting import insert_many
-from threadkeep.db.models import changes, conversation_labels, conversations
 from threadkeep.db.queries.conversations import ACTIVE, CONVERSATION_READER
+from threadkeep.domain import items, jsontext, stored
 from threadkeep.domain.ids import new_key, new_public_id, public_id_text
-from threadkeep.domain.items import given_of
-from threadkeep.domain.jsontext import JsonObject, dumps, mismatch
 from threadkeep.domain.session import Session
-from threadkeep.domain.stored import APPENDED
 from threadkeep.errors import SHARED, InvalidOption
 from threadkeep.store.changes.feed import change_row
 from threadkeep.store.reading.history import open_conversation, state_of
-from threadkeep.store.work import connections, validation
+from threadkeep.store.work import connections, item_rows, validation
 from threadkeep.store.work.caches import ConfigCache, HashedText, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
-from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item, insert_item_rows, turn_offsets
 from threadkeep.store.work.refs import TENANT_WIDE, ConversationState, Scope
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.writing.appending import write_items
@@ -47,7 +43,7 @@ class SourceTimes(NamedTuple):
             return cls(created_at)
         is_list = isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview)
         if not is_list or any(value is None for value in values):
-            raise mismatch(InvalidOption, "a list of datetimes", values, ITEMS_CREATED_AT)
+            raise jsontext.mismatch(InvalidOption, "a list of datetimes", values, ITEMS_CREATED_AT)
         if len(values) != count:
             hint = "Give one time for each item of the session."
             problem = f"has {len(values):,} times for {count:,} items."
@@ -94,9 +90,9 @@ class ConversationInfo(TypedDict, total=False):
 class Creation:
     """A conversation to be created, with what it begins with."""
 
-    settings: JsonObject
-    tools: Sequence[JsonObject] = ()
-    records: Sequence[ItemRecord] = ()
+    settings: jsontext.JsonObject
+    tools: Sequence[jsontext.JsonObject] = ()
+    records: Sequence[item_rows.ItemRecord] = ()
     turns: Sequence[int | None] = ()  # for each item; offsets from the first position
     user_id: str | None = None
     external_id: str | None = None
@@ -121,7 +117,7 @@ def new_conversation(
     """A session as it is going to be stored."""
     if not isinstance(session, Session):
         hint = "Make one with Session(...) or Session.from_dict(...)."
-        raise mismatch(InvalidOption, "a Session", session, "session", hint)
+        raise jsontext.mismatch(InvalidOption, "a Session", session, "session", hint)
     known = known_conversation(info, scope, len(session.items))
     settings = dict(session.settings)
     if session.response_boundary:
@@ -129,10 +125,12 @@ def new_conversation(
     if session.imported is not None:
         settings["imported"] = session.imported.to_dict()
     records = [
-        encode_item(item.to_object(), author_id=author_of(item), maker=maker, given=given_of(item))
+        item_rows.encode_item(
+            item.to_object(), author_id=item_rows.author_of(item), maker=maker, given=items.given_of(item)
+        )
         for item, maker in zip(session.items, session.makers, strict=True)
     ]
-    turns = turn_offsets(session.turns)
+    turns = item_rows.turn_offsets(session.turns)
     new = replace(known, settings=settings, tools=session.tools, records=records, turns=turns)
     if key is None:
         return new
@@ -206,22 +204,22 @@ def insert_conversations(
         store_tools(connection, scope.tenant, known_tools, now)
     backends.check_sizes(connection, rows, "a conversation", ("title", "labels"))
     try:
-        insert_many(connection, conversations, rows)
+        insert_many(connection, models.conversations, rows)
     except IntegrityError as error:
         raise_if_taken(scope, rows, error)
         raise
     created = list(zip(batch, rows, strict=True))
     labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
     if labels:
-        insert_many(connection, conversation_labels, labels)
+        insert_many(connection, models.conversation_labels, labels)
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
     ranges = [{"branch": 0, "from_position": 0, "to_position": row["head_position"]} for row in rows]
     new_changes = [
-        change_row(scope.tenant, row["id"], row["public_id"], APPENDED, now, **places)
+        change_row(scope.tenant, row["id"], row["public_id"], stored.APPENDED, now, **places)
         for row, places in zip(rows, ranges, strict=True)
     ]
-    insert_item_rows(
-        connection, items, [record for new in batch for record in new.records], now, [(changes, new_changes)]
+    item_rows.insert_item_rows(
+        connection, items, [record for new in batch for record in new.records], now, [(models.changes, new_changes)]
     )
     return rows
 
@@ -271,7 +269,7 @@ def _item_rows_of(scope: Scope, new: Creation, key: int, now: datetime) -> Itera
 
 def texts_by_name(texts: Mapping[str, str]) -> str | None:
     """Labels or properties as the row of a conversation holds them."""
-    return dumps(dict(texts)).decode() if texts else None
+    return jsontext.dumps(dict(texts)).decode() if texts else None
 
 
 def label_rows(tenant: int, conversation: int, labels: Mapping[str, str]) -> list[dict[str, Any]]:

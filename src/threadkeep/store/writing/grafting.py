@@ -26,12 +26,10 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import Conflict, InvalidOption, StateConflict
 from threadkeep.store.changes.feed import change_row
 from threadkeep.store.store import Store
-from threadkeep.store.usage.ledger import Attempt, CallInfo, attempt_columns, attempt_of
-from threadkeep.store.usage.rollups import invalidate
+from threadkeep.store.usage import ledger, rollups
 from threadkeep.store.work import item_rows, pacing, positions, refs, validation
 from threadkeep.store.work.states import MAX_STATES, NewState, write_states
-from threadkeep.store.writing import appending, conversations
-from threadkeep.store.writing.responses import response_columns
+from threadkeep.store.writing import appending, conversations, responses
 
 _BATCH: Final = 500  # ids in one statement
 _NO_RESPONSE: Final = dict.fromkeys(column.name for column in base.written_columns(models.responses))
@@ -66,7 +64,7 @@ class NewAnswer:
     response: Response
     format: str
     name: str
-    attempt: Attempt | None = None
+    attempt: ledger.Attempt | None = None
 
 
 class NewItem(NamedTuple):
@@ -88,7 +86,7 @@ class Run(NamedTuple):
 class _NewAttempt(NamedTuple):
     """A row to be written into the ledger; `hash` is the hash of the id or name of the response of this number."""
 
-    attempt: Attempt
+    attempt: ledger.Attempt
     at: datetime
     number: int
     hash: bytes
@@ -220,7 +218,7 @@ class GraftRows:
 
     def _add_response(self, answer: NewAnswer, at: datetime, number: int, place: tuple[int, int, int, int]) -> None:
         branch, before, position, count = place
-        row = _NO_RESPONSE | response_columns(answer.response, answer.format) | {
+        row = _NO_RESPONSE | responses.response_columns(answer.response, answer.format) | {
             "number": number, "branch": branch, "input_to": before, "from_position": position,
             "to_position": position + count - 1, "created_at": at,
             "config_hash": self.taken.config_hash, "tool_set_hash": self.taken.tool_set_hash,
@@ -242,10 +240,10 @@ class GraftRows:
                 "id": _ledger_key(hash_), "user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash,
                 "response": number,
             }  # fmt: skip
-            rows.append(self.ref.columns(**attempt_columns(attempt, at) | columns))
+            rows.append(self.ref.columns(**ledger.attempt_columns(attempt, at) | columns))
         days = {row["day"] for row in rows} - {datetime.now(UTC).date()}
         if days:
-            invalidate(self.connection, self.ref.scope.tenant, *days)
+            rollups.invalidate(self.connection, self.ref.scope.tenant, *days)
         insert_rows(self.connection, [(models.usage_records, rows)])
         self.attempts = len(rows)
 
@@ -339,13 +337,13 @@ class Grafting:
         self._scope = self._store.scope
         self._upkeep = pacing.Upkeep(self._transactions)
 
-    def answer(self, response: Response, format: str, call: CallInfo, name: str) -> NewAnswer:
+    def answer(self, response: Response, format: str, call: ledger.CallInfo, name: str) -> NewAnswer:
         """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made.
 
         `name` tells it from all others, if it has no id: the ledger has one row for it.
         """
         prices = self._store.resources.prices
-        attempt = None if response.usage is None else attempt_of(response, format, call, prices, None)
+        attempt = None if response.usage is None else ledger.attempt_of(response, format, call, prices, None)
         return NewAnswer(response, format, name, attempt)
 
     def find(self, external_id: str, user: str | None = None) -> Known | None:

@@ -12,12 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
+from threadkeep.domain import content, rendering, response, stored
 from threadkeep.domain import items as item_objects
-from threadkeep.domain import rendering, stored
-from threadkeep.domain.content import TypedObject
 from threadkeep.domain.formats import Format, OpenCall, get_format
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, body_object, dumped
-from threadkeep.domain.response import asked_of
 from threadkeep.domain.running import StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, shown
@@ -104,7 +102,7 @@ def request_session(
     session = get_format(format).parse_request(provider_json(payload), model=model, stream=stream)
     if options:
         session.update(**options)
-        session.attribute(asked_of(session.settings).answering(None))
+        session.attribute(response.asked_of(session.settings).answering(None))
     return session
 
 
@@ -382,7 +380,7 @@ def _is_turn(value: object) -> bool:
     """Whether it looks like a message of a provider's API, or an object of its SDK."""
     if isinstance(value, Mapping):
         return "type" not in value and ("role" in value or "parts" in value)
-    return not isinstance(value, TypedObject) and callable(getattr(value, "model_dump", None))
+    return not isinstance(value, content.TypedObject) and callable(getattr(value, "model_dump", None))
 
 
 def _provider_turns(handle: Handle, wire: Format, given: Any) -> TurnItems:

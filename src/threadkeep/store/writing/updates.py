@@ -10,8 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, delete, insert
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import backends, driver, search
-from threadkeep.db.models import conversation_labels
+from threadkeep.db import backends, driver, models, search
 from threadkeep.db.queries.conversations import CONVERSATION_READER, conversation_update
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.options import json_output_text, settings_with, thinking
@@ -186,11 +185,11 @@ def _write_change(
         values["tool_set_hash"] = None if texts is None else texts.set.hash
     if change.labels is not None:
         values["labels"] = conversations.texts_by_name(change.labels)
-        table = conversation_labels.c
+        table = models.conversation_labels.c
         is_of_conversation = [table.tenant_id == tenant, table.conversation_id == ref.key]
-        connection.execute(delete(conversation_labels).where(*is_of_conversation))
+        connection.execute(delete(models.conversation_labels).where(*is_of_conversation))
         if rows := conversations.label_rows(tenant, ref.key, change.labels):
-            connection.execute(insert(conversation_labels), rows)
+            connection.execute(insert(models.conversation_labels), rows)
     if values:
         values |= _of_index(connection, ref, row, values)
         row = update_row(connection, ref, values)

@@ -10,11 +10,9 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
-from threadkeep.domain import stored
+from threadkeep.domain import response, running, stored
 from threadkeep.domain.items import Compaction, item_from, item_from_object, message_of
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.response import asked_of
-from threadkeep.domain.running import Siblings, Variant
 from threadkeep.errors import InvalidItem, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.messages import parts as messages
@@ -38,11 +36,11 @@ Write = Callable[[Connection, lineages.Lineage, datetime], int]
 # Looking
 
 
-def siblings(handle: Handle, item: int | str) -> Siblings:
+def siblings(handle: Handle, item: int | str) -> running.Siblings:
     """The variants at the place of an item; see `Conversation.siblings`."""
     ref, wanted = handle.ref, validation.item_argument("position", item)
 
-    def read(connection: Connection) -> Siblings:
+    def read(connection: Connection) -> running.Siblings:
         row = lineages.get_row(connection, ref)
         lineage = lineages.get_lineage(connection, ref, row)
         position, facts = _get_item(connection, ref, lineage, wanted)
@@ -60,7 +58,7 @@ def siblings(handle: Handle, item: int | str) -> Siblings:
         for branch in connection.execute(forks_after(), ref.parameters(position=before, **is_shortened)):
             found.look_at(branch.number, lineages.lineage_from(branch), branch.first)
         variants = found.variants()
-        return Siblings(variants, [variant.position for variant in variants].index(start))
+        return running.Siblings(variants, [variant.position for variant in variants].index(start))
 
     return handle.transactions.read_any(read)
 
@@ -101,11 +99,11 @@ class _Followers:
                 self.add(number, branch, found)
                 return
 
-    def variants(self) -> list[Variant]:
+    def variants(self) -> list[running.Variant]:
         """Each with the branch on which it is stored, or else the first that has it."""
         places = sorted(self._stored.items())
         return [
-            Variant(branch if branch in self._branches[position] else min(self._branches[position]), position)
+            running.Variant(branch if branch in self._branches[position] else min(self._branches[position]), position)
             for position, branch in places
         ]
 
@@ -236,7 +234,7 @@ def _append(
         entries = item_rows.read_branch(connection, branch, before, -1, is_latest=True)
         value = _undo_item(entries) if item is None else {**item, "upto": _last_covered(entries, upto)}
         # Who made a compaction that only its provider can read, where the conversation names that
-        asked = asked_of(handle.cache.conversation.settings)
+        asked = response.asked_of(handle.cache.conversation.settings)
         is_opaque = value["type"] == "compaction" and "summary" not in value
         new = NewItems(
             [item_from_object(value)],
