@@ -19,8 +19,8 @@ from threadkeep.domain.ids import short_hash
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.store.checking.findings import Findings
 from threadkeep.store.moving.contents import Row, pages
-from threadkeep.store.reading.responses import PLAIN, ZLIB, decompress_body
 from threadkeep.store.streaming.lifecycle import IN_PROGRESS
+from threadkeep.store.work import item_rows
 from threadkeep.store.work.positions import INCOMPLETE
 from threadkeep.store.work.refs import REMOVED, Lineage, LineagePart, lineage_text
 from threadkeep.store.writing.conversations import label_rows
@@ -285,8 +285,8 @@ def _check_parts(check: ConversationCheck) -> None:
 
 def _check_body(check: ConversationCheck, row: Row) -> None:
     try:
-        decompress_body(row["codec"], bytes(row["body"]))
-        is_known = row["codec"] in {PLAIN, ZLIB}
+        item_rows.decompress_body(row["codec"], bytes(row["body"]))
+        is_known = row["codec"] in {item_rows.PLAIN, item_rows.ZLIB}
     except zlib.error:
         is_known = False
     if not is_known:

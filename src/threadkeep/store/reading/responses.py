@@ -17,13 +17,10 @@ from threadkeep.domain.ids import public_id_bytes, public_id_text, response_id, 
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.store.reading.history import state_of
 from threadkeep.store.reading.items import ItemWindow, item_window, read_window
-from threadkeep.store.work import caches, connections, positions, refs, validation
+from threadkeep.store.work import caches, connections, item_rows, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.transactions import Transactions
 
-PLAIN: Final = 0
-ZLIB: Final = 1
-_WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
 _AROUND: Final = timedelta(days=1)  # between a response and the storing of its body, as a rule
 
 
@@ -54,7 +51,7 @@ def find_body(
     )
     row = next(filter(None, found), None)
     try:
-        return None if row is None else decompress_body(row.codec, bytes(row.body))
+        return None if row is None else item_rows.decompress_body(row.codec, bytes(row.body))
     except zlib.error as error:
         raise errors.DamagedRow("response_bodies", f"number {number}", error) from error
 
@@ -71,17 +68,6 @@ def _times(
         if moment is not None:
             yield [models.response_bodies.c.created_at.between(moment - _AROUND, moment + _AROUND)]
     yield []
-
-
-def body_columns(body: bytes) -> dict[str, Any]:
-    """Return how the raw body of a response is stored."""
-    codec, stored = (ZLIB, zlib.compress(body, 1)) if len(body) >= _WORTH_COMPRESSING else (PLAIN, body)
-    return {"codec": codec, "body": stored}
-
-
-def decompress_body(codec: int, body: bytes) -> bytes:
-    """Return a raw body from its stored form."""
-    return zlib.decompress(body) if codec == ZLIB else body
 
 
 PATIENCE_SECONDS: Final = 2.5  # in which a recorder that lives renews its lease once it can

@@ -23,10 +23,9 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict, FormatError, LeaseLost, NotFound, StateConflict, TooLarge
-from threadkeep.store.reading.responses import body_columns, decompress_body
 from threadkeep.store.streaming.endings import Ending
 from threadkeep.store.usage.ledger import attempt_columns, insert_attempt, json_text, note_day
-from threadkeep.store.work import idempotency, positions, validation
+from threadkeep.store.work import idempotency, item_rows, positions, validation
 from threadkeep.store.work.connections import Replay, StreamBlocksWrite
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import BranchRef, ConfigHashes, ConversationRef, Scope, get_row
@@ -137,7 +136,7 @@ def stored_stream(connection: Connection, ref: ConversationRef, format: str, out
     row, body = (connection.execute(statement).mappings().one_or_none() for statement in statements)
     if body is not None:
         with suppress(FormatError):
-            response = get_format(format).parse_response(decompress_body(body["codec"], bytes(body["body"])))
+            response = get_format(format).parse_response(item_rows.decompress_body(body["codec"], bytes(body["body"])))
     kept = dict(row or {})
     fields = {"id": kept.get("provider_response_id"), "model": kept.get("model"), "status": kept.get("status")}
     fields |= {name: loads(kept[name]) for name in ("incomplete_details", "error") if kept.get(name) is not None}
@@ -272,7 +271,7 @@ def body_rows(connection: Connection, body: bytes | None, now: datetime) -> appe
     """The row of a raw body, if there is one that fits."""
     if body is None:
         return []
-    row = body_columns(body) | {"created_at": now}
+    row = item_rows.body_columns(body, now)
     try:
         backends.check_sizes(connection, [row], "the raw body of a response", ("body",))
     except TooLarge as error:

@@ -7,10 +7,9 @@ not change what a report says.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -21,8 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from threadkeep.db import backends, functions
 from threadkeep.db.models import usage_daily, usage_daily_models, usage_days, usage_records
 from threadkeep.db.queries.usage import KEYS, MODEL_KEYS, ledger_sums
-from threadkeep.domain import printing
-from threadkeep.domain.reports import DAY, GRACE, SUMS, ReconciliationReport, last_day
+from threadkeep.domain.reports import DAY, SUMS, ReconciliationReport, last_day
 from threadkeep.store.work import connections, refs
 from threadkeep.store.work.transactions import Transactions
 
@@ -181,47 +179,6 @@ def _add(one: int | None, other: int | None) -> int | None:
 def _order(key: Key) -> list[tuple[bool, str | None]]:
     """Sort rows so that reports find them nearly in order."""
     return [(name is None, name) for name in key]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Days of the ledger that roll themselves up: by whoever stores a response first when a day has been over for an hour
-
-LOG: Final = logging.getLogger("threadkeep.usage")
-
-
-class DayTrigger:
-    """Rolls up days after responses were stored, for all tenants of a store."""
-
-    def __init__(self) -> None:
-        self._day = date.min  # the last one that can be rolled up …
-        self._from = self._until = datetime.max.replace(tzinfo=UTC)  # … at these times
-        self._known: set[int] = set()  # tenants that were looked at since that day could be rolled up
-        self._claimed: dict[int, date] = {}  # tenants -> the day up to which this process has rolled up what it claimed
-
-    def after_response(self, transactions: Transactions, tenant: int) -> None:
-        """Do a part of what there is to do, mostly nothing; what fails is logged, for the response is stored."""
-        now = datetime.now(UTC)
-        if not self._from <= now < self._until:
-            # another day is the last one that can be rolled up
-            self._day, self._known, self._claimed = last_day(now), set(), {}
-            self._from = datetime.combine(self._day + DAY, time(tzinfo=UTC)) + GRACE
-            self._until = self._from + DAY
-        day = self._day
-        after = self._claimed.pop(tenant, None)  # another thread that comes here meanwhile does not wait
-        if after is None and tenant in self._known:
-            return
-        self._known.add(tenant)
-        try:
-            if after is None and transactions.read(partial(is_due, tenant=tenant, last=day)):
-                after = transactions.write(partial(claim, tenant=tenant, day=day + DAY), is_repeatable=True)
-            if after is not None:
-                after = transactions.write(partial(roll_up_some, tenant=tenant, after=after), is_repeatable=True)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            reason = printing.redact(str(getattr(error, "orig", None) or error))
-            LOG.warning("Days of usage could not be rolled up; reports read the ledger instead: %s", reason)
-            return
-        if after is not None:
-            self._claimed[tenant] = after
 
 
 # ---------------------------------------------------------------------------------------------------------------------

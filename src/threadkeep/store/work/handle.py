@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep import errors
 from threadkeep import public as tk
 from threadkeep.db.engines import LOCK
-from threadkeep.domain import options
+from threadkeep.domain import options, printing, reports
 from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, json_copy, loads_stored
 from threadkeep.formats.canonical import entries as entry_rows
@@ -46,7 +47,7 @@ class StoreResources:
     histories: HistoryCache
     prices: PriceBook
     index_trigger: IndexTrigger | None
-    day_trigger: rollups.DayTrigger
+    day_trigger: DayTrigger
     blobs: stores.BlobStore | None = None
     observers: list[observing.Observer] = field(default_factory=list)
 
@@ -428,3 +429,45 @@ class ConversationAttributes(options.OptionAttributes):
     @property
     def _row(self) -> Any:
         return self.handle.cache.conversation.row
+
+
+# Days of the ledger that roll themselves up: the first response that is stored an hour after a day has ended does it
+
+_LOG: Final = logging.getLogger("threadkeep.usage")
+
+
+class DayTrigger:
+    """Rolls up days after responses were stored, for all tenants of a store."""
+
+    def __init__(self) -> None:
+        self._day = date.min  # the last one that can be rolled up …
+        self._from = self._until = datetime.max.replace(tzinfo=UTC)  # … at these times
+        self._known: set[int] = set()  # tenants that were looked at since that day could be rolled up
+        self._claimed: dict[int, date] = {}  # tenants -> the day up to which this process has rolled up what it claimed
+
+    def after_response(self, transactions: Transactions, tenant: int) -> None:
+        """Do a part of what there is to do, mostly nothing; what fails is logged, for the response is stored."""
+        now = datetime.now(UTC)
+        if not self._from <= now < self._until:
+            # another day is the last one that can be rolled up
+            self._day, self._known, self._claimed = reports.last_day(now), set(), {}
+            self._from = datetime.combine(self._day + reports.DAY, time(tzinfo=UTC)) + reports.GRACE
+            self._until = self._from + reports.DAY
+        day = self._day
+        after = self._claimed.pop(tenant, None)  # another thread that comes here does not wait
+        if after is None and tenant in self._known:
+            return
+        self._known.add(tenant)
+        try:
+            if after is None and transactions.read(partial(rollups.is_due, tenant=tenant, last=day)):
+                claim = partial(rollups.claim, tenant=tenant, day=day + reports.DAY)
+                after = transactions.write(claim, is_repeatable=True)
+            if after is not None:
+                some = partial(rollups.roll_up_some, tenant=tenant, after=after)
+                after = transactions.write(some, is_repeatable=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            reason = printing.redact(str(getattr(error, "orig", None) or error))
+            _LOG.warning("Days of usage could not be rolled up; reports read the ledger instead: %s", reason)
+            return
+        if after is not None:
+            self._claimed[tenant] = after

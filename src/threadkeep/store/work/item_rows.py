@@ -1,7 +1,8 @@
-"""How items lie in rows: columns and JSON texts; written and read here, with the media that were taken out of these."""
+"""How items lie in rows: columns and JSON texts; written and read here, with media taken out of them, and raw bodies."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -345,3 +346,21 @@ def read_packed_state(connection: Connection, scope: Scope, public_id: bytes, si
     if found is None or found.values is None or (entries := _unpacked(found)) is None:
         return None
     return PackedState(histories.STATE_READER.read(connection, [found.values])[0], entries)
+
+
+# Raw bodies of responses
+
+PLAIN: Final = 0
+ZLIB: Final = 1
+_WORTH_COMPRESSING: Final = 2048  # bytes; shorter bodies are kept as they are
+
+
+def body_columns(body: bytes, created_at: datetime) -> dict[str, Any]:
+    """Return how the raw body of a response is stored."""
+    codec, stored = (ZLIB, zlib.compress(body, 1)) if len(body) >= _WORTH_COMPRESSING else (PLAIN, body)
+    return {"codec": codec, "body": stored, "created_at": created_at}
+
+
+def decompress_body(codec: int, body: bytes) -> bytes:
+    """Return a raw body from its stored form."""
+    return zlib.decompress(body) if codec == ZLIB else body

@@ -17,7 +17,6 @@ from threadkeep.domain.jsontext import JsonObject, bytes_as_text, dumped, dumps,
 from threadkeep.domain.response import Response, asked_of
 from threadkeep.domain.stored import StoredAt
 from threadkeep.formats.shared.parsing import with_cut_items, without_known
-from threadkeep.store.reading.responses import body_columns
 from threadkeep.store.usage import ledger
 from threadkeep.store.usage.ledger import Attempt, CallInfo, attempt_of, json_text
 from threadkeep.store.work import connections, idempotency, item_rows, positions, validation
@@ -156,7 +155,7 @@ class NewResponse:
             *appending.item_rows(self.input.records, self.input.turns),
             *appending.item_rows(self.records, first=first, seen=seen),
             (responses, row),
-            *([] if self.body is None else [(response_bodies, body_columns(self.body) | {"created_at": stored_at})]),
+            *([] if self.body is None else [(response_bodies, item_rows.body_columns(self.body, stored_at))]),
             appending.change_row(ref, last),
         ]
 
@@ -208,7 +207,9 @@ def add_answer(
     check = check._replace(at=occurred_at)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    content = {"format": format, "body": value, **turn.content, **_dated(occurred_at)}
+    content = {"format": format, "body": value, **turn.content}
+    if occurred_at is not None:
+        content["occurred_at"] = occurred_at.isoformat()
     key = positions.idempotency_key(options, turn.method, content)
     request = request_info(handle, format, rendered)
     try:
@@ -236,10 +237,6 @@ def add_answer(
     handle.after_response(attempt, new.columns, is_new=not result.is_replayed)
     stored = StoredAt(result.branch, result.number)
     return response.model_copy(update={"replayed": result.is_replayed, "stored": stored}), result
-
-
-def _dated(at: datetime | None) -> JsonObject:
-    return {} if at is None else {"occurred_at": at.isoformat()}
 
 
 def store_response(
