@@ -15,7 +15,7 @@ from tests.server.scripts import Scripted
 from tests.server.test_rest import Rest, post, refusal
 from threadkeep import Conversation
 from threadkeep.http import Owner, UpstreamError
-from threadkeep.server.rest import calls as calls_of_rest
+from threadkeep.server import pages
 from threadkeep.store.reading import calls as reading
 
 LOOK = {
@@ -121,7 +121,7 @@ LETTERS = "abcdefghijkl"
 @pytest.fixture
 def large(served: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """The path of a conversation in which large calls wait: two in a page, and one of them at once."""
-    monkeypatch.setattr(calls_of_rest, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(pages, "MAX_BYTES", 50_000)
     monkeypatch.setattr(reading, "MAX_AT_ONCE", 30_000)
     return with_calls(served, [json.dumps({"text": letter * 20_000}) for letter in LETTERS])
 

@@ -47,7 +47,7 @@ def background_quota(most: int = MAX_BACKGROUND, in_all: int = MAX_BACKGROUND_IN
     return Quota(most, in_all, text=text, code="too_many_in_background")
 
 
-def answer_quota(most: int = MAX_ANSWER_BYTES) -> Quota:
+def answer_quota(most: int = provider_answers.MAX_ANSWER_BYTES) -> Quota:
     """Return the quota of the bytes of answers in progress, of which each may have so many."""
     text = "Too many bytes of answers are in progress{key}"
     return Quota(2 * most, 4 * most, text=text, code="too_many_answer_bytes")
@@ -59,10 +59,10 @@ def request_quota() -> Quota:
     return Quota(OF_OWNER, IN_ALL, text=text, code="too_many_large_requests")
 
 
-def stopping() -> Problem:
+def stopping() -> problems.Problem:
     """Return the 503 response during shutdown."""
     text, headers = "The server is stopping.", {"retry-after": "1"}
-    return Problem(503, text, code="stopping", type="server_error", headers=headers)
+    return problems.Problem(503, text, code="stopping", type="server_error", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How items lie in rows: columns and JSON texts; written and read here, with media taken out of them, and raw bodies."""
+"""How items lie in rows: columns and JSON texts, written and read here, with media taken out of them; raw bodies."""
 
 from __future__ import annotations
 

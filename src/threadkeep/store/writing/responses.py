@@ -201,15 +201,12 @@ def add_answer(
     ref, wire, headers = handle.ref, formats.get_format(format), call.get("headers")
     if headers is not None and not isinstance(headers, Mapping):
         raise mismatch(errors.InvalidOption, "a dict of header names and values", headers, "headers")
-    check, occurred_at = positions.head_check(options), call.get("occurred_at")
-    if occurred_at is not None:
-        occurred_at = validation.past_moment("occurred_at", occurred_at)
-    check = check._replace(at=occurred_at)
+    occurred_at = validation.past_moment("occurred_at", call.get("occurred_at"))
+    dated: JsonObject = {} if occurred_at is None else {"occurred_at": occurred_at.isoformat()}
+    check = positions.head_check(options)._replace(at=occurred_at)
     raw, value = _raw_and_value(body)
     model = handle.cache.conversation.settings.get("model")
-    content = {"format": format, "body": value, **turn.content}
-    if occurred_at is not None:
-        content["occurred_at"] = occurred_at.isoformat()
+    content = {"format": format, "body": value, **turn.content, **dated}
     key = positions.idempotency_key(options, turn.method, content)
     request = request_info(handle, format, rendered)
     try:
