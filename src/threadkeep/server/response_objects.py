@@ -15,7 +15,8 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.domain.usage import Usage
 from threadkeep.formats.canonical.entries import Snapshot, entry_of
-from threadkeep.server import agent_tools, objects, service
+from threadkeep.server import agent_tools, service
+from threadkeep.server.objects import item_object
 from threadkeep.server.sealed import sealed, sealed_rest
 from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.work.caches import Config
@@ -78,7 +79,7 @@ def stored_object(
     it has what only its provider can read.
     """
     tools = agent_tools.AgentTools(details.asked.get(agent_tools.FUNCTIONS, {}))
-    output = [tools.called(objects.item_object(item, masked)) for item in details.items]
+    output = [tools.called(item_object(item, masked)) for item in details.items]
     provider = (details.stored.view or {}).get("provider")
     if is_sealed and provider is not None:
         given = [item.to_object() for item in details.items]

@@ -21,6 +21,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.server import answer_events, answers, event_streams, objects, pages, request_state, requests
+from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
 from threadkeep.server.response_objects import details_object, made_alone, masked, response_object
 from threadkeep.server.service import Call
@@ -212,7 +213,7 @@ async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObjec
 
         def output(first: int, items: Sequence[Item] = partial.output) -> list[JsonObject]:
             rest = islice(enumerate(items, place), first, None)
-            return [objects.partial_item(item, conversation, position, shown) for position, item in rest]
+            return [partial_item(item, conversation, position, shown) for position, item in rest]
 
         for event in await asyncio.to_thread(list, growing.show(output)):
             length += _EVENT_LENGTH + len(event.get("delta", ""))

@@ -18,7 +18,7 @@ from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, json_copy, loads_stored
 from threadkeep.formats.canonical import entries as entry_rows
 from threadkeep.store.reading import history
-from threadkeep.store.usage import ledger, observing, rollups
+from threadkeep.store.usage import observing, rollups
 from threadkeep.store.work.caches import CachedHistory, HistoryCache
 from threadkeep.store.work.refs import BranchRef, Scope
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from threadkeep.store.media import cutting, stores
     from threadkeep.store.reading.history import HistoryPage
     from threadkeep.store.search.index import IndexTrigger
+    from threadkeep.store.usage.ledger import Attempt
     from threadkeep.store.usage.prices import PriceBook
     from threadkeep.store.work import caches, tenants
     from threadkeep.store.work.item_rows import ItemRecord
@@ -191,7 +192,7 @@ class Handle:
             self.transactions.after_commit(partial(trigger.after_write, tenant=self.ref.scope.tenant))
 
     def after_response(
-        self, attempt: ledger.Attempt, columns: JsonObject, *, is_new: bool = True, is_stream: bool = False
+        self, attempt: Attempt, columns: JsonObject, *, is_new: bool = True, is_stream: bool = False
     ) -> None:
         """The same, and roll up days of the ledger from time to time; called after each response that was stored.
 

@@ -28,11 +28,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from threadkeep.db import backends, engines, hosts, refusals, replication, sessions
 from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
-from threadkeep.store.work import connections, replicas, units
+from threadkeep.store.work import connections, units
 from threadkeep.store.work.connections import AtOnce, Work
 
 if TYPE_CHECKING:
     from threadkeep.store.changes.watching import Notifier
+    from threadkeep.store.work.replicas import ReplicaReads
 
 LOG: Final = logging.getLogger("threadkeep.streams")
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class EngineTransactions(engines.Inheritable):
 
     def __init__(
         self, engine: Engine, *, is_owned: bool, end_stream: units.StreamEnder, notifier: Notifier | None = None,
-        reads: replicas.ReplicaReads | None = None,
+        reads: ReplicaReads | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.engine, self.notifier, self.reads = engine, notifier, reads
