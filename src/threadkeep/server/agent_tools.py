@@ -7,6 +7,7 @@ each is sent as a function with a name of its own. Source: what Codex 0.171 send
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
@@ -78,6 +79,8 @@ def as_functions(body: JsonObject) -> tuple[JsonObject, AgentTools]:
     """
     items, given = _listed(body.get("input")), _listed(body.get("tools"))
     tools = [*_flat([*given, *_tools_in(items)])]
+    if all(starmap(_is_plain, tools)) and not any(map(_is_aside, items)):
+        return body, AgentTools({})
     wire = Names([qualified_name(_placed(space, tool)) for space, tool in tools if _kind(tool) is not None])
     names, sent = dict[str, Sequence[str | None]](), list[JsonObject]()
     for space, tool in tools:
@@ -90,14 +93,11 @@ def as_functions(body: JsonObject) -> tuple[JsonObject, AgentTools]:
             continue
         names[name] = kind, space, tool.get("name")
         sent.append(_function(tool, kind, name))
-    found = AgentTools(names)
-    if not found.are_renamed and not any(map(_is_aside, items)):
-        return body, AgentTools({})
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") in ("custom", "function"):
         choice = {"type": "function", "name": wire.wire(qualified_name(choice))}
     said = {"input": [_item(item, wire) for item in items if not _is_aside(item)]} if items else {}
-    return {**body, "tools": sent, **said, **({} if choice is None else {"tool_choice": choice})}, found
+    return {**body, "tools": sent, **said, **({} if choice is None else {"tool_choice": choice})}, AgentTools(names)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -136,6 +136,12 @@ def _kind(tool: Any) -> str | None:
         case {"type": "tool_search", "execution": "client"}:
             return _SEARCH
     return None
+
+
+def _is_plain(space: str | None, tool: Any) -> bool:
+    """Whether a tool is sent as it is."""
+    kind = _kind(tool)
+    return kind is None or (kind == "function" and space is None)
 
 
 def _function(tool: JsonObject, kind: str, name: str) -> JsonObject:

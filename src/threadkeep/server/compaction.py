@@ -6,10 +6,12 @@ over any upstream. Source: OpenAI's API reference, "Responses", compact; the req
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.server.response_objects import usage_object
 from threadkeep.server.sealed import PREFIX, decoded, opened, seal
 
 TRIGGER: Final[JsonObject] = {"type": "compaction_trigger"}
@@ -19,6 +21,7 @@ The context is nearly full: this conversation goes on without what was said so f
 Say what the user asked for, in their words where these matter; what was decided, done, changed and found out, with the
 names of files, functions, commands and values; what failed and why; and what is to be done next, in order.
 Answer with the summary alone, and call no tools."""
+_NO_USAGE: Final = Usage(normalized=NormalizedUsage(output_tokens=0))  # where a provider tells none
 _SAID: Final = "Summary of the conversation until here:\n\n"
 
 
@@ -69,18 +72,13 @@ def compacted(response: JsonObject) -> JsonObject:
     return {**response, "output": [item]}
 
 
-def compaction_object(response: JsonObject, items: Any) -> JsonObject:
+def compaction_object(response: JsonObject, said: Sequence[Any]) -> JsonObject:
     """Return what `POST /responses/compact` answers: the messages of the user, and the compaction."""
-    said = items if isinstance(items, list) else [{"type": "message", "role": "user", "content": items or ""}]
     kept = [_message(item, index) for index, item in enumerate(said) if _is_of_user(item)]
     compactions = [item for item in response["output"] if item["type"] == "compaction"]
-    usage = response["usage"] or {
-        "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}, "output_tokens": 0,
-        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
-    }  # fmt: skip
     return {
         "id": response["id"], "object": "response.compaction", "created_at": response["created_at"],
-        "output": [*kept, *compactions], "usage": usage,
+        "output": [*kept, *compactions], "usage": response["usage"] or usage_object(_NO_USAGE),
     }  # fmt: skip
 
 

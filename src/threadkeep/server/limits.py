@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -17,13 +18,24 @@ from starlette.websockets import WebSocket
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server import owners, quotas, request_state
-from threadkeep.server.answers import refusal
+from threadkeep.server.answers import allow_origins, refusal
 
 logger = logging.getLogger(__name__)
 
 MAX_HEADERS: Final = 200  # of a request
 MAX_HEAD_BYTES: Final = 64 * 1024  # of a request: its path, query and headers
 HEAD_TOO_LARGE: Final = f"Path and headers exceed {MAX_HEAD_BYTES:,} bytes."
+
+
+def bound(application: Starlette, most: int, cors: Collection[str]) -> None:
+    """Have an API refuse heads and bodies that are too large, know its requests by ids, and pages of other sites.
+
+    `most`: bytes of bodies under way. InvalidOption: what `cors` has is no origin.
+    """
+    application.add_middleware(request_state.BoundedBodies, most=most)
+    application.add_middleware(BoundedHeads)
+    application.add_middleware(request_state.RequestIds)
+    allow_origins(application, cors)
 
 
 @dataclass(frozen=True, slots=True)

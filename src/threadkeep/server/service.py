@@ -20,7 +20,7 @@ from threadkeep.server import permissions, problems, provider_answers, request_s
 from threadkeep.server.owners import Authenticate, Scope, check_once, known_names, owner_of
 from threadkeep.server.quotas import Quota
 from threadkeep.server.unstored import Memories, StoreFalse, Unstored
-from threadkeep.server.upstreams import Upstream
+from threadkeep.server.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader, read
@@ -118,6 +118,13 @@ class Service:
         if self.is_closing:
             raise stopping()
         self.answer_bytes.check(owner)
+
+    def upstream(self, model: str) -> Upstream:
+        """Return who answers for a model; Problem if nobody does."""
+        found = upstream_for(model, self.upstreams)
+        if found is None:
+            raise problems.Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+        return found
 
     def in_background(self, work: Coroutine[Any, Any, Any], counted: ExitStack) -> asyncio.Task[Any]:
         """Let work go on after its request was answered; what it is counted in is left when it ends."""

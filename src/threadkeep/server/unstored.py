@@ -139,5 +139,5 @@ class Memories:
         memory, self._memory = self._memory, None
         if memory is not None:
             memory.is_full = True
-            memory.going_on += 1
-            await memory.leave()
+            if not memory.going_on:
+                await memory.store.close()

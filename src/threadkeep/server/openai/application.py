@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from threadkeep.errors import InvalidOption
-from threadkeep.server import answers, limits, objects, owners, problems, provider_answers, request_state, unstored
+from threadkeep.server import limits, objects, owners, problems, provider_answers, request_state, unstored
 from threadkeep.server.openai import conversations, creation, items, models, responses
 from threadkeep.server.service import (
     MAX_BODY_BYTES,
@@ -119,8 +119,5 @@ def app(
     made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))
     made.router.redirect_slashes = False
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
-    made.add_middleware(request_state.BoundedBodies, most=max_bodies_bytes)
-    made.add_middleware(limits.BoundedHeads)
-    made.add_middleware(request_state.RequestIds)
-    answers.allow_origins(made, cors)
+    limits.bound(made, max_bodies_bytes, cors)
     return made

@@ -29,7 +29,7 @@ from threadkeep.server.requests import body_object, idempotency_key
 from threadkeep.server.service import SEALED, Call, Service
 from threadkeep.server.sessions import placed, unused_branch
 from threadkeep.server.turns import Turn, TurnInput, TurnOptions, begun, loss_headers
-from threadkeep.server.upstreams import Upstream, upstream_for
+from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore, uninterrupted
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import configure
@@ -76,9 +76,7 @@ async def compact(call: Call) -> Response:
             with call.service.waiting():
                 response = (await _drained(events))["response"]
         if response["status"] == "completed" and any(item["type"] == "compaction" for item in response["output"]):
-            return answers.JsonAnswer(
-                compaction.compaction_object(response, items), headers=loss_headers(turn.rendered)
-            )
+            return answers.JsonAnswer(compaction.compaction_object(response, said), headers=loss_headers(turn.rendered))
         if turn.options.is_summary or response["status"] != "completed":  # not of a host without compaction
             break
     raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
@@ -94,7 +92,7 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
     asked = filter(objects.INCLUDED.__contains__, map(str, body.get("include") or ()))
     call = call._replace(included=call.included.union(asked))
     options = TurnOptions.of(body)
-    upstream = _upstream(call, options.model)
+    upstream = call.service.upstream(options.model)
     body = {**body, "input": compaction.with_summaries(body.get("input"))}
     if upstream.format != "open_responses":
         body, tools = agent_tools.as_functions(body)
@@ -107,13 +105,6 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
     if options.is_stored:
         return Turn(call, upstream, options, given.place or call.store, given)
     return await _stateless(call, upstream, options, given)
-
-
-def _upstream(call: Call, model: str) -> Upstream:
-    found = upstream_for(model, call.service.upstreams)
-    if found is None:
-        raise Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
-    return found
 
 
 async def _answer(

@@ -49,10 +49,7 @@ async def list_all(call: service.Call) -> Response:
 async def retrieve(call: service.Call) -> Response:
     """GET /models/{model}: one for which an upstream answers, also by a pattern."""
     name = call.request.path_params["model"]
-    upstream = upstreams.upstream_for(name, call.service.upstreams)
-    if upstream is None:
-        raise problems.Problem(404, f"The model '{name}' does not exist.", param="model", code="model_not_found")
-    return answers.JsonAnswer(_model(name, upstream))
+    return answers.JsonAnswer(_model(name, call.service.upstream(name)))
 
 
 def _model(name: str, upstream: upstreams.Upstream) -> JsonObject:

@@ -71,9 +71,7 @@ def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tu
     model = body.model or conversation.model
     if model is None:
         raise problems.Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
-    found = upstreams.upstream_for(model, call.service.upstreams)
-    if found is None:
-        raise problems.Problem(404, f"The model '{model}' does not exist.", param="model", code="model_not_found")
+    found = call.service.upstream(model)
     call.service.background.check(call.permission.owner.name)
     return found, model
 

@@ -83,10 +83,7 @@ def rest_app(
     )
     made.add_route(f"{prefix}/openapi.json", describe)
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
-    made.add_middleware(request_state.BoundedBodies, most=max_bodies_bytes)
-    made.add_middleware(limits.BoundedHeads)
-    made.add_middleware(request_state.RequestIds)
-    answers.allow_origins(made, cors)
+    limits.bound(made, max_bodies_bytes, cors)
     return made
 
 
