@@ -71,6 +71,7 @@ class Server:
     url: str
     store: Store
     upstream: Scripted
+    connections: list[str] = field(default_factory=list)  # the type of each: lifespan, http or websocket
 
 
 @pytest.fixture
@@ -83,8 +84,14 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             upstream = Scripted(format_)
             mine = AsyncStore(url)
             made = app(mine, prefix="", upstreams={"*": upstream.upstream}, **options)
-            at = stack.enter_context(running(site({"/v1": made}, store=mine), mine))
-            return Server(f"{at}/v1", stack.enter_context(Store(url)), upstream)
+            whole, connections = site({"/v1": made}, store=mine), list[str]()
+
+            async def noting(scope: Any, receive: Any, send: Any) -> None:
+                connections.append(scope["type"])
+                await whole(scope, receive, send)
+
+            at = stack.enter_context(running(noting, mine))
+            return Server(f"{at}/v1", stack.enter_context(Store(url)), upstream, connections)
 
         yield start
 

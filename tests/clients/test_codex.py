@@ -91,6 +91,7 @@ def test_it_works_and_only_its_bill_is_kept(
     assert (home.work / "a.txt").read_text() == "hello\n"
     assert events[-1]["usage"]["output_tokens"] == 21
     assert [(row.attempts, row.total_tokens) for row in server.store.usage(by=("provider",))] == [(3, 54)]
+    assert (server.connections.count("websocket"), len(server.upstream.payloads)) == (1, 3)  # a warm-up asks nobody
     assert server.store.list_conversations().items == []
     if format_ == "messages":  # its signed thoughts come back with the outputs of tools
         assert [f"{SIGNATURE}{number}" in str(server.upstream.payloads[-1]) for number in range(2)] == [True, True]

@@ -120,7 +120,7 @@ def test_a_client_that_wants_a_websocket_is_sent_to_http(name: str, ws: Any) -> 
     upgrade = {"connection": "Upgrade", "upgrade": "WebSocket", "sec-websocket-version": "13"}
     upgrade["sec-websocket-key"] = "A" * 22 + "=="
     with running(DOORS[name](store), store, ws=ws) as url:
-        answer = httpx2.get(f"{url}/v1/responses", headers=upgrade)
+        answer = httpx2.get(f"{url}/v1/conversations", headers=upgrade)
     assert (code(answer), answer.headers["upgrade"]) == ((426, "upgrade_required"), "HTTP/1.1")
 
 

@@ -132,15 +132,19 @@ def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         yield listening, f"http://{address}:{listening.getsockname()[1]}"
 
 
-def run(application: Starlette, listening: socket.socket, store: AsyncStore, log: str = "warning") -> None:
-    """Serve a site until it is interrupted; then close the store."""
+def run(
+    application: Starlette, listening: socket.socket, store: AsyncStore, log: str = "warning", message: int = MIB
+) -> None:  # fmt: skip
+    """Serve a site until it is interrupted; then close the store. `message`: the bytes of a message of a WebSocket."""
     from uvicorn.loops.auto import auto_loop_factory
 
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-        runner.run(_served(application, listening, store, log))
+        runner.run(_served(application, listening, store, log, message))
 
 
-async def _served(application: Starlette, listening: socket.socket, store: AsyncStore, log: str) -> None:
+async def _served(
+    application: Starlette, listening: socket.socket, store: AsyncStore, log: str, message: int
+) -> None:  # fmt: skip
     import logging
 
     import uvicorn
@@ -162,7 +166,8 @@ async def _served(application: Starlette, listening: socket.socket, store: Async
     # without its own configuration, uvicorn logs as everything else
     # its headers would stand beside those of providers, whose answers the recorder passes on
     config = uvicorn.Config(
-        application, http=protocol(Patience(max_connections())), ws="none", log_config=None, access_log=False,
+        application, http=protocol(Patience(max_connections())), ws="websockets-sansio",
+        ws_max_size=message, ws_per_message_deflate=False, log_config=None, access_log=False,
         timeout_graceful_shutdown=STOP_SECONDS, server_header=False, date_header=False,
     )  # fmt: skip
     for name in ("uvicorn", "uvicorn.error"):

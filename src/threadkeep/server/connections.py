@@ -121,8 +121,9 @@ class Patience:
 class RequestParser:
     """Parses requests, and goes on with those that offer another protocol, as clients of Java do with HTTP/2.
 
-    The parser of httptools takes what follows such a head for that protocol: the body would be lost, and read as the
-    next request. So another one, which has read what says how long the body is, goes on from there.
+    Only a GET without a body can begin a WebSocket, on a connection on which nothing is being answered. The parser of
+    httptools takes what follows any other such head for that protocol: the body would be lost, and read as the next
+    request. So another one, which has read what says how long the body is, goes on from there.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -140,6 +141,8 @@ class RequestParser:
             try:
                 self._parser.feed_data(data)
             except HttpParserUpgrade as offer:
+                if self.should_upgrade():
+                    raise
                 data, head = data[offer.args[0] :], b"\r\n".join([*self._framing, b"", b""])
                 self._begin()
                 self._is_known = True
@@ -148,8 +151,10 @@ class RequestParser:
                 return
 
     def should_upgrade(self) -> bool:
-        """Return whether another protocol follows: never."""
-        return False
+        """Return whether a WebSocket follows; no other protocol does."""
+        is_plain = self._parser.get_method() == b"GET" and len(self._framing) == 1
+        is_offered = self._parser.should_upgrade() and self._parser.get_http_version() == "1.1"
+        return bool(is_plain and is_offered) and self._connection.takes_socket()
 
     def should_keep_alive(self) -> bool:
         """Return whether further requests may come."""
@@ -263,6 +268,16 @@ class Connection(HttpToolsProtocol):
         self.app = answered = _Answered(self.config.loaded_app, self.transport)
         super().on_headers_complete()
         answered.cycle = self.cycle
+
+    def takes_socket(self) -> bool:
+        """Return whether the request that was read is a handshake, and comes when nothing is being answered."""
+        return self.is_idle and not self.pipeline and self._should_upgrade()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Give the connection to the protocol of WebSockets, which has limits of its own."""
+        self.patience.for_requests.remove(self)
+        self.patience.for_readers.remove(self)
+        super().handle_websocket_upgrade()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; of one that was answered already, only so much."""

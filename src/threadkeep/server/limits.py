@@ -76,9 +76,10 @@ def exceeds(length: str, most: int) -> bool:
 
 
 class BoundedHeads:
-    """Middleware that refuses requests with many headers, or with long ones, or with a long path, and WebSockets.
+    """Middleware that refuses requests with many headers, or with long ones, or with a long path.
 
-    Codex goes on over HTTP at once when a WebSocket is answered with 426; it asks seven times after other statuses.
+    WebSockets are answered with 426 where there are none: Codex then goes on over HTTP at once; it asks seven times
+    after other statuses.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -87,21 +88,34 @@ class BoundedHeads:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         application = self._app
-        if scope["type"] == "http":
+        is_socket = scope["type"] == "websocket" and "websocket.http.response" in scope.get("extensions", {})
+        if scope["type"] == "http" or is_socket:
             if len(scope["headers"]) > MAX_HEADERS:
                 application = refusal(431, f"The request has more than {MAX_HEADERS} headers.", "headers_too_large")
             elif _head_bytes(scope) > MAX_HEAD_BYTES:
                 application = refusal(431, HEAD_TOO_LARGE, "headers_too_large")
-            elif HTTPConnection(scope).headers.get("upgrade", "").lower() == "websocket":
-                application = _over_http()
-        elif scope["type"] == "websocket" and "websocket.http.response" in scope.get("extensions", {}):
-            await WebSocket(scope, receive, send).send_denial_response(_over_http())
-            return
-        await application(scope, receive, send)
+            elif not is_socket and HTTPConnection(scope).headers.get("upgrade", "").lower() == "websocket":
+                application = over_http()
+        await application(scope, receive, _Refusing(scope, receive, send) if is_socket else send)
 
 
-def _over_http() -> Response:
-    """Return the answer to a request for a WebSocket."""
+class _Refusing:
+    """Answers with 426 where an application closes a WebSocket before it is accepted: as routers do."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "websocket.close" and not self._has_begun:
+            await WebSocket(self._scope, self._receive, self._send).send_denial_response(over_http())
+        else:
+            self._has_begun = True
+            await self._send(message)
+
+
+def over_http() -> Response:
+    """Return the answer to a request for a WebSocket where there is none."""
     answer = refusal(426, "There are no WebSockets here: ask over HTTP.", "upgrade_required")
     answer.headers["upgrade"] = "HTTP/1.1"  # RFC 9110, 15.5.22
     return answer

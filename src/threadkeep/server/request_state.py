@@ -18,6 +18,7 @@ from threadkeep.server import answers, quotas
 
 MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are under way at once, in either direction
 PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count
+WARMS_UP: Final = "warms_up"  # in the state of a request over a WebSocket: whether no model is to answer it
 
 
 class RequestIds:
@@ -28,10 +29,12 @@ class RequestIds:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        state = scope.setdefault("state", {})
         if scope["type"] != "http":
+            if scope["type"] == "websocket":  # where the requests in it come in, one by one
+                state.setdefault("entry", (self, {**scope}))
             await self._app(scope, receive, send)
             return
-        state = scope.setdefault("state", {})
         if "request_id" in state:  # of the site that this application is in
             await self._app(scope, receive, send)
             return

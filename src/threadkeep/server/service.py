@@ -35,6 +35,8 @@ MAX_BACKGROUND_IN_ALL: Final = 1_000
 MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024  # of a request to an upstream; no provider takes more
 OF_OWNER: Final = 2 * MAX_REQUEST_BYTES  # of all large requests of an owner that are being answered …
 IN_ALL: Final = 4 * MAX_REQUEST_BYTES  # … and of all owners
+MAX_SOCKETS: Final = 100  # WebSockets of an owner at once, in each API of a process
+MAX_SOCKETS_IN_ALL: Final = 1_000
 SMALL: Final = 1024 * 1024  # bytes of a request that does not count
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 MAX_ITEMS: Final = 20  # OpenAI's limit for one request
@@ -57,6 +59,17 @@ def request_quota() -> Quota:
     """Return the quota of the bytes of large requests to upstreams."""
     text = "Too many large conversations are being answered{key}"
     return Quota(OF_OWNER, IN_ALL, text=text, code="too_many_large_requests")
+
+
+def socket_quota(most: int = MAX_SOCKETS, in_all: int = MAX_SOCKETS_IN_ALL) -> Quota:
+    """Return the quota of WebSockets."""
+    return Quota(most, in_all, text="Too many WebSockets are open{key}", code="too_many_websockets")
+
+
+def socket_bytes_quota() -> Quota:
+    """Return the quota of the bytes of WebSockets: messages that are being answered, and responses not stored."""
+    text = "Too many bytes of WebSockets are in memory{key}"
+    return Quota(OF_OWNER, IN_ALL, text=text, code="too_many_websocket_bytes")
 
 
 def stopping() -> problems.Problem:
@@ -85,6 +98,8 @@ class Service:
         unstored: the answers that wait for the database.
         store_false: what is kept of requests with `store: false`: their row in the ledger, or all.
         memories: where those are answered of which nothing else is kept.
+        sockets: limits WebSockets.
+        socket_bytes: limits what they have in memory, in bytes.
         locks: of the places where conversations are found of those that are kept.
     """
 
@@ -103,6 +118,8 @@ class Service:
     unstored: Unstored = field(default_factory=Unstored)
     store_false: StoreFalse = "ledger"
     memories: Memories = field(default_factory=Memories)
+    sockets: Quota = field(default_factory=socket_quota)
+    socket_bytes: Quota = field(default_factory=socket_bytes_quota)
     locks: sessions.Locks = field(default_factory=sessions.Locks)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -120,7 +120,7 @@ def serve(
         note(f"threadkeep: serving {target.shown_url} at {url}/v1")
         if pages:
             note(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
-        run(application, listening, store, log)
+        run(application, listening, store, log, body)
 
 
 def _recorder(

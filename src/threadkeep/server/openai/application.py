@@ -8,11 +8,11 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server import limits, objects, owners, problems, provider_answers, request_state, unstored
-from threadkeep.server.openai import conversations, creation, items, models, responses
+from threadkeep.server.openai import conversations, creation, items, models, responses, sockets
 from threadkeep.server.service import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -111,12 +111,15 @@ def app(
     routes = [
         Route(prefix + path, endpoint(scope, handler), methods=[method]) for method, path, scope, handler in _ENDPOINTS
     ]
+    connecting = WebSocketRoute(f"{prefix}/responses", sockets.connect)
     service = Service(
         store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes,
         max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes), store_false=store_false,
     )  # fmt: skip
     handlers = {**problems.HANDLERS, HTTPException: models.answer_unserved}
-    made = Starlette(routes=routes, exception_handlers=handlers, lifespan=lambda _: closing_at_end(service))
+    made = Starlette(
+        routes=[*routes, connecting], exception_handlers=handlers, lifespan=lambda _: closing_at_end(service)
+    )
     made.router.redirect_slashes = False
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
     limits.bound(made, max_bodies_bytes, cors)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import time
 from typing import Any, Final, cast
 
 from starlette.responses import Response
@@ -19,7 +20,19 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
-from threadkeep.server import agent_tools, answers, body_limits, compaction, objects, origins, owners, sealed, unstored
+from threadkeep.server import (
+    agent_tools,
+    answers,
+    body_limits,
+    compaction,
+    objects,
+    origins,
+    owners,
+    request_state,
+    response_objects,
+    sealed,
+    unstored,
+)
 from threadkeep.server.event_streams import EventStream
 from threadkeep.server.openai.items import given_items, named
 from threadkeep.server.openai.responses import find_previous, read_object, replay
@@ -49,14 +62,30 @@ _WAYS: Final = frozenset({"stream", "stream_options", "background", "include", "
 async def create(call: Call) -> Response:
     """POST /responses: plain, as a stream, or in the background."""
     body = await body_object(call.request, call.service.max_body_bytes)
+    if getattr(call.request.state, request_state.WARMS_UP, False):
+        return await _warmed_up(call, body)
     with ExitStack() as counted, ExitStack() as followed:
         turn = await _turn(call, body, keeps=call.service.store_false == "keep")
         if turn.options.is_background and turn.options.is_stream:  # before it begins, which it would do unseen
             followed.enter_context(call.service.streams.taking(call.permission.owner.name))
         first, events = await begun(turn, counted)
         if turn.options.is_background:
-            call.service.in_background(_drained(events), counted.pop_all())
+            call.service.in_background(drained(events), counted.pop_all())
         return await _answer(turn, first, events, followed)
+
+
+async def _warmed_up(call: Call, body: JsonObject) -> Response:
+    """Answer a request over a WebSocket without output: it is checked, and its connection remembers what it says."""
+    asked: JsonObject = {**body, "store": False, "conversation": None}
+    turn = await _turn(call, asked, keeps=False)
+    await turn.settle()
+    response: JsonObject = {
+        "id": ids.response_id(ids.public_id_text(ids.new_public_id()), 0), "object": "response",
+        "created_at": int(time()), "completed_at": int(time()), "model": turn.options.model, "status": "completed",
+        "output": [], "usage": None, "error": None, "incomplete_details": None, "store": False, "conversation": None,
+    }  # fmt: skip
+    made = response_objects.with_settings(turn.options.echoed, response)
+    return EventStream(replay(call, made, -1), call.permission)
 
 
 async def compact(call: Call) -> Response:
@@ -74,7 +103,7 @@ async def compact(call: Call) -> Response:
             _, events = await begun(turn, counted)
         async with call.service.attended(call.request):
             with call.service.waiting():
-                response = (await _drained(events))["response"]
+                response = (await drained(events))["response"]
         if response["status"] == "completed" and any(item["type"] == "compaction" for item in response["output"]):
             return answers.JsonAnswer(compaction.compaction_object(response, said), headers=loss_headers(turn.rendered))
         if turn.options.is_summary or response["status"] != "completed":  # not of a host without compaction
@@ -104,7 +133,7 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
         given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
     if options.is_stored:
         return Turn(call, upstream, options, given.place or call.store, given)
-    return await _stateless(call, upstream, options, given)
+    return await stateless(call, upstream, options, given)
 
 
 async def _answer(
@@ -118,10 +147,10 @@ async def _answer(
         stored = await read_object(call, first["response"]["id"])
         return EventStream(replay(call, stored, -1), call.permission, headers=headers, place=followed.pop_all())
     if options.is_stream:
-        return EventStream(_chained(first, events, call.service), call.permission, headers=headers)
+        return EventStream(chained(first, events, call.service), call.permission, headers=headers)
     async with call.service.attended(call.request):
         with call.service.waiting():
-            return answers.JsonAnswer((await _drained(events))["response"], headers=headers)
+            return answers.JsonAnswer((await drained(events))["response"], headers=headers)
 
 
 # What is asked
@@ -276,8 +305,8 @@ class StatelessTurn(Turn):
         await self.memory.store.delete_conversation(id)
 
 
-async def _stateless(call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput) -> StatelessTurn:
-    """The turn of a request with `store: false`; Problem for what that cannot be asked for with."""
+async def stateless(call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput) -> StatelessTurn:
+    """Return the turn of a request with `store: false`; Problem for what that cannot be asked for with."""
     unfit = {
         "background": (options.is_background, "cannot be asked for later"),
         "conversation": (options.conversation_id is not None, "is not added to one"),
@@ -329,9 +358,10 @@ def _settings(body: Mapping[str, Any], upstream: Upstream) -> JsonObject:
     return found
 
 
-async def _chained(
+async def chained(
     first: JsonObject, events: AsyncGenerator[JsonObject], service: Service
 ) -> AsyncGenerator[JsonObject]:
+    """Yield the events of an answer that has begun; when the server stops, it ends with what has come."""
     with service.waiting():
         async with aclosing(events) as rest:
             yield first
@@ -339,8 +369,8 @@ async def _chained(
                 yield event
 
 
-async def _drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
-    """The last of the events."""
+async def drained(events: AsyncGenerator[JsonObject]) -> JsonObject:
+    """Return the last of the events."""
     last: JsonObject = {}
     async with aclosing(events) as all_of_them:
         async for event in all_of_them:
