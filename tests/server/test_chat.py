@@ -128,9 +128,10 @@ def test_a_custom_tool_is_a_function_for_others(served: Any) -> None:
     tools: Any = [{"type": "custom", "custom": {"name": "look", "description": "Look."}}]
     one.will_say("Hm.", calls=True)
     found = client.chat.completions.create(model="messages", messages=HI, tools=tools)
-    [call] = found.choices[0].message.tool_calls or ()
+    calls: Any = found.choices[0].message.tool_calls
+    [call] = calls
     assert (call.type, call.id) == ("custom", "call_1")
-    call = {"id": "call_1", "type": "custom", "custom": {"name": "look", "input": "Paris"}}  # type: ignore[assignment]
+    call = {"id": "call_1", "type": "custom", "custom": {"name": "look", "input": "Paris"}}
     said: Any = [
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},

@@ -321,10 +321,7 @@ def test_the_provider_counts_what_would_be_sent(served: Any) -> None:
 
     provider = Starlette(routes=[Route("/{path:path}", counted, methods=["POST"])])
     with running(provider) as url:
-        upstreams = {
-            name: http_upstream(name, name, f"{url}/v1", key="secret", model="the model")  # type: ignore[arg-type]
-            for name in FORMATS
-        }
+        upstreams = {name: http_upstream(name, name, f"{url}/v1", key="secret", model="the model") for name in FORMATS}
         client = served.client(upstreams=upstreams)
         conversation = client.conversations.create(items=[{"role": "user", "content": "Before."}]).id
         tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}

@@ -79,22 +79,7 @@ class ChatInput(creation.ResponseInput):
 
 async def _turn(call: Call, body: JsonObject) -> turns.Turn:
     """The turn of a request; Problem for one that cannot be answered."""
-    body_limits.check_tools(body)
-    model, messages = requests.required(body, "model"), requests.required(body, "messages")
-    if not isinstance(model, str):
-        raise Problem(400, "model must be a text.", param="model", code="invalid_type")
-    if not isinstance(messages, list):
-        raise Problem(400, "messages must be a list.", param="messages", code="invalid_type")
-    body_limits.check_length("messages", messages, max(call.service.max_items, body_limits.MAX_INPUT), "messages")
-    for index, message in enumerate(messages):
-        if isinstance(message, dict):
-            body_limits.check_parts(f"messages[{index}]", message)
-    if body.get("n") not in (None, 1):
-        raise Problem(400, "n must be 1: ask once for each answer.", param="n", code="unsupported_value")
-    for name, kind in (("stream", bool), ("store", bool), ("stream_options", dict)):
-        if not isinstance(body.get(name), kind | None):
-            problem = f"{name} must be {'an object' if kind is dict else 'true or false'}."
-            raise Problem(400, problem, param=name, code="invalid_type")
+    model = _checked_model(body, max(call.service.max_items, body_limits.MAX_INPUT))
     upstream = call.service.upstream(model)
     asked = {key: value for key, value in body.items() if key not in ("n", "stream", "store", "stream_options")}
     tools = agent_tools.AgentTools({})
@@ -116,6 +101,27 @@ async def _turn(call: Call, body: JsonObject) -> turns.Turn:
     return turns.Turn(call, upstream, options, given.place, given)
 
 
+def _checked_model(body: JsonObject, most: int) -> str:
+    """The model of a request; Problem for what of it cannot be answered. It has so many messages at most."""
+    body_limits.check_tools(body)
+    model, messages = requests.required(body, "model"), requests.required(body, "messages")
+    if not isinstance(model, str):
+        raise Problem(400, "model must be a text.", param="model", code="invalid_type")
+    if not isinstance(messages, list):
+        raise Problem(400, "messages must be a list.", param="messages", code="invalid_type")
+    body_limits.check_length("messages", messages, most, "messages")
+    for index, message in enumerate(messages):
+        if isinstance(message, dict):
+            body_limits.check_parts(f"messages[{index}]", message)
+    if body.get("n") not in (None, 1):
+        raise Problem(400, "n must be 1: ask once for each answer.", param="n", code="unsupported_value")
+    for name, kind in (("stream", bool), ("store", bool), ("stream_options", dict)):
+        if not isinstance(body.get(name), kind | None):
+            problem = f"{name} must be {'an object' if kind is dict else 'true or false'}."
+            raise Problem(400, problem, param=name, code="invalid_type")
+    return model
+
+
 def _as_functions(body: JsonObject) -> tuple[JsonObject, agent_tools.AgentTools]:
     """A request whose custom tools are functions with an input, and what these stand for."""
     given = body.get("tools")
@@ -128,7 +134,8 @@ def _as_functions(body: JsonObject) -> tuple[JsonObject, agent_tools.AgentTools]
         return body, agent_tools.AgentTools({})
     messages = [_with_functions(message) for message in body["messages"]]
     changed: JsonObject = {**body, "tools": tools, "messages": messages}
-    if _is_custom(choice := body.get("tool_choice")):
+    choice: Any = body.get("tool_choice")
+    if _is_custom(choice):
         changed["tool_choice"] = {"type": "function", "function": choice["custom"]}
     return changed, agent_tools.AgentTools(names)
 
