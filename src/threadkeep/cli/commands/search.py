@@ -19,7 +19,7 @@ from threadkeep.domain.printing import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from threadkeep import Change, ConversationMatch, SearchResult, Store
+    from threadkeep import Change, SearchResult, Store
 
 
 COLUMNS: Final = (
@@ -73,7 +73,10 @@ def search(
     with target.store() as store:
         if by == "conversation":
             matches = store.search_conversations(" ".join(words), **place, **filters)
-            records, following = [_match_record(match) for match in matches], matches.next
+            records = [
+                _result_record(one.best) | {"hits": one.hits, "newest_at": iso(one.newest_at)} for one in matches
+            ]
+            following = matches.next
         else:
             results = store.search(" ".join(words), **place, **filters)
             records, following = [_result_record(result) for result in results], results.next
@@ -83,11 +86,6 @@ def search(
 
 def _result_record(result: SearchResult) -> dict[str, Any]:
     return asdict(result) | {"created_at": iso(result.created_at)}
-
-
-def _match_record(match: ConversationMatch) -> dict[str, Any]:
-    """A conversation, and its best match."""
-    return _result_record(match.best) | {"hits": match.hits, "newest_at": iso(match.newest_at)}
 
 
 @on_target()

@@ -187,7 +187,9 @@ def _body(settings: JsonObject, spelling: JsonObject | None, context: Context) -
     """The keys that the options set; `spelling` comes from an imported request."""
     extra = settings.get("extra") or {}
     body = fields.render_fields(FIELDS, settings, context)
-    if stops := _stops(extra):
+    stops = extra.get("stop_sequences")
+    stops = [stops] if isinstance(stops, str) else stops if isinstance(stops, list) else []
+    if stops := [stop for stop in stops if stop != ""]:  # the service refuses empty ones
         body = merged(body, {"inferenceConfig": {"stopSequences": stops}})
     if reasoning := reasoning_fields(settings, context):
         body["additionalModelRequestFields"] = reasoning
@@ -206,13 +208,6 @@ def _as_imported(body: JsonObject, spelling: JsonObject, context: Context) -> Js
     if text is not None and isinstance(ours, str) and schema_of(ours) == schema_of(text):
         return with_value(body, SCHEMA, text)
     return body
-
-
-def _stops(extra: JsonObject) -> list[Any]:
-    """The texts that end an answer; the service refuses empty ones."""
-    stops = extra.get("stop_sequences")
-    stops = [stops] if isinstance(stops, str) else stops if isinstance(stops, list) else []
-    return [stop for stop in stops if stop != ""]
 
 
 def _without_tools(messages: list[JsonObject], rendering: Rendering) -> list[JsonObject]:
@@ -300,7 +295,10 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     spelling = _spelling(others, body, messages)
     if not own_tools.fits({**body, **({} if model is None else {"modelId": model})}):
         spelling[own_tools.UNFIT] = True
-    settings, native = fields.read_fields(FIELDS, _levelled(others))
+    kept = {key: value for key, value in others.items() if not (key == "inferenceConfig" and value == {})}
+    if isinstance(text := value_at(kept, SCHEMA), str):
+        kept = with_value(kept, SCHEMA, _plain_schema(text))
+    settings, native = fields.read_fields(FIELDS, kept)
     settings |= {key: value for key, value in (("model", model), ("stream", stream)) if value is not None}
     system, turns = _system(body.get("system"), settings), _turns(messages)
     tools = _tools(body.get("toolConfig"), settings, native)
@@ -361,13 +359,6 @@ def _plain_schema(text: str) -> str:
     """The text of a schema as it is written when it is new."""
     schema = schema_of(text)
     return schema if isinstance(schema, str) else dumps(schema).decode()
-
-
-def _levelled(body: JsonObject) -> JsonObject:
-    """The request with its schema as it is written when it is new, and without empty settings."""
-    kept = {key: value for key, value in body.items() if not (key == "inferenceConfig" and value == {})}
-    text = value_at(kept, SCHEMA)
-    return with_value(kept, SCHEMA, _plain_schema(text)) if isinstance(text, str) else kept
 
 
 def _tools(config: Any, settings: JsonObject, native: JsonObject) -> list[JsonObject]:

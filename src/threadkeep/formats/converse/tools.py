@@ -186,10 +186,6 @@ def _lacks_thought(turns: Sequence[ConverseTurn]) -> bool:
     run = [turn for turn in turns if turn.role in ("assistant", "user")][-2:]
     if [turn.role for turn in run] != ["assistant", "user"] or all(turn.is_as_came for turn in run):
         return False
-    first, after = (_first_key(turn.blocks) for turn in run)
+    leading = [turn.blocks[0] if turn.blocks else None for turn in run]
+    first, after = (next(iter(block), None) if isinstance(block, dict) else None for block in leading)
     return after == "toolResult" and first != "reasoningContent"
-
-
-def _first_key(blocks: Sequence[Any]) -> str | None:
-    first = blocks[0] if blocks else None
-    return next(iter(first), None) if isinstance(first, dict) else None

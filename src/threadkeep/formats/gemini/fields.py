@@ -49,14 +49,10 @@ def is_schema(value: Any) -> bool:
         return False
     if not (enum is None or (isinstance(enum, list) and all(isinstance(inner, str) for inner in enum))):
         return False
-    below = [*_schemas_in(value), *(inner.values() if isinstance(inner, dict) else ())]
+    below = [one for one in (value.get("items"), value.get("additionalProperties")) if not isinstance(one, bool | None)]
+    below += choices if isinstance(choices := value.get("anyOf"), list) else []
+    below += inner.values() if isinstance(inner, dict) else ()
     return all(is_schema(inner) for inner in below)
-
-
-def _schemas_in(schema: JsonObject) -> list[Any]:
-    items, choices, more = schema.get("items"), schema.get("anyOf"), schema.get("additionalProperties")
-    schemas = [schema for schema in (items, more) if schema is not None and not isinstance(schema, bool)]
-    return schemas + (choices if isinstance(choices, list) else [])
 
 
 def json_schema(schema: Any) -> Any:

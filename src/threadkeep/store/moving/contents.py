@@ -111,7 +111,7 @@ def _codecs(table: sa.Table) -> dict[str, _Codec]:
 def _codec_of(column: sa.Column[Any]) -> _Codec:
     kind = column.type
     if isinstance(kind, types.UtcDateTime):
-        return _Codec(_moment_text, _moment)
+        return _Codec(lambda at: at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"), _moment)
     if isinstance(kind, sa.Date):
         return _Codec(date.isoformat, date.fromisoformat)
     if isinstance(kind, sa.LargeBinary):
@@ -125,10 +125,6 @@ def _codec_of(column: sa.Column[Any]) -> _Codec:
     if isinstance(kind, types.Identifier):
         return _Codec(str, _name)
     return _Codec(str, _text if isinstance(kind, types.EscapedText) else _storable_text)
-
-
-def _moment_text(value: datetime) -> str:
-    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _moment(value: str) -> datetime:
@@ -219,12 +215,9 @@ def _is_config(value: Any) -> bool:
 
 
 def _is_lineage(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_part_name, value))
-
-
-def _is_part_name(value: Any) -> bool:
-    is_list = isinstance(value, list) and 2 <= len(value) <= len(LineagePart._fields)  # noqa: PLR2004 - the last one has a default
-    return is_list and all(type(number) is int for number in value)
+    lengths = range(2, len(LineagePart._fields) + 1)  # the last one has a default
+    parts = value if isinstance(value, list) else [None]
+    return all(isinstance(one, list) and len(one) in lengths and {*map(type, one)} == {int} for one in parts)
 
 
 _COLUMNS: Final[Mapping[sa.Table, Mapping[str, Callable[[Any], bool]]]] = {

@@ -132,17 +132,15 @@ def count_of(usage: Mapping[str, Any], places: Iterable[Path]) -> int:
         if not word:
             count += _whole(value)
         elif isinstance(value, list):
-            count += sum(_whole(_counted(entry)) for entry in value if isinstance(entry, dict) and _is(entry, word))
+            entries = (entry for entry in value if isinstance(entry, dict))
+            named = (one for one in entries if word.lower() in {str(said).lower() for said in one.values()})
+            count += sum(_whole(_counted(entry)) for entry in named)
     return count
 
 
 def _whole(value: object) -> int:
     """A count; of a fraction, as of seconds, what it begins."""
     return -int(-value // 1) if isinstance(value, float) and 0 < value < 2**53 else figure(value) or 0
-
-
-def _is(entry: Mapping[str, Any], word: str) -> bool:
-    return any(isinstance(value, str) and value.lower() == word.lower() for value in entry.values())
 
 
 def _counted(entry: Mapping[str, Any]) -> Any:
