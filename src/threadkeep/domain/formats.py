@@ -6,9 +6,9 @@ this module, so it imports nothing slow.
 Each format is a package with the same rooms (`_ROOMS`); it may lack ``stream``, or functions. A room is loaded when its
 function is first asked for, and from then on the function is an attribute of the format.
 
-Formats that threadkeep does not read are refused by name (`OtherFormat`). Their keys overlap with keys of the formats
-that are read, so that a body of theirs would pass for an answer that says nothing, their messages for blocks of a
-provider, and their events would be passed over.
+Formats that are easily taken for others are refused by name (`OtherFormat`), most of which threadkeep does not read.
+Their keys overlap with keys of other formats, so that a body of theirs would pass for an answer that says nothing,
+their messages for blocks of a provider, and their events would be passed over.
 
 Source: Google's google-genai (`interactions`); AI SDK, "UIMessage", "Stream protocols", "ModelMessage"; AG-UI, `core`;
 Cohere's API reference, "Chat"; Ollama's API reference; OpenAI's API reference, "Realtime", "Assistants", "Batch";
@@ -201,10 +201,11 @@ def _never(_: Json) -> bool:
 
 
 class OtherFormat(NamedTuple):
-    """A format that is not read: its name, what to do instead, and the signs of what it has."""
+    """A format that others are taken for: its name, what to do instead, and the signs of what it has."""
 
     name: str
     advice: str
+    format: str = ""  # the name under which it is read, and not refused; "": it is not read
     is_body: Test = _never
     is_event: Test = _never
     is_message: Test = _never  # of a history, or one of its items
@@ -400,18 +401,18 @@ _PLAIN_ROLES: Final = ("user", "assistant", "system", "developer", "tool")
 _PLAIN_KEYS: Final = frozenset({"role", "content"})
 
 
-def other_body(body: Json) -> OtherFormat | None:
-    """The format that a response, or the body of a request, is plainly of, if it is one that is not read."""
-    return next((other for other in OTHER_FORMATS if other.is_body(body)), None)
+def other_body(body: Json, reader: str | None = None) -> OtherFormat | None:
+    """The format that a response, or the body of a request, is plainly of, if the format `reader` does not read it."""
+    return next((other for other in OTHER_FORMATS if other.format != reader and other.is_body(body)), None)
 
 
-def other_event(event: Json) -> OtherFormat | None:
+def other_event(event: Json, reader: str | None = None) -> OtherFormat | None:
     """The same of an event of a stream."""
-    return next((other for other in OTHER_FORMATS if other.is_event(event)), None)
+    return next((other for other in OTHER_FORMATS if other.format != reader and other.is_event(event)), None)
 
 
-def other_message(value: Json) -> OtherFormat | None:
+def other_message(value: Json, reader: str | None = None) -> OtherFormat | None:
     """The same of a message or item of a history."""
     if value.keys() <= _PLAIN_KEYS and isinstance(value.get("content"), str) and value.get("role") in _PLAIN_ROLES:
         return None  # nearly always
-    return next((other for other in _HAVE_MESSAGES if other.is_message(value)), None)
+    return next((other for other in _HAVE_MESSAGES if other.format != reader and other.is_message(value)), None)

@@ -70,7 +70,7 @@ def answer_parser(
         @parser(f"{format_name} body")
         @wraps(parse)
         def checked(*args: P.args, **kwargs: P.kwargs) -> Response:
-            if args and isinstance(args[0], dict) and (other := other_body(args[0])) is not None:
+            if args and isinstance(args[0], dict) and (other := other_body(args[0], format_name)) is not None:
                 raise CannotParse(
                     f"The body is of {other.name}, not of {format_name}: {shortened(args[0])}.", hint=other.advice
                 )
@@ -122,7 +122,7 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
             f"The {format_name} request is {shortened(body)}, not a JSON object.",
             hint=f"Pass the whole request body, with the key {turn_list!r}.",
         )
-    if (other := other_body(body)) is not None:
+    if (other := other_body(body, format_name)) is not None:
         problem = f"The request is of {other.name}, not of {format_name}: {shortened(body)}."
         raise CannotParse(problem, hint=other.advice)
     if turn_list == "messages" and body.get(turn_list) is None:
@@ -134,7 +134,7 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
 def check_turns(turns: Any, format_name: str, path: str) -> None:
     """Refuse turns of formats that are not read, which would become blocks, or say nothing."""
     for index, turn in enumerate(turns if isinstance(turns, list | tuple) else ()):
-        if isinstance(turn, Mapping) and (other := other_message(turn)) is not None:
+        if isinstance(turn, Mapping) and (other := other_message(turn, format_name)) is not None:
             problem = f"{path}[{index}] is of {other.name}, not of {format_name}: {shortened(dict(turn))}."
             raise CannotParse(problem, hint=other.advice)
 

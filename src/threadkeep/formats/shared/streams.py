@@ -223,8 +223,8 @@ class StreamAssembler:
         """Refuse an event that is not of this response; of a format that tells no responses apart, all are."""
 
     def refuse_other(self, event: jsontext.JsonObject) -> None:
-        """Refuse an event of a format that is not read, which would be passed over."""
-        if (other := other_event(event)) is not None:
+        """Refuse an event of a format that this one does not read, which would be passed over."""
+        if (other := other_event(event, self.name)) is not None:
             problem = f"The event is of {other.name}, not of {self.name}: {shortened(event)}"
             raise CannotParse(problem, hint=other.advice)
 
