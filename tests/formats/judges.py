@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.formats import validity, validity_converse, validity_gemini, validity_messages, validity_pydantic_ai
+from tests.formats import (
+    validity,
+    validity_converse,
+    validity_gemini,
+    validity_messages,
+    validity_pydantic_ai,
+    validity_ui_messages,
+)
 from tests.formats.sdk_types import unfit
 
 
@@ -17,6 +24,8 @@ def faults(payload: dict[str, Any], format_name: str, model: str | None = None) 
             return validity_gemini.refused(payload, model)
         case "pydantic_ai":
             return validity_pydantic_ai.refused(payload)
+        case "ui_messages":
+            return validity_ui_messages.refused(payload)
         case "messages":
             return [*validity_messages.refused(payload), *unfit(payload, format_name)]
     return [*validity.refused(payload, format_name), *unfit(payload, format_name)]

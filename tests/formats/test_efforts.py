@@ -27,6 +27,7 @@ MODELS = {
         "openai.gpt-oss-120b-1:0", "qwen.qwen3-32b-v1:0", "amazon.nova-lite-v1:0",
     ),
     "pydantic_ai": ("openai:gpt-5.4",),
+    "ui_messages": ("gpt-5.4",),
 }  # fmt: skip
 TARGETS = [(name, model) for name in formats.NAMES for model in MODELS[name]]
 WORDS = (*EFFORTS, "default", "off", "auto", "HIGH", "low ")

@@ -25,12 +25,15 @@ from threadkeep.formats.pydantic_ai.turns import PydanticWriter
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, render_fields
 from threadkeep.formats.shared.rendering import WRITERS
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.ui_messages import fields as ui_fields
+from threadkeep.formats.ui_messages.turns import UiWriter
 
 TABLES = {
     "open_responses": responses_fields.FIELDS,
     "chat_completion": chat_fields.FIELDS,
     "converse": converse_fields.FIELDS,
     "pydantic_ai": pydantic_ai_fields.FIELDS,
+    "ui_messages": ui_fields.FIELDS,
 }
 
 
@@ -52,7 +55,7 @@ def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= WRITERS.keys()
 
 
-@pytest.mark.parametrize("writer", [ChatWriter, ConverseWriter, GeminiWriter, MessagesWriter, PydanticWriter])
+@pytest.mark.parametrize("writer", [ChatWriter, ConverseWriter, GeminiWriter, MessagesWriter, PydanticWriter, UiWriter])
 def test_every_writer_has_the_methods_of_the_table(writer: type) -> None:
     assert all(callable(getattr(writer, name)) for name in WRITERS.values())
 

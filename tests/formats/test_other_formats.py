@@ -23,7 +23,7 @@ INTERACTIONS, AI_SDK, AG_UI = "Gemini's Interactions API", "the AI SDK", "AG-UI"
 TEXT: Json = {"type": "text", "text": "On time."}
 STEP: Json = {"type": "model_output", "content": [TEXT]}
 UI_MESSAGE: Json = {"id": "m", "role": "assistant", "parts": [{"type": "step-start"}, {**TEXT, "state": "done"}]}
-NAMES: tuple[FormatName, ...] = (*FORMATS, "pydantic_ai")
+NAMES: tuple[FormatName, ...] = (*FORMATS, "pydantic_ai", "ui_messages")
 
 BODIES: list[tuple[str, Json]] = [
     (INTERACTIONS, {"id": "i", "object": "interaction", "status": "completed", "steps": [STEP], "usage": {}}),
@@ -85,6 +85,11 @@ MESSAGES: list[tuple[str, Json]] = [
 ]
 
 
+def is_read(format_name: FormatName, value: Json) -> bool:
+    """Whether a body or message is one of those that other formats refuse, and this one reads."""
+    return format_name == "ui_messages" and "parts" in value
+
+
 def refusal(door: Callable[[], Any], name: str) -> str:
     """What a door says when it refuses something; it names its format, and says what to do."""
     with pytest.raises((CannotParse, InvalidItem)) as caught:
@@ -99,6 +104,8 @@ def test_a_body_is_refused_by_the_name_of_its_format(format_name: FormatName) ->
     with Store("sqlite:///:memory:") as store:
         talk = store.create_conversation(model="m", input="Hi")
         for name, body in BODIES:
+            if is_read(format_name, body):
+                continue
             refusal(partial(get_format(format_name).parse_response, body), name)
             refusal(partial(talk.add_response, body, format_name), name)
             assert (len(talk.transcript()), list(talk.responses())) == (1, [])
@@ -119,6 +126,8 @@ def test_a_message_is_refused_by_the_name_of_its_format(name: str, message: Json
         talk = store.create_conversation(model="m", input="Hi")
         refusal(lambda: talk.add_item(message), name)
         for format_name in NAMES:
+            if is_read(format_name, message):
+                continue
             key = get_format(format_name).signs.turns
             request = {"model": "m", key: [message]}
             refusal(lambda name=format_name: talk.add_input([message], name), name)  # type: ignore[misc]

@@ -256,9 +256,7 @@ _MODEL_PARTS: Final = frozenset({"tool-call", "tool-result", "tool-error", "tool
 
 def _is_chunk(event: Json) -> bool:
     kind = _kind(event)
-    is_known = kind in _CHUNKS | _MODEL_PARTS or kind.startswith(
-        ("tool-input-", "tool-output-", "tool-approval-", "data-")
-    )
+    is_known = kind in _CHUNKS or kind.startswith(("tool-input-", "tool-output-", "tool-approval-", "data-"))
     return is_known or (kind == "error" and isinstance(event.get("errorText"), str))
 
 
@@ -330,10 +328,18 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
     ),
     OtherFormat(
         "the AI SDK",
-        'Convert its messages with the VercelAIAdapter of Pydantic AI, whose format is "pydantic_ai".',
-        is_body=lambda body: _is_ui_message(body) or _is_model_message(body),
+        'Name its format, "ui_messages"; messages are appended with conversation.add_input([…], "ui_messages").',
+        format="ui_messages",
+        is_body=_is_ui_message,
         is_event=_is_chunk,
-        is_message=lambda value: _is_ui_message(value) or _is_model_message(value),
+        is_message=_is_ui_message,
+    ),
+    OtherFormat(
+        "the AI SDK",
+        'Pass its UIMessages, whose format is "ui_messages".',
+        is_body=_is_model_message,
+        is_event=lambda event: _kind(event) in _MODEL_PARTS,
+        is_message=_is_model_message,
     ),
     OtherFormat(
         "AG-UI",

@@ -26,6 +26,7 @@ FormatName = Literal[
     "converse",
     "gemini",
     "pydantic_ai",
+    "ui_messages",
 ]
 """The name of a wire format."""
 NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)

@@ -80,7 +80,7 @@ _OPENROUTER: Final = re.compile(r"(?:anthropic|openai|google|x-ai|z-ai|moonshota
 # format -> the provider that has made it, for where nothing else is known
 _AUTHORS: Final = {
     "open_responses": "openai", "chat_completion": "openai", "messages": "anthropic", "gemini": "google",
-    "converse": "bedrock", "pydantic_ai": None,
+    "converse": "bedrock", "pydantic_ai": None, "ui_messages": None,
 }  # fmt: skip
 # format -> the others from which it takes what is signed; it knows by itself what to do about all others
 _TAKES: Final[Mapping[str, frozenset[str]]] = {

@@ -1,0 +1,88 @@
+"""Writing and reading the messages of a chat, as the body in which `useChat` sends them.
+
+Reading takes a list of messages, or a body that has one: its `id`, `trigger` and `messageId`, and whatever else the
+application sends, are kept. Parts of an unknown type, and messages of an unknown role, are kept as they are and are no
+other format's. A message becomes several turns where the model took several steps.
+
+Source: the AI SDK, `UIMessage`, `DefaultChatTransport`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from threadkeep.domain import formats, items
+from threadkeep.domain.jsontext import JsonObject, body_object, merged
+from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
+from threadkeep.errors import CannotParse
+from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.shared import fields as rows
+from threadkeep.formats.shared import pairing, parsing, reports
+from threadkeep.formats.shared.provider_errors import shortened
+from threadkeep.formats.shared.rendering import begin, nothing_to_send
+from threadkeep.formats.ui_messages import parts
+from threadkeep.formats.ui_messages.fields import FIELDS, HISTORY, NAME, ROLES
+from threadkeep.formats.ui_messages.turns import UiWriter
+
+if TYPE_CHECKING:
+    from threadkeep.domain.session import Session
+
+_HINT: Final = "Pass UIMessages of the AI SDK: objects with id, role and parts."
+
+
+def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
+    """Render a session as the body of a chat."""
+    rendering = begin(session, options, NAME, reports.Context(takes_signatures=True))
+    snapshot, context = rendering.snapshot, rendering.context
+    body = rows.render_fields(FIELDS, snapshot.settings, context)
+    for index, tool in enumerate(snapshot.tools):
+        context.loss("tool", f"tools[{index}]", f"The tool {tool.get('name')!r} was left out: the server has it.")
+    writer = UiWriter(rendering, pairing.paired(rendering.entries))
+    writer.write(rendering.entries)
+    if not writer.messages:
+        raise nothing_to_send("message")
+    native = (snapshot.settings.get("extra") or {}).get(NAME)
+    rest = {key: value for key, value in native.items() if key != HISTORY} if isinstance(native, dict) else {}
+    body = merged(body, rest) | {HISTORY: [message.message() for message in writer.messages]}
+    return rendering.finish(body, writer.stable())
+
+
+@parsing.parser(f"{NAME} request")
+def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
+    """Read the messages of a chat, alone or in a body; `model` and `stream` say what the body does not."""
+    body = body_object(payload)
+    body = {HISTORY: body} if isinstance(body, list) else parsing.request_object(body, NAME, HISTORY)
+    messages = body.get(HISTORY)
+    parsing.check_turns(messages, NAME, HISTORY)
+    if not messages:
+        raise parsing.no_turns(body, NAME, HISTORY)
+    turns = _turns(messages, HISTORY)
+    settings, native = rows.read_fields(FIELDS, {key: value for key, value in body.items() if key != HISTORY})
+    for name, value in {"model": model, "stream": stream}.items():
+        if value is not None and name not in body:
+            settings[name] = value
+    return parsing.session_of(NAME, turns, settings=settings, native=native)
+
+
+@parsing.parser(f"{NAME} turns")
+def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[list[items.Item]]:
+    """The item objects of messages: a turn for each message of the user, and for each step of the assistant's."""
+    return parsing.items_of_turns(_turns(parsing.turns_in(turns, NAME), "turns"))
+
+
+def _turns(messages: Any, path: str) -> list[list[JsonObject]]:
+    if not isinstance(messages, list):
+        raise CannotParse(f"The messages are {shortened(messages)}, not a list.", hint=_HINT)
+    return [turn for index, message in enumerate(messages) for turn in parts.turns_of(checked(message, path, index))]
+
+
+def checked(message: Any, path: str, index: int) -> JsonObject:
+    """A message with a role and parts; CannotParse for anything else."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise CannotParse(f"{path}[{index}] is {shortened(message)}, not a UIMessage.", hint=_HINT)
+    if not isinstance(message.get("parts"), list):
+        was = "Its version is older than 5: convert it as the migration guide of the AI SDK says."
+        hint = was if "content" in message and message["role"] in (*ROLES, "data") else _HINT
+        raise CannotParse(f"{path}[{index}] has no list of parts: {shortened(message)}.", hint=hint)
+    return message
