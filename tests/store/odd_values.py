@@ -265,6 +265,15 @@ TURNS: dict[str, Any] = {
         ],
         "tools": [{"name": "f", "parameters_json_schema": SCHEMA}],
     },
+    "ui_messages": {
+        "model": MODEL,
+        "messages": [
+            {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+            {"id": "a1", "role": "assistant", "parts": [
+                {"type": "tool-f", "toolCallId": "t", "state": "output-available", "input": {}, "output": "ok"},
+            ]},
+        ],
+    },
 }  # fmt: skip
 LISTS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}  # else: messages
 BODIES: dict[str, Any] = {
@@ -284,6 +293,10 @@ BODIES: dict[str, Any] = {
         "kind": "response",
         "parts": [{"part_kind": "thinking", "content": "Hm"}, {"part_kind": "text", "content": "Hi"}],
         "usage": {"input_tokens": 1, "output_tokens": 2}, "model_name": MODEL,
+    },
+    "ui_messages": {
+        "id": "a2", "role": "assistant", "parts": [{"type": "text", "text": "Hi"}],
+        "metadata": {"usage": {"inputTokens": 1, "outputTokens": 2}},
     },
 }  # fmt: skip
 

@@ -39,7 +39,8 @@ Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
 
 def spoken_format(name: FormatName) -> None:
     """Check that providers answer in a format; raise UnknownFormat or InvalidOption."""
-    if not formats.get_format(name).has_streams:
+    wire = formats.get_format(name)
+    if not wire.has_streams or wire.sent_by is None:  # of pages, and of frameworks
         raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
 
 

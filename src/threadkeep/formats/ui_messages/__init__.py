@@ -13,7 +13,7 @@ FORMAT: Final = Format(
     signs=Signs(
         turns="messages",
         body={"parts": list},
-        events={"messageId": str, "messageMetadata": dict, "errorText": str},
+        events={"messageMetadata": dict, "errorText": str},
         event_types=(
             "text-", "reasoning-", "tool-input-", "tool-output-", "tool-approval-", "source-", "data-", "start-step",
             "finish-step", "reset-step", "message-metadata", "steering-message",

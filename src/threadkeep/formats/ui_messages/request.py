@@ -1,10 +1,11 @@
 """Writing and reading the messages of a chat, as the body in which `useChat` sends them.
 
 Reading takes a list of messages, or a body that has one: its `id`, `trigger` and `messageId`, and whatever else the
-application sends, are kept. Parts of an unknown type, and messages of an unknown role, are kept as they are and are no
-other format's. A message becomes several turns where the model took several steps.
+application sends, are kept. `tools` are the functions that its page runs, as the AI SDK gives them to models. Parts of
+an unknown type, and messages of an unknown role, are kept as they are and are no other format's. A message becomes
+several turns where the model took several steps.
 
-Source: the AI SDK, `UIMessage`, `DefaultChatTransport`.
+Source: the AI SDK, `UIMessage`, `DefaultChatTransport`, `LanguageModelV4FunctionTool`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared import fields as rows
 from threadkeep.formats.shared import pairing, parsing, reports
+from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import begin, nothing_to_send
 from threadkeep.formats.ui_messages import parts
-from threadkeep.formats.ui_messages.fields import FIELDS, HISTORY, NAME, ROLES
+from threadkeep.formats.ui_messages.fields import FIELDS, HISTORY, NAME, ROLES, TOOLS
 from threadkeep.formats.ui_messages.turns import UiWriter
 
 if TYPE_CHECKING:
@@ -30,14 +32,40 @@ if TYPE_CHECKING:
 
 _HINT: Final = "Pass UIMessages of the AI SDK: objects with id, role and parts."
 
+# key here -> key of a function tool, and the type of its value
+_KEYS: Final[dict[str, tuple[str, type]]] = {
+    "name": ("name", str),
+    "description": ("description", str),
+    "inputSchema": ("parameters", dict),
+    "strict": ("strict", bool),
+}
+
+
+def _function(tool: JsonObject, context: reports.Context, path: str) -> JsonObject:
+    wire = {"type": "function", **rows.as_named(tool, _KEYS)}
+    if tool.get("origin") != NAME:
+        wire["name"] = context.name(tool.get("name"), f"{path}.name")
+    wire.setdefault("inputSchema", {"type": "object", "properties": {}})
+    return wire | native_keys(tool, NAME)
+
+
+def _tool(tool: Any) -> JsonObject:
+    """A definition of a body as a tool; one that would not come back stays a block."""
+    is_regular = isinstance(tool, dict) and tool.get("type") == "function" and {"name", "inputSchema"} <= tool.keys()
+    if not is_regular or not all(isinstance(tool.get(key), kind | None) for key, (_, kind) in _KEYS.items()):
+        return {**block(tool, NAME), "type": "provider_tool"}
+    ours = {name: tool[key] for key, (name, _) in _KEYS.items() if tool.get(key) is not None}
+    strange = {key: value for key, value in tool.items() if key not in (*_KEYS, "type")}
+    return with_native_keys({"type": "function", **ours, "origin": NAME}, strange, NAME)
+
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a chat."""
     rendering = begin(session, options, NAME, reports.Context(takes_signatures=True))
     snapshot, context = rendering.snapshot, rendering.context
     body = rows.render_fields(FIELDS, snapshot.settings, context)
-    for index, tool in enumerate(snapshot.tools):
-        context.loss("tool", f"tools[{index}]", f"The tool {tool.get('name')!r} was left out: the server has it.")
+    if tools := rows.tools_by_name(snapshot.tools, NAME, context, _function):
+        body[TOOLS] = tools
     writer = UiWriter(rendering, pairing.paired(rendering.entries))
     writer.write(rendering.entries)
     if not writer.messages:
@@ -58,11 +86,15 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     if not messages:
         raise parsing.no_turns(body, NAME, HISTORY)
     turns = _turns(messages, HISTORY)
-    settings, native = rows.read_fields(FIELDS, {key: value for key, value in body.items() if key != HISTORY})
+    settings, native = rows.read_fields(FIELDS, {key: body[key] for key in body if key not in (HISTORY, TOOLS)})
+    tools = body.get(TOOLS) or ()
+    if not isinstance(tools, list | tuple):
+        native, tools = {**native, TOOLS: tools}, ()  # what else an application sends under that name
     for name, value in {"model": model, "stream": stream}.items():
         if value is not None and name not in body:
             settings[name] = value
-    return parsing.session_of(NAME, turns, settings=settings, native=native)
+    definitions = [_tool(body_object(tool)) for tool in tools]
+    return parsing.session_of(NAME, turns, settings=settings, tools=definitions, native=native)
 
 
 @parsing.parser(f"{NAME} turns")

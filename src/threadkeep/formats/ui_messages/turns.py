@@ -185,15 +185,10 @@ class UiWriter(TurnWriter):
         context = self._context
         if "native" in item:
             report_foreign(item, fields.NAME, context, "native")
-        context.caller(item)
-        if item.get("namespace"):
-            name = tool_names.qualified_name(item)
-            detail = f"{item.get('name')!r} of the namespace {item['namespace']!r} was sent as {name!r}."
-            context.repair("namespace", "namespace", detail)
         is_custom = item["type"] == "custom_tool_call"
         given: Any = item.get("input") or "" if is_custom else arguments.object_arguments(item, context)
         part: JsonObject = {
-            "type": f"{fields.STATIC}{tool_names.qualified_name(item)}",
+            "type": f"{fields.STATIC}{context.called(item)}",
             "toolCallId": entry.call_id or f"call_{tool_names.hashed('', entry.position)}",
             "state": fields.AVAILABLE,
             "input": given,
@@ -260,7 +255,8 @@ class UiWriter(TurnWriter):
             provider = provider or "openai"
             names = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content"}
             values = {name: item[key] for name, key in names.items() if item.get(key)}
-        blocks = [*(item.get("summary") or ()), *(item.get("content") or ())] or [{}]
+        lists = [one for key in ("summary", "content") if isinstance(one := item.get(key), list)]
+        blocks = [block for one in lists for block in one] or [{}]
         written = [part for block in blocks if (part := _thought(block, provider, values)) is not None]
         if not written or (encrypted and provider is None):
             self._context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
