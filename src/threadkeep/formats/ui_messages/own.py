@@ -93,7 +93,7 @@ def _lifted(item: JsonObject, key: str) -> Any:
 
 def _thoughts(item: JsonObject, own: JsonObject) -> list[JsonObject]:
     """The parts of reasoning: one for each part of its summary, or its only block."""
-    texts = [text_of(block) for key in ("summary", "content") for block in item.get(key) or ()]
+    texts = [text_of(block) for block in blocks_of(item)]
     kept: Sequence[JsonObject] = own.get("parts") or [own]
     texts += [""] * (len(kept) - len(texts))
     parts = []
@@ -112,6 +112,18 @@ def _merged(part: JsonObject, native: JsonObject) -> JsonObject:
             both = {**native[key], **part[key]}
             merged[key] = {name: {**(native[key].get(name) or {}), **value} for name, value in both.items()}
     return merged
+
+
+def blocks_of(item: JsonObject) -> list[Any]:
+    """The parts of the summary of reasoning, and its blocks."""
+    lists = [item.get(key) for key in ("summary", "content")]
+    return [block for one in lists if isinstance(one, list) for block in one]
+
+
+def sealed_keys(item: JsonObject) -> JsonObject:
+    """The metadata of reasoning of OpenAI's."""
+    keys = fields.LIFTED["reasoning"]["open_responses"]
+    return {name: item[key] for name, key in keys.items() if item.get(key)}
 
 
 def text_of(block: Any) -> str:

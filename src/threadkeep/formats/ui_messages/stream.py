@@ -56,7 +56,7 @@ _TAKERS: Final = {
 }
 
 
-class ChunkAssembler(streams.StreamAssembler):
+class UiAssembler(streams.StreamAssembler):
     """Puts chunks together; `feed` each of them, then take `response`."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
@@ -351,6 +351,6 @@ def _merged(known: Any, new: Any) -> Any:
     return {**known, **{key: _merged(known.get(key), value) for key, value in new.items()}}
 
 
-def assembler(headers: Mapping[str, str] | None = None) -> ChunkAssembler:
+def assembler(headers: Mapping[str, str] | None = None) -> UiAssembler:
     """Return an assembler, which combines the chunks of a stream into a response."""
-    return ChunkAssembler(headers)
+    return UiAssembler(headers)

@@ -253,10 +253,8 @@ class UiWriter(TurnWriter):
         values: JsonObject = {}
         if entry.origin == "open_responses" or (entry.origin is None and encrypted):
             provider = provider or "openai"
-            names = {"itemId": "id", "reasoningEncryptedContent": "encrypted_content"}
-            values = {name: item[key] for name, key in names.items() if item.get(key)}
-        lists = [one for key in ("summary", "content") if isinstance(one := item.get(key), list)]
-        blocks = [block for one in lists for block in one] or [{}]
+            values = own.sealed_keys(item)
+        blocks = own.blocks_of(item) or [{}]
         written = [part for block in blocks if (part := _thought(block, provider, values)) is not None]
         if not written or (encrypted and provider is None):
             self._context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
