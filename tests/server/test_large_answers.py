@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx2
 import pytest
+import uvloop
 
+from tests.server.hostile.providers import Script, provided
+from tests.waiting import wait_until
 from threadkeep.http import Limits, Upstream, app, rest_app, site
 from threadkeep.server.objects import item_object
 from threadkeep.server.permissions import stream_quota
+from threadkeep.server.provider_answers import limit_read_ahead
+from threadkeep.server.quotas import GrowthQuota, QuotaExceeded
 from threadkeep.server.service import Service, answer_quota
 
 PIECE = "x" * 50_000
@@ -91,7 +97,7 @@ def test_the_bytes_of_answers_in_progress_are_limited(
     served: Any, monkeypatch: pytest.MonkeyPatch, *, is_stream: bool
 ) -> None:
     """Two together have too many, so the second is left; another user has room, and so has the next one."""
-    with_quota(monkeypatch, answer_bytes=answer_quota(200_000))
+    with_quota(monkeypatch, answer_bytes=answer_quota(200_000, seconds=0.01))
     body = {"model": "m", "input": "Hi", "stream": is_stream}
 
     async def run() -> None:
@@ -110,6 +116,56 @@ def test_the_bytes_of_answers_in_progress_are_limited(
             assert '"status":"incomplete"' not in (await ann.post("/v1/responses", json=body)).text
 
     served.runner.run(run())
+
+
+def test_an_answer_without_room_waits_for_others_to_end(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_quota(monkeypatch, answer_bytes=(quota := answer_quota(200_000)))
+    body = {"model": "m", "input": "Hi"}
+
+    async def run() -> list[str]:
+        pieces = Pieces(6, may_end=False)
+        async with client(served.application(upstreams=pieces.upstreams)) as ann:
+            first = asyncio.ensure_future(ann.post("/v1/responses", json=body))
+            await pieces.said.wait()
+            second = asyncio.ensure_future(ann.post("/v1/responses", json=body))
+            await asyncio.to_thread(wait_until, lambda: quota.waiting_count == 1)
+            pieces.may_end.set()
+            return [(await one).json()["status"] for one in (first, second)]
+
+    assert served.runner.run(run()) == ["completed", "completed"]
+
+
+def test_where_all_wait_the_newest_ends_so_that_others_go_on() -> None:
+    """Ten that grow at once to 40, where there is room for 100: those that ended gave their room to the oldest."""
+    quota = GrowthQuota(100, 1_000, text="Too much")
+
+    async def grow(size: int) -> str:
+        with quota.growing("ann") as growth:
+            for now in range(1, size + 1):
+                await quota.grow(growth, now)
+                await asyncio.sleep(0)
+        return "whole"
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(grow(40) for _ in range(10)), return_exceptions=True)
+
+    ended = asyncio.run(run())
+    assert [isinstance(one, QuotaExceeded) for one in ended] == [False] * 7 + [True] * 3
+    assert quota.total == 0
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_no_more_of_an_answer_is_received_ahead_than_uvloop_takes_at_once(run: Any) -> None:
+    """It takes 250 KiB, 32 times over, if the system has so much."""
+
+    async def size(url: str) -> int:
+        async with httpx2.AsyncClient() as http, http.stream("POST", url) as response:
+            limit_read_ahead(response)
+            connection = response.extensions["network_stream"].get_extra_info("socket")
+            return int(connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+
+    with provided(Script([b"Hi"])) as provider:
+        assert run(size(provider.url)) < 256_000
 
 
 def test_no_answer_begins_where_those_in_progress_are_as_large_as_they_may_be(

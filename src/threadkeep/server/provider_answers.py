@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import httpx2
 
@@ -16,6 +17,7 @@ from threadkeep.server import body_limits, problems, quotas
 from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
+Hold: TypeAlias = Callable[[int], Awaitable[None]]  # counts how many bytes of an answer have come
 
 _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses of upstreams that are the client's matter
 _MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
@@ -28,6 +30,7 @@ MAX_ERROR_BYTES: Final = 256 * 1024  # of the body of an error; what follows is 
 MAX_EVENT_VALUES: Final = 2_000_000  # JSON values of one event: each takes much more memory than it is long
 SLICE_STEPS: Final = 8  # pieces of a body, or events, after which other tasks go on
 SLICE_BYTES: Final = 16 * 1024  # … or so many bytes
+READ_AHEAD_BYTES: Final = 96 * 1024  # of an answer in the system; twice as much with what it adds
 TRAILING_SECONDS: Final = 10.0  # for what may follow the end of an answer: usage, or the word that nothing follows
 CLOSING_SECONDS: Final = 0.05  # … and for the end of its body, after which its connection serves the next request
 EVENTS: Final = "text/event-stream"
@@ -51,25 +54,27 @@ class AnswerTooLong(UpstreamError):
 
 
 @contextmanager
-def counted_bytes(quota: quotas.Quota, owner: Hashable) -> Iterator[Callable[[int], None]]:
-    """Provide what counts the bytes of an answer as it grows: UpstreamError where too many are in progress."""
-    held = 0
+def counted_bytes(quota: quotas.GrowthQuota, owner: Hashable) -> Iterator[Hold]:
+    """Provide what counts the bytes of an answer as it grows; while there is no room for more, its provider waits.
 
-    def hold(size: int) -> None:
-        nonlocal held
-        if size - held < SLICE_BYTES:
+    It raises UpstreamError where too many are in progress.
+    """
+
+    async def hold(size: int) -> None:
+        if size - growth.size < SLICE_BYTES:
             return
         try:
-            quota.take(owner, size - held)
+            await quota.grow(growth, size)
         except quotas.QuotaExceeded as error:
             text = f"{error.detail}: no more is read."
             raise UpstreamError(error.status_code, None, text, str(error.wait)) from error
-        held = size
 
-    try:
+    with quota.growing(owner) as growth:
         yield hold
-    finally:
-        quota.give_back(owner, held)
+
+
+async def uncounted(_size: int) -> None:
+    """Count nothing: what is read is limited by other means."""
 
 
 class Slices:
@@ -86,14 +91,26 @@ class Slices:
             await asyncio.sleep(0)
 
 
+def limit_read_ahead(response: httpx2.Response) -> None:
+    """Let no more of an answer be received before it is read than this: uvloop takes all that the system has at once.
+
+    Where the connection is no socket, nothing is received ahead.
+    """
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_AHEAD_BYTES)
+
+
 def encodings(headers: httpx2.Headers) -> list[str]:
     """Return the content encodings of a body."""
     given = headers.get_list("content-encoding", split_commas=True)
     return [name for one in given if (name := one.strip().lower()) not in ("", "identity")]
 
 
-async def bounded_bytes(response: httpx2.Response, most: int) -> AsyncGenerator[bytes]:
-    """Yield the body of a response, decompressed, in small pieces.
+async def bounded_bytes(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[bytes]:
+    """Yield the body of a response, decompressed, in small pieces, which `hold` counts.
 
     Raises:
         AnswerTooLong: it has more bytes than that.
@@ -108,6 +125,7 @@ async def bounded_bytes(response: httpx2.Response, most: int) -> AsyncGenerator[
             size += len(piece)
             if size > most:
                 raise AnswerTooLong(most)
+            await hold(size)
             yield piece
             await slices.step(len(piece))
 
@@ -147,14 +165,14 @@ class _Pieces(httpx2.AsyncByteStream):
         return self._pieces
 
 
-async def text_events(response: httpx2.Response, most: int) -> AsyncGenerator[str]:
-    """Yield the data of the server-sent events of a response, up to ``[DONE]``.
+async def text_events(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[str]:
+    """Yield the data of the server-sent events of a response, up to ``[DONE]``; `hold` counts its bytes.
 
     Raises:
         AnswerTooLong: the response has more bytes than that, or an event more values than are read.
     """
     slices = Slices()
-    async with aclosing(bounded_bytes(response, most)) as body:
+    async with aclosing(bounded_bytes(response, most, hold)) as body:
         headers = {"content-type": f"{EVENTS}; charset=utf-8"}
         source = httpx2.Response(200, headers=headers, stream=_Pieces(body), request=response.request)
         async for event in httpx2.EventSource(source, max_event_size=None):
@@ -183,15 +201,17 @@ def _check_values(text: str) -> None:
         raise AnswerTooLong(MAX_EVENT_VALUES, "answer has an event of more than {:,} values") from error
 
 
-async def binary_events(response: httpx2.Response, most: int) -> AsyncGenerator[Any]:
+async def binary_events(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[Any]:
     """Yield the messages of Amazon's event streams, as objects with one key: the type of the event.
+
+    `hold` counts their bytes.
 
     Raises:
         AnswerTooLong: the response has more bytes than that.
         UpstreamError: it is no such stream, or says that it failed.
     """
     slices, pieces, wanted = Slices(), bytearray(), _PRELUDE
-    async with aclosing(bounded_bytes(response, most)) as body:
+    async with aclosing(bounded_bytes(response, most, hold)) as body:
         async for piece in body:
             pieces += piece
             while len(pieces) >= wanted:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import ceil, inf
 from threading import Lock
 from time import monotonic
@@ -16,6 +18,7 @@ from threadkeep.errors import InvalidOption
 
 MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
 RETRY_SECONDS: Final = 5  # after which a client that was refused may try again
+GROWTH_SECONDS: Final = 30.0  # for which what grows waits for room
 _PER_MINUTE: Final = 60.0
 
 
@@ -93,6 +96,90 @@ class Quota:
             yield
         finally:
             self.give_back(name)
+
+
+@dataclass(eq=False, slots=True)
+class Growth:
+    """Something that grows within a quota: its owner, how much it has, and while it waits for more, its turn."""
+
+    name: Hashable
+    size: int = 0
+    turn: asyncio.Event | None = None
+    is_refused: bool = False
+
+
+class GrowthQuota(Quota):
+    """A quota of what grows. What finds no room waits until others end; where all wait, the newest is refused.
+
+    What waits goes on one by one, the oldest first, so that as few as possible are refused.
+    """
+
+    def __init__(
+        self, most: int, in_all: float = inf, *, text: str, code: str | None = None, seconds: float = GROWTH_SECONDS
+    ) -> None:
+        """Set the limits; `seconds`: how long something waits for room."""
+        super().__init__(most, in_all, text=text, code=code)
+        self._seconds, self._growing = seconds, dict[Growth, None]()  # oldest first
+
+    @property
+    def total(self) -> int:
+        """How much there is in all."""
+        return self._taken.total()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for room."""
+        return sum(one.turn is not None for one in self._growing)
+
+    @contextmanager
+    def growing(self, name: Hashable) -> Iterator[Growth]:
+        """Count what grows while it lasts; those that wait for room go on then, of each owner the oldest."""
+        self._growing[growth := Growth(name)] = None
+        try:
+            yield growth
+        finally:
+            del self._growing[growth]
+            self.give_back(name, growth.size)
+            waiting = {one.name: one.turn for one in reversed(self._growing) if one.turn is not None}
+            for turn in waiting.values():
+                turn.set()
+
+    async def grow(self, growth: Growth, size: int) -> None:
+        """Count a new size; QuotaExceeded where there is no room, and none comes."""
+        is_in_time = True
+        while True:
+            try:
+                self.take(growth.name, size - growth.size)
+            except QuotaExceeded:
+                if not is_in_time or growth.is_refused or self._gives_way(growth, size):
+                    raise
+                is_in_time = await self._has_turn(growth)
+            else:
+                growth.size, growth.is_refused = size, False
+                return
+
+    def _gives_way(self, growth: Growth, size: int) -> bool:
+        """Where all others wait, refuse the newest; return whether it is this one."""
+        is_owners = self._taken[growth.name] + size - growth.size > self._most
+        rivals = [one for one in self._growing if one.name == growth.name or not is_owners]
+        if any(one.turn is None or one.turn.is_set() for one in rivals if one is not growth):
+            return False
+        newest = rivals[-1]
+        if newest.turn is not None:
+            newest.is_refused = True
+            newest.turn.set()
+        return newest is growth
+
+    async def _has_turn(self, growth: Growth) -> bool:
+        """Wait for others to end; return whether one has in time."""
+        growth.turn = asyncio.Event()
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await growth.turn.wait()
+        except TimeoutError:
+            return False
+        finally:
+            growth.turn = None
 
 
 class Rates:

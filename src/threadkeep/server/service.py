@@ -18,7 +18,7 @@ from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.server import permissions, problems, provider_answers, request_state, requests, sessions
 from threadkeep.server.owners import Authenticate, Scope, check_once, known_names, owner_of
-from threadkeep.server.quotas import Quota
+from threadkeep.server.quotas import GrowthQuota, Quota
 from threadkeep.server.unstored import Memories, StoreFalse, Unstored
 from threadkeep.server.upstreams import Upstream, upstream_for
 from threadkeep.store.aio import AsyncConversation, AsyncStore
@@ -49,10 +49,10 @@ def background_quota(most: int = MAX_BACKGROUND, in_all: int = MAX_BACKGROUND_IN
     return Quota(most, in_all, text=text, code="too_many_in_background")
 
 
-def answer_quota(most: int = provider_answers.MAX_ANSWER_BYTES) -> Quota:
-    """Return the quota of the bytes of answers in progress, of which each may have so many."""
+def answer_quota(most: int = provider_answers.MAX_ANSWER_BYTES, **options: Any) -> GrowthQuota:
+    """Return the quota of the bytes of answers in progress, of which each may have so many; `options`: of the quota."""
     text = "Too many bytes of answers are in progress{key}"
-    return Quota(2 * most, 4 * most, text=text, code="too_many_answer_bytes")
+    return GrowthQuota(2 * most, 4 * most, text=text, code="too_many_answer_bytes", **options)
 
 
 def request_quota() -> Quota:
@@ -114,7 +114,7 @@ class Service:
     streams: Quota = field(default_factory=permissions.stream_quota)
     background: Quota = field(default_factory=background_quota)
     request_bytes: Quota = field(default_factory=request_quota)
-    answer_bytes: Quota = field(default_factory=answer_quota)
+    answer_bytes: GrowthQuota = field(default_factory=answer_quota)
     unstored: Unstored = field(default_factory=Unstored)
     store_false: StoreFalse = "ledger"
     memories: Memories = field(default_factory=Memories)

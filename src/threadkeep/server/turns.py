@@ -474,14 +474,15 @@ async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
     if recorder.replayed:
         return
     model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
-    asked, seconds = turn.upstream.events(_payload(turn, model), model, most), turn.call.service.max_answer_seconds
+    seconds = turn.call.service.max_answer_seconds
     with counted_bytes(turn.call.service.answer_bytes, turn.call.permission.owner.name) as hold:
+        asked = turn.upstream.events(_payload(turn, model), model, most, hold)
         async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
             async for event in answer:
                 if (text := event_text(event)) != b"":
                     yield text
                 if recorder.writer.received_bytes > most:
                     raise AnswerTooLong(most)
-                hold(recorder.writer.received_bytes)
+                await hold(recorder.writer.received_bytes)
     if not recorder.writer.assembler.has_events:
         raise UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")

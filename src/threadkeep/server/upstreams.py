@@ -67,11 +67,18 @@ class Upstream:
         spoken_format(self.format)
 
     def events(
-        self, payload: JsonObject, model: str, most: int = provider_answers.MAX_ANSWER_BYTES
+        self,
+        payload: JsonObject,
+        model: str,
+        most: int = provider_answers.MAX_ANSWER_BYTES,
+        hold: provider_answers.Hold = provider_answers.uncounted,
     ) -> AsyncGenerator[Any]:
-        """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between."""
+        """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between.
+
+        `hold` counts the bytes that come over HTTP.
+        """
         return (
-            self.ask(payload, model, most)
+            self.ask(payload, model, most, hold)
             if isinstance(self.ask, _HttpAsk)
             else provider_answers.sliced(self.ask(payload, model))
         )
@@ -114,7 +121,11 @@ class _HttpAsk:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
     async def __call__(
-        self, payload: JsonObject, wanted: str, most: int = provider_answers.MAX_ANSWER_BYTES
+        self,
+        payload: JsonObject,
+        wanted: str,
+        most: int = provider_answers.MAX_ANSWER_BYTES,
+        hold: provider_answers.Hold = provider_answers.uncounted,
     ) -> AsyncGenerator[Any]:
         """Yield the events of the answer of a model, of at most so many bytes."""
         path, changes = _PATHS[self._format](quote(wanted, safe=""))
@@ -125,9 +136,10 @@ class _HttpAsk:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
+                provider_answers.limit_read_ahead(response)
                 self._check_encoding(provider_answers.encodings(response.headers))
                 events = provider_answers.binary_events if self._format == "converse" else self._text_events
-                async with aclosing(events(response, most)) as answer:
+                async with aclosing(events(response, most, hold)) as answer:
                     async for event in answer:
                         yield event
         except httpx2.HTTPError as error:
@@ -142,12 +154,12 @@ class _HttpAsk:
             text = f"{self._name} answered in the content-encoding {', '.join(given)[:_MAX_NAMED]}"
             raise provider_answers.UpstreamError(502, None, f"{text}, which cannot be decoded.")
 
-    def _text_events(self, response: httpx2.Response, most: int) -> AsyncGenerator[str]:
+    def _text_events(self, response: httpx2.Response, most: int, hold: provider_answers.Hold) -> AsyncGenerator[str]:
         if not provider_answers.is_event_stream(response.headers):
             given = provider_answers.media_type(response.headers) or "unknown"
             text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
             raise provider_answers.UpstreamError(502, None, f"{text} instead of {provider_answers.EVENTS}.")
-        return provider_answers.text_events(response, most)
+        return provider_answers.text_events(response, most, hold)
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import shutil
 import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.server.recorder.provider import stream, whole
 from tests.waiting import wait_until
 from threadkeep import InvalidOption, Store
 from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall, SpoolFull
+from threadkeep.server.recorder.spooling import SpooledExchange
 
 SECRET = "sk-secret-0123456789"
 HEADERS = {"x-api-key": SECRET, "cookie": f"session={SECRET}"}
@@ -336,3 +339,33 @@ def test_a_directory_that_is_gone_is_named_as_the_cause(
         assert post(recorded.url, "Hi").is_success
         recorded.wait_for(0, dropped=1)
         assert "the spool has no room: No such file or directory (1 so far)" in caplog.text
+
+
+def test_a_call_in_progress_is_in_the_spool_as_far_as_it_came(database: Database, tmp_path: Path) -> None:
+    """However little that is: a kill finds what the client has seen of it."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+
+    async def read(call: SpooledCall) -> tuple[bytes, bytes, str]:
+        exchange = SpooledExchange(call, 1_000_000)
+        asked, answer = await exchange.request_body(), await exchange.answer()
+        assert answer is not None
+        return asked, await answer.aread(), exchange.ending[0]
+
+    with recorder(database, spool=live) as recorded:
+        recorded.provider.says(stream("messages", ["One, ", "two."], hold_after=3))
+        body = a_question("Count!", stream=True)
+        with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=body, timeout=20) as response:
+            chunks = response.iter_raw()
+            seen = b""
+            while b"One, " not in seen:
+                seen += next(chunks)
+            wait_until(lambda: any(b"One, " in file.read_bytes() for file in files(live)))
+            shutil.copytree(live, killed)
+            recorded.provider.release.set()
+            assert b"message_stop" in b"".join(chunks)
+        recorded.wait_for(1)
+    spool = Spool(killed)
+    [call] = spool.recover()
+    asked, answered, how = asyncio.run(read(call))
+    spool.close()
+    assert (b"Count!" in asked, answered, how) == (True, seen, "stopped")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import httpx2
+import pytest
 
 from tests.databases import Database
 from tests.server.recorder.conftest import recorder
-from tests.server.recorder.provider import stream
+from tests.server.recorder.provider import Reply, stream
 from tests.server.recorder.test_trouble import DEFLATE, STREAM
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
@@ -100,3 +103,43 @@ def test_a_request_waits_no_more_once_it_is_stored(database: Database) -> None:
             assert b"message_stop" in b"".join(chunks)
         recorded.wait_for(1)
         recorded.wait_until_idle()
+
+
+def an_event_in_progress(**more: Any) -> Reply:
+    """A stream with an event of 80 kB, whose line has no end yet when the provider pauses."""
+    reply = stream("messages", ["x" * 80_000], **more)
+    reply.chunks = [part for chunk in reply.chunks for part in (chunk[:-1], chunk[-1:])]
+    return reply
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: stream("messages", ["x" * 1000] * 80, hold_after=82), lambda: an_event_in_progress(hold_after=5)],
+    ids=["events", "an event"],
+)
+def test_what_is_put_together_of_streams_in_progress_is_limited(database: Database, made: Any) -> None:
+    """All clients get all of theirs; what has no room any more is stored as far as it came, and counted."""
+    with recorder(database, max_answer_bytes=120_000) as recorded:
+        replies = [made() for _ in range(6)]
+        recorded.provider.says(*replies)
+        health = recorded.application.state.health
+
+        def ask(number: int) -> bytes:
+            body = {**STREAM, "messages": [{"role": "user", "content": str(number)}]}
+            return httpx2.post(f"{recorded.url}/v1/messages", json=body, timeout=60).content
+
+        with ThreadPoolExecutor(6) as clients:
+            asked = [clients.submit(ask, number) for number in range(6)]
+            wait_until(lambda: health()["dropped"] >= 3, lambda: str(health()))
+            assert health()["answer_bytes"] <= 240_000
+            figures = {one.name: one.samples[0].value for one in recorded.application.state.collector.collect()}
+            assert figures["threadkeep_recorder_answer_bytes"] <= 240_000
+            recorded.provider.release.set()
+            assert [one.result() for one in asked] == [b"".join(replies[0].chunks)] * 6
+        wait_until(lambda: sum(recorded.counts.values()) == 6, lambda: str(recorded.counts))
+        statuses = [one.status for talk in recorded.conversations() for one in talk.responses()]
+        assert (statuses.count("completed"), statuses.count("incomplete")) == (
+            recorded.counts["recorded"], recorded.counts["dropped"],
+        )  # fmt: skip
+        assert recorded.counts["recorded"] >= 1
+        assert health()["answer_bytes"] == 0

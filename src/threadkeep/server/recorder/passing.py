@@ -22,7 +22,7 @@ from threadkeep.server import requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Permission, until_left
-from threadkeep.server.provider_answers import Slices
+from threadkeep.server.provider_answers import Slices, limit_read_ahead
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
 from threadkeep.server.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.server.recorder.targets import CallTarget, RecordedRoute, RecordedUpstream, passed_on
@@ -205,6 +205,7 @@ class _PassedCall:
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
         response = await client.send(request, stream=True)
         try:
+            limit_read_ahead(response)
             await self._pass_back(response)
         finally:
             with anyio.CancelScope(shield=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -20,11 +21,12 @@ from threadkeep.server.owners import Owner
 from threadkeep.server.provider_answers import AnswerTooLong, bounded_bytes
 from threadkeep.server.recorder.exchanges import REQUEST_END, AnswerHead, CallFacts, Ended, Exchange, Unreadable
 from threadkeep.server.recorder.secrets import CallSecrets
-from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall
+from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.storing import kept_answer_headers, without_secrets
 from threadkeep.server.recorder.targets import RecordedRoute
 
 _FRAME_BYTES: Final = 64 * 1024
+FRAME_SECONDS: Final = 0.5  # after which what was noted is written, however little it is
 _REQUEST, _REQUEST_END, _ANSWER, _CHUNK, _END = range(5)  # kinds of notes
 _BEARERS: Final = (b"authorization", b"headers", b"api_key", b"access_token")  # what a request has that has such keys
 
@@ -36,27 +38,27 @@ async def spool_exchange(spool: Spool, call: SpooledCall, exchange: Exchange, mo
         Unreadable: the request is not what its route should have; nothing was written.
         Overflow, SpoolFull: there is no room.
     """
-    writer = _Writer(spool, call, exchange)
-    exchange.on_settling = writer.settle
-    body = _request_without_secrets(await exchange.request_body())
-    for start in range(0, len(body), _FRAME_BYTES):
-        writer.note(_REQUEST, body[start : start + _FRAME_BYTES])
-    writer.note(_REQUEST_END)
-    exchange.release_request()
-    problem: str | None = None
-    try:
-        answer = await exchange.answer()
-        if answer is not None:
-            writer.note(_ANSWER, dumps([answer.status_code, kept_answer_headers(answer.headers)]))
-            async for piece in bounded_bytes(answer, most):
-                writer.note_chunk(piece)
-                exchange.keep(0)
-    except AnswerTooLong as error:
-        problem = error.message
-    except httpx2.DecodingError:
-        problem = "The answer cannot be decompressed."
-    how, why = exchange.ending if problem is None else ("broken", problem)
-    writer.end(how, why)
+    with closing(_Writer(spool, call, exchange)) as writer:
+        exchange.on_settling = writer.settle
+        body = _request_without_secrets(await exchange.request_body())
+        for start in range(0, len(body), _FRAME_BYTES):
+            writer.note(_REQUEST, body[start : start + _FRAME_BYTES])
+        writer.note(_REQUEST_END)
+        exchange.release_request()
+        problem: str | None = None
+        try:
+            answer = await exchange.answer()
+            if answer is not None:
+                writer.note(_ANSWER, dumps([answer.status_code, kept_answer_headers(answer.headers)]))
+                async for piece in bounded_bytes(answer, most):
+                    writer.note_chunk(piece)
+                    exchange.keep(0)
+        except AnswerTooLong as error:
+            problem = error.message
+        except httpx2.DecodingError:
+            problem = "The answer cannot be decompressed."
+        how, why = exchange.ending if problem is None else ("broken", problem)
+        writer.end(how, why)
 
 
 def _request_without_secrets(body: bytes) -> bytes:
@@ -79,6 +81,7 @@ class _Writer:
         self._parts: list[bytes] = []
         self._size = 0
         self._held = b""  # the end of what was answered, in which a secret may begin
+        self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: int, part: bytes = b"") -> None:
         self._notes.append((kind, round(self._exchange.milliseconds), len(part)))
@@ -86,6 +89,18 @@ class _Writer:
         self._size += len(part) + 1
         if self._size >= _FRAME_BYTES:
             self._write()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FRAME_SECONDS, self._write_rest)
+
+    def _write_rest(self) -> None:
+        """Write what was noted, so that a kill finds it written; where there is no room, the next frame says so."""
+        with suppress(SpoolFull):
+            self._write()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def note_chunk(self, piece: bytes) -> None:
         """Note a part of an answer, without secrets; one that is in two parts is recognized."""
@@ -112,6 +127,8 @@ class _Writer:
         self._write(is_last=True)
 
     def _write(self, *, is_last: bool = False) -> None:
+        self.close()
+        self._timer = None
         head: dict[str, Any] = {"notes": self._notes}
         if not self._call.frames:
             head["facts"] = _facts(self._exchange.facts)

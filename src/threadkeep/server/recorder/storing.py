@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -18,12 +18,17 @@ from threadkeep.server.origins import ClientCall
 from threadkeep.server.provider_answers import (
     MAX_ANSWER_BYTES,
     AnswerTooLong,
+    Hold,
+    UpstreamError,
     bounded_body,
+    counted_bytes,
     error_body,
     is_event_stream,
     text_events,
+    uncounted,
     until_end,
 )
+from threadkeep.server.quotas import GrowthQuota
 from threadkeep.server.recorder.exchanges import Exchange, Overflow, Unreadable
 from threadkeep.server.sessions import Locks, placed
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
@@ -45,14 +50,21 @@ class PartlyStored(Exception):
     """Another process has stored a part of an answer, and what came of it later cannot be added."""
 
 
-async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, most: int = MAX_ANSWER_BYTES) -> None:
+async def store_exchange(
+    store: AsyncStore,
+    exchange: Exchange,
+    locks: Locks,
+    most: int = MAX_ANSWER_BYTES,
+    answer_bytes: GrowthQuota | None = None,
+) -> None:
     """Store a call as it passes; `locks` are shared by all calls that are recorded here.
 
-    Of an answer, `most` bytes are stored: of a stream, what has come until then.
+    Of an answer, `most` bytes are stored: of a stream, what has come until then. `answer_bytes` limits the streams that
+    are being put together.
 
     Raises:
         Unreadable: a body is not what its route should have; what is readable was stored.
-        Overflow: more came than may wait.
+        Overflow: more came than may wait, or be put together.
         PartlyStored: another process had stored a part of the answer, and was killed.
         ThreadkeepError, SQLAlchemyError: it cannot be stored.
     """
@@ -71,7 +83,8 @@ async def store_exchange(store: AsyncStore, exchange: Exchange, locks: Locks, mo
     elif answer.status_code >= _ERROR:
         await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
     elif is_event_stream(answer.headers):
-        await _store_stream(conversation, exchange, answer, most)
+        with nullcontext(uncounted) if answer_bytes is None else counted_bytes(answer_bytes, facts.owner.name) as hold:
+            await _store_stream(conversation, exchange, answer, most, hold)
     else:
         await _store_answer(store, conversation, exchange, answer, most)
 
@@ -173,7 +186,7 @@ def _json(body: bytes) -> Any:
 
 
 async def _store_stream(
-    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
+    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int, hold: Hold
 ) -> None:
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete.
 
@@ -185,7 +198,7 @@ async def _store_stream(
     async with _recorder(conversation, exchange, answer, is_whole=exchange.is_repeatable) as recorder:
         stored = BackgroundFeed(recorder, has_written=lambda: exchange.keep(stored.waiting_bytes))
         try:
-            received = text_events(answer, most)
+            received = text_events(answer, most, hold)
             async with aclosing(until_end(received, recorder.writer)) as events:
                 async for event in events:
                     stored.feed(hidden(event))
@@ -199,6 +212,8 @@ async def _store_stream(
             problem = error
         except AnswerTooLong as error:
             logger.warning("An answer is stored as far as it came: %s", error.message)
+        except UpstreamError as error:
+            problem = Overflow(error.message)
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
     if problem is not None:
         raise problem

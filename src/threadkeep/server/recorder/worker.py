@@ -25,6 +25,7 @@ from threadkeep.server.recorder.order import CallQueue, QueuePlace
 from threadkeep.server.recorder.spool import Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.spooling import SpooledExchange
 from threadkeep.server.recorder.storing import PartlyStored, store_exchange
+from threadkeep.server.service import answer_quota
 from threadkeep.server.sessions import Locks
 from threadkeep.store.aio import AsyncStore
 from threadkeep.store.work.connections import AWAY, error_name
@@ -37,10 +38,12 @@ MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it; ha
 STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
 RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
 SPOOLED_TRIES: Final = 5  # to store a call of the spool while the database can be used, in more than a lease …
+ROOM_SECONDS: Final = 5.0  # for which a stream waits to be put together; what comes of it waits as what is not stored
 RETRY_SECONDS: Final = 0.25  # … after twice as long each time
 _HELP: Final = {
     "open": "Calls that are in progress, or wait in memory.",
     "waiting_bytes": "Bytes of calls in memory.",
+    "answer_bytes": "Bytes of streams in progress that have been read.",
     "spooled": "Calls in the spool that are not stored yet.",
     "spooled_bytes": "Bytes of the files of the spool.",
     "behind_seconds": "Seconds since the oldest call began that is not stored yet.",
@@ -66,6 +69,7 @@ class RecordingThread:
         self._store, self._max_bytes, self._max_exchanges = store, max_bytes, max_exchanges
         self._stop_seconds, self._locks, self._max_answer_bytes = stop_seconds, Locks(), max_answer_bytes
         self._waiting, self._lock = Tally(), Lock()  # bytes, by the names of owners
+        self._answer_bytes = answer_quota(max_answer_bytes, seconds=ROOM_SECONDS)
         self._open: set[Exchange] = set()
         self._lines: WeakValueDictionary[Owner, CallQueue] = WeakValueDictionary()
         self._logged: dict[str, float] = {}
@@ -132,7 +136,9 @@ class RecordingThread:
 
     def behind(self) -> Mapping[str, int]:
         """Return how much is not stored yet, and for how many seconds the oldest of it waits."""
-        told = {"open": len(self._open), "waiting_bytes": self._waiting.total()}
+        told = {
+            "open": len(self._open), "waiting_bytes": self._waiting.total(), "answer_bytes": self._answer_bytes.total,
+        }  # fmt: skip
         moments = [exchange.facts.at.timestamp() for exchange in list(self._open)]
         if self._backlog is not None:
             told |= {"spooled": len(self._backlog), "spooled_bytes": self._backlog.size}
@@ -178,7 +184,7 @@ class RecordingThread:
         try:
             with self._counted(exchange):
                 await place.turn()
-                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
+                await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes, self._answer_bytes)
                 self.counters.add(RECORDED)
         finally:
             place.leave()
@@ -220,8 +226,9 @@ class RecordingThread:
             yield
         except SpoolFull as error:
             self._count(DROPPED, "a call is not recorded: the spool has no room", str(error))
-        except Overflow:
-            self._count(DROPPED, "a call is not recorded: it is too large, or too much of others waits")
+        except Overflow as error:
+            problem = "a call is not recorded whole: it is too large, or too much of others waits"
+            self._count(DROPPED, problem, str(error))
         except Unreadable as error:
             self._count(UNREADABLE, "a call is not recorded", str(error))
         except asyncio.CancelledError:
