@@ -13,7 +13,8 @@ How to write a source
     A transcript is a tree of entries: each has an id, the id of the one that it follows, the items that were said in it
     (items of threadkeep, or dicts of Open Responses; `get_format("chat_completion").parse_turns` and its like make
     items of messages of providers), a time, and for what a model said, an `Answer` with the model, the ids and the
-    usage. Media are data URLs in the items.
+    usage. Media are data URLs in the items. A call that no entry came in, because it failed or its answer is a summary,
+    is a `SideCall`.
 
     What a source meets may have any shape: `items` reads values of the expected type, or None, and makes items of
     texts, calls and outputs. `json_files.JsonExport` and `databases.SqlSource` are bases for sources that export JSON
@@ -31,7 +32,16 @@ from __future__ import annotations
 
 from threadkeep.contrib.importers.engine import SOURCES, Progress, external_id_of, import_from
 from threadkeep.contrib.importers.inputs import Input, inputs_of
-from threadkeep.contrib.importers.records import Answer, Count, Entry, Skipped, Source, SourceReport, Transcript
+from threadkeep.contrib.importers.records import (
+    Answer,
+    Count,
+    Entry,
+    SideCall,
+    Skipped,
+    Source,
+    SourceReport,
+    Transcript,
+)
 
 __all__ = [
     "SOURCES",
@@ -40,6 +50,7 @@ __all__ = [
     "Entry",
     "Input",
     "Progress",
+    "SideCall",
     "Skipped",
     "Source",
     "SourceReport",

@@ -2,36 +2,43 @@
 
 Source: the files in ``~/.codex/sessions``, which are not documented.
 
-* The first line, `session_meta`, says what the session is; `turn_context` names the model from there on.
+* The first line, `session_meta`, says what the session is, also the base prompt, the session that it was forked from,
+  and for an agent the session of its parent; `turn_context` names the model from there on.
 * The payload of a `response_item` is an item of the Responses API; the first releases wrote items without `payload`.
-* What a model made in a row is a response. The `token_count` that comes next has its usage as `last_token_usage`, or
-  as the difference to the `total_token_usage` before; one with the same total again is a repetition.
-* A `token_usage_record` has the usage of a response as `usage`, or as the difference between running totals of the
-  thread or of the turn. The `token_count` behind it counts the same once more.
-* `thread_rolled_back` takes back turns: what comes next is a branch.
-* A session that was forked, or belongs to an agent, may begin with a copy of the other one, written at once. The
-  usage in it belongs to the other session.
-* Lines have no ids: they are called by their numbers, because a rollout only grows. A rollout that is imported while
-  its last answer is being written has no usage of that answer.
+  Developer messages that nothing precedes belong to the instructions, as in its requests.
+* What a model made in a row is a response. A `token_usage_record` has its id and its usage as `usage`, or as the
+  difference between running totals of the thread or of the turn. The `token_count` behind it counts the same once more;
+  in older releases it is alone, with `last_token_usage`, or a `total_token_usage` from which the one before is taken;
+  one with the same total again is a repetition.
+* `compacted` says what the history is from there on: it ends with a compaction item, whose response has no line, or
+  with a message that contains the summary. The answer with the summary, `compaction_output`, is not part of it.
+* `thread_rolled_back` takes back turns: what comes next is a branch. `turn_aborted` cuts off the response before it.
+* A session that was forked has a `history_base`: its beginning is the other rollout, up to a number of a line. In older
+  releases, and for agents, it may begin with a copy, written at once. The usage in it belongs to the other session.
+* Lines are called by their `ordinal`, or else by their numbers, because a rollout only grows. A rollout that is
+  imported while its last answer is being written has no usage of that answer.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
-from threadkeep.contrib.importers.inputs import Input
-from threadkeep.contrib.importers.items import object_of, text_of, time_of
+from threadkeep.contrib.importers import inputs, records
+from threadkeep.contrib.importers.items import list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.json_files import FileObject, json_lines
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.domain import formats, ids
-from threadkeep.domain.items import Item, Message
+from threadkeep.domain.items import ItemInput
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
+from threadkeep.formats.shared.views import KEEPS_USERS
 
 FORMAT: Final = "open_responses"
 PROVIDER: Final = "openai"
@@ -46,37 +53,42 @@ COUNTS: Final = {
 }
 # key of the meta data -> property of the conversation
 PROPERTIES: Final = {
-    "cwd": "cwd",
-    "cli_version": "version",
-    "originator": "originator",
-    "forked_from_id": "forked_from",
-}
+    "cwd": "cwd", "cli_version": "version", "originator": "originator", "forked_from_id": "forked_from",
+    "agent_nickname": "agent_name",
+}  # fmt: skip
+# types of lines that say nothing which the conversation has not, as events do, too
+SILENT: Final = frozenset({"world_state", "inter_agent_communication_metadata"})
+EVENT: Final = "event_msg"
 COPYING: Final = timedelta(seconds=1)  # there is less between two lines of a copy, and more before an answer
 COPIED: Final = "the usage of what was copied from another session counts there"
+MISSING: Final = "the session with which it begins is not there"
 THREAD_TOTAL: Final = "thread_token_usage"
 TURN_TOTAL: Final = "turn_token_usage"
+MOST_BASES: Final = 1000  # forks of forks
+NAME: Final = "codex"
+_THREAD: Final = re.compile(r"[0-9A-Za-z-]+")
 _OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
 
 
 class Codex:
     """Sessions of Codex."""
 
-    name: Final = "codex"
+    name: Final = NAME
 
-    def recognizes(self, input: Input, /) -> bool:
+    def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first line begins a rollout."""
         first = next(iter(input.first_lines), {})
         is_new = text_of(first, "type") in KINDS and isinstance(first.get("payload"), dict)
         return is_new or {"id", "timestamp", "instructions"} <= first.keys()
 
-    def read(self, input: Input, /) -> Iterator[Transcript | Skipped]:
+    def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a rollout."""
         session = _CodexSession(input)
         for number, found in enumerate(json_lines(input)):
             if isinstance(found, Skipped):
                 yield found
             else:
-                session.add(found, str(number))
+                session.add(found, number)
         if session.copies:
             yield Skipped(input.name, COPIED, session.copies)
         for kind, count in session.others.items():
@@ -88,7 +100,7 @@ class Codex:
 class _CodexSession:
     """The lines of a rollout, as they are read."""
 
-    input: Input
+    input: inputs.Input
     meta: JsonObject = field(default_factory=dict)
     model: str | None = None
     entries: list[Entry] = field(default_factory=list)
@@ -104,21 +116,30 @@ class _CodexSession:
     is_recorded: bool = False  # whether the next `token_count` says what a record has said
     copied_at: datetime | None = None  # the time of the newest line that may be a copy
     copies: int = 0  # of responses, whose usage counts elsewhere
+    is_base: bool = False  # whether the lines are those of the session with which it begins
+    leading: list[str] = field(default_factory=list)  # instructions besides the base prompt
+    tier: str | None = None
+    summary: tuple[str, datetime | None] | None = None  # the line of an answer that is a summary, and its time
+    calls: list[records.SideCall] = field(default_factory=list)
 
-    def add(self, found: FileObject, id_: str) -> None:
+    def add(self, found: FileObject, number: int) -> None:
         """Take in a line."""
         line = found.value
-        kind, payload, at = text_of(line, "type") or "", object_of(line, "payload"), time_of(line, "timestamp")
+        id_, kind = str(line.get("ordinal", number)), text_of(line, "type") or ""
+        payload, at = object_of(line, "payload"), time_of(line, "timestamp")
         self._note_time(at)
-        if payload and kind == "event_msg":
-            kind = f"event_msg {text_of(payload, 'type')}"
-        reader = _READERS.get(kind)
-        if reader is not None:
-            reader(self, found._replace(value=payload), id_, at)
-        elif not payload and {"id", "timestamp"} <= line.keys() and "type" not in line:
-            self.meta = self.meta or line
-        elif not payload and kind in ids.PREFIXES:
+        if object_of(line, "metadata").get("compaction_output") is True:
+            self.summary, self.is_open, self.answering = (id_, at), False, []
+        elif payload:
+            kind = f"{EVENT} {text_of(payload, 'type')}" if kind == EVENT else kind
+            if (reader := _READERS.get(kind)) is not None:
+                reader(self, found._replace(value=payload), id_, at)
+            elif not kind.startswith(EVENT) and kind not in SILENT:
+                self.others[kind] += 1
+        elif kind in ids.PREFIXES:
             self.item(found, id_, at)
+        elif not kind and {"id", "timestamp"} <= line.keys():
+            self.meta = self.meta or line
         else:
             self.others[kind] += 1
 
@@ -134,6 +155,14 @@ class _CodexSession:
             spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
             origin = text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id")
             self.meta, self.copied_at = meta, at if origin else None
+            if base := object_of(meta, "history_base"):
+                self.is_base, self.copied_at = True, None
+                for number, line in enumerate(_beginning(self.input, base, MOST_BASES)):
+                    if isinstance(line, Skipped):
+                        self.skipped.append(line)
+                    else:
+                        self.add(line, number)
+                self.is_base, self.is_open, self.answering, self.total, self.totals = False, False, [], {}, {}
         elif text_of(meta, "id") == text_of(self.meta, "id"):
             self.copied_at = None
 
@@ -141,6 +170,11 @@ class _CodexSession:
         """A turn begins."""
         del at
         self.model = text_of(found.value, "model") or self.model
+
+    def settings(self, found: FileObject, _id: str, at: datetime | None) -> None:
+        """The settings of the turns from here on."""
+        del at
+        self.tier = text_of(object_of(found.value, "thread_settings"), "service_tier")
 
     def item(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """An item."""
@@ -150,6 +184,9 @@ class _CodexSession:
             self.skipped.append(Skipped(found.where, f"the item cannot be read: {error.message}"))
             return
         kind, role = str(found.value.get("type")), found.value.get("role")
+        if role in ("system", "developer") and not self.entries and (text := _instructions(found.value)):
+            self.leading.append(text)
+            return
         is_answer = role == "assistant" if kind == "message" else not kind.endswith(_OUTPUTS)
         if not is_answer:
             self.is_open = False
@@ -158,15 +195,34 @@ class _CodexSession:
         if role == "user":
             self.starts.append(self.last)
             self.totals.pop(TURN_TOTAL, None)
-        self._append(id_, items, at, Answer(FORMAT, model=self.model, provider=PROVIDER) if is_answer else None)
+        self._append(id_, items, at, self._new_answer() if is_answer else None)
+
+    def _new_answer(self, id_: str | None = None, usage: JsonObject | None = None) -> Answer:
+        return Answer(FORMAT, id_, self.model, PROVIDER, usage, service_tier=self.tier)
 
     def compacted(self, found: FileObject, id_: str, at: datetime | None) -> None:
-        """What came before was summed up."""
-        self.is_open = False
-        if (text := text_of(found.value, "message")) is not None:
-            self._append(id_, [Message("developer", text)], at, None)
+        """What came before was compacted, by the provider, or into a summary that the model was asked for."""
+        self.is_open, self.answering, self.summary = False, [], None
+        history = [one for one in list_of(found.value, "replacement_history") if isinstance(one, dict)]
+        made = next((one for one in reversed(history) if one.get("type") == "compaction"), None)
+        item: JsonObject
+        if made is not None:
+            record = object_of(object_of(found.value, "latest_token_usage_record"), "usage")
+            response_id = text_of(found.value, "compaction_response_id")
+            item, answer = {**made, "origin": FORMAT, KEEPS_USERS: True}, self._new_answer()
+            if response_id and record and not self.is_base:
+                self.calls.append(records.SideCall(id_, self._new_answer(response_id, _usage(record)), at, entry=id_))
+            self.recorded.add(response_id or "")
+        else:
+            said, answer = text_of(found.value, "message"), None
+            last = next((_text_in(one) for one in reversed(history) if one.get("role") == "user"), None)
+            if not (text := last or said):
+                return
+            item = {"type": "compaction", "summary": text}
+        self._append(id_, [item], at, answer)
+        self.answering = []
 
-    def _append(self, id_: str, items: list[Item], at: datetime | None, answer: Answer | None) -> None:
+    def _append(self, id_: str, items: Sequence[ItemInput], at: datetime | None, answer: Answer | None) -> None:
         if answer is not None:
             if self.answering:  # one object for all of a response
                 answer = self.entries[self.answering[0]].answer
@@ -203,10 +259,17 @@ class _CodexSession:
         self.totals |= totals
         self.recorded.add(response_id or "")
         self.is_open, self.is_recorded = False, True
-        self._count(found, _usage(counts), response_id)
+        if self.summary is None:
+            self._count(found, _usage(counts), response_id)
+        elif not self.is_base:
+            line, at = self.summary
+            self.calls.append(records.SideCall(line, self._new_answer(response_id, _usage(counts)), at))
 
     def _count(self, found: FileObject, usage: JsonObject, response_id: str | None = None) -> None:
         """Give the newest response its usage."""
+        if self.is_base:
+            self.answering = []
+            return
         if not self.answering:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
             return
@@ -218,6 +281,15 @@ class _CodexSession:
         for index in self.answering:
             self.entries[index] = replace(self.entries[index], answer=answer)
         self.answering = []
+
+    def abort(self, found: FileObject, _id: str, at: datetime | None) -> None:
+        """The turn was interrupted: a response that has no usage was cut off."""
+        del found, at
+        for index in self.answering:
+            answer = self.entries[index].answer
+            cut = None if answer is None else replace(answer, status="incomplete")
+            self.entries[index] = replace(self.entries[index], answer=cut)
+        self.is_open, self.answering = False, []
 
     def roll_back(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """Turns are taken back."""
@@ -234,16 +306,25 @@ class _CodexSession:
         git = object_of(meta, "git")
         known = {name: text for key, name in PROPERTIES.items() if (text := text_of(meta, key))}
         known |= {name: text for name in ("branch", "commit_hash") if (text := text_of(git, name))}
+        spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
+        known |= {name: text for name in ("agent_role", "agent_path") if (text := text_of(spawned, name))}
+        parent, id_ = text_of(meta, "parent_thread_id") or text_of(spawned, "parent_thread_id"), text_of(meta, "id")
+        labels = {"agent": id_ or "", "parent": f"{NAME}:{parent}"} if parent else {}
+        if fork := text_of(meta, "forked_from_id"):
+            labels["forked-from"] = f"{NAME}:{fork}"
+        base = text_of(meta, "instructions") or text_of(object_of(meta, "base_instructions"), "text")
         stem = "" if self.input.path is None else self.input.path.stem
         return Transcript(
-            id=text_of(meta, "id") or stem,
+            id=id_ or stem,
             where=self.input.name,
             entries=self.entries,
             model=self.model,
-            instructions=text_of(meta, "instructions") or text_of(object_of(meta, "base_instructions"), "text"),
+            instructions="\n\n".join([*([base] if base else []), *self.leading]),
             created_at=time_of(meta, "timestamp"),
+            labels=labels,
             properties=known,
             active=self.last,
+            calls=self.calls,
             skipped=self.skipped,
         )
 
@@ -256,7 +337,53 @@ _READERS: Final[dict[str, Callable[[_CodexSession, FileObject, str, datetime | N
     "event_msg token_count": _CodexSession.counted,
     "token_usage_record": _CodexSession.record,
     "event_msg thread_rolled_back": _CodexSession.roll_back,
+    "event_msg thread_settings_applied": _CodexSession.settings,
+    "event_msg turn_aborted": _CodexSession.abort,
 }
+
+
+def _beginning(input: inputs.Input, base: JsonObject, most: int) -> Iterator[FileObject | Skipped]:
+    """The lines of the session with which another one begins, and of the one with which that begins, and so on."""
+    thread, end = text_of(base, "thread_id") or "", figure(base.get("end_ordinal_exclusive")) or 0
+    path = _rollout(input.path, thread)
+    if path is None or not most:
+        yield Skipped(input.name, MISSING)
+        return
+    parent = inputs.Input(str(path), path, is_named=False)
+    for number, found in enumerate(json_lines(parent)):
+        if isinstance(found, Skipped):
+            yield found
+            continue
+        ordinal = found.value.get("ordinal", number)
+        if not isinstance(ordinal, int) or ordinal >= end:
+            return
+        if found.value.get("type") != "session_meta":
+            yield found
+        elif inner := object_of(object_of(found.value, "payload"), "history_base"):
+            yield from _beginning(parent, inner, most - 1)
+
+
+def _rollout(beside: Path | None, thread: str) -> Path | None:
+    """The rollout of a thread: in the same folder, or where Codex has it, by the day."""
+    if beside is None or not _THREAD.fullmatch(thread):
+        return None
+    name = f"rollout-*-{thread}.jsonl"
+    days = beside.absolute().parents[3:4]
+    folders = [(beside.parent, name), *((root, f"*/*/*/{name}") for root in days)]
+    folders += [(root.parent / "archived_sessions", name) for root in days]
+    return next((path for folder, pattern in folders for path in folder.glob(pattern)), None)
+
+
+def _text_in(item: JsonObject) -> str:
+    """The text of a message."""
+    return "".join(text_of(part, "text") or "" for part in list_of(item, "content"))
+
+
+def _instructions(item: JsonObject) -> str:
+    """The texts of a message that has nothing else, each a paragraph; empty for others."""
+    content = item.get("content")
+    texts = [text_of(part, "text") for part in content] if isinstance(content, list) else [content]
+    return "\n\n".join(text for text in texts if isinstance(text, str)) if all(texts) else ""
 
 
 def _difference(total: JsonObject, before: JsonObject) -> JsonObject:

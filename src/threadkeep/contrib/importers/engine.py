@@ -8,25 +8,36 @@ from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy.exc import DataError
 
-from threadkeep.contrib.importers import agents_sdk, chatgpt, claude_ai, claude_code, codex, databases, langchain, llm
+from threadkeep.contrib.importers import (
+    agents_sdk,
+    chatgpt,
+    claude_ai,
+    claude_code,
+    codex,
+    databases,
+    langchain,
+    llm,
+    records,
+)
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.librechat import LibreChat
 from threadkeep.contrib.importers.open_webui import OpenWebUI
-from threadkeep.contrib.importers.records import UNEXPECTED, Answer, Skipped, Source, SourceReport, Transcript, reason
+from threadkeep.contrib.importers.records import Skipped, Source, SourceReport, Transcript
 from threadkeep.contrib.importers.trees import Planned, moment_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
+from threadkeep.store.history_sync.client_history import with_leading_instructions
 from threadkeep.store.store import Store
 from threadkeep.store.usage.ledger import CallInfo
 from threadkeep.store.work import item_rows, validation
 from threadkeep.store.writing.conversations import ConversationInfo
-from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer, Written
+from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer, NewCall, Written
 
 # by name; a file is of the first one that recognizes it
 SOURCES: Final[Mapping[str, Source]] = {
@@ -155,12 +166,12 @@ class _Engine:
         report.skip(*transcript.skipped)
         try:
             planned, written = self._write(source, transcript)
-        except (ThreadkeepError, DataError, *UNEXPECTED) as error:
+        except (ThreadkeepError, DataError, *records.UNEXPECTED) as error:
             if isinstance(error, SchemaError | MissingExtra):
                 raise
             # The message of the database quotes what was said
             refused = f"The database refuses it: {type(error).__name__}." if isinstance(error, DataError) else None
-            report.skip(Skipped(transcript.where, refused or reason(error)))
+            report.skip(Skipped(transcript.where, refused or records.reason(error)))
             report.conversations.add(skipped=1)
             report.items.add(skipped=sum(len(entry.items) for entry in transcript.entries))
             report.responses.add(skipped=sum(entry.answer is not None for entry in transcript.entries))
@@ -184,7 +195,8 @@ class _Engine:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
             parts = [] if known is None else [part.value for part in known.parts]
-            plans.append(Planned(transcript, partial(self._answer, external_id), parts))
+            makers = partial(self._answer, external_id), partial(self._call, external_id)
+            plans.append(Planned(transcript, *makers, parts))
             graft = plans[-1].graft()
             if known is None and not graft.runs:
                 raise CannotParse("It has no messages.")
@@ -198,21 +210,42 @@ class _Engine:
             "labels": _labels(transcript.labels) | {LABEL: source}, "properties": _properties(transcript.properties),
             "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
-        session = Session(model=_text(transcript.model), instructions=_text(transcript.instructions))
-        written = self._grafting.write(session, info, plan)
+        written = self._grafting.write(_session(transcript), info, plan)
         return plans[-1], written
 
-    def _answer(self, external_id: str, answer: Answer, at: datetime, key: str) -> NewAnswer:
+    def _answer(self, external_id: str, answer: records.Answer, at: datetime, key: str) -> NewAnswer:
         """A response of a conversation as it is stored; `key` is the key of its first entry."""
-        usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
-        response = Response(
-            id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
-        )
-        call: CallInfo = {
-            "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
-            "occurred_at": at,
-        }  # fmt: skip
-        return self._grafting.answer(response, answer.format, call, f"{external_id} {key}")
+        return self._grafting.answer(*_response(answer, at), f"{external_id} {key}")
+
+    def _call(self, external_id: str, call: records.SideCall, at: datetime) -> NewCall | None:
+        """The row of a call that no entry came in; None if nothing is known of what it used."""
+        name = call.answer.id or f"{external_id} call {call.id}"
+        attempt = self._grafting.answer(*_response(call.answer, at), name, call.error).attempt
+        return None if attempt is None else NewCall(attempt, at, name)
+
+
+def _response(answer: records.Answer, at: datetime) -> tuple[Response, str, CallInfo]:
+    """A response as it is stored, its format, and what is known of its call."""
+    usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
+    response = Response(
+        id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
+    )
+    call: CallInfo = {
+        "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
+        "occurred_at": at, "service_tier": answer.service_tier,
+    }  # fmt: skip
+    return response, answer.format, call
+
+
+def _session(transcript: Transcript) -> Session:
+    """The options and tools of a conversation."""
+    session = Session()
+    if transcript.request is not None:
+        request = get_format(transcript.request_format).parse_request(transcript.request)
+        session = with_leading_instructions(request).clone_config()
+    own: dict[str, Any] = {"model": _text(transcript.model), "instructions": _text(transcript.instructions)}
+    session.update(**{name: value for name, value in own.items() if value is not None})
+    return session
 
 
 def external_id_of(source: str, id: str) -> str:
@@ -231,8 +264,8 @@ def _found(source: Source, input: Input) -> Iterator[Transcript | Skipped]:
     """What a source reads, up to where it fails unexpectedly."""
     try:
         yield from source.read(input)
-    except UNEXPECTED as error:
-        yield Skipped(input.name, f"the rest cannot be read: {reason(error)}")
+    except records.UNEXPECTED as error:
+        yield Skipped(input.name, f"the rest cannot be read: {records.reason(error)}")
 
 
 def _text(value: str | None) -> str | None:

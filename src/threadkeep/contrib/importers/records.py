@@ -30,6 +30,7 @@ class Answer:
         usage: the provider's usage object; with one, the response gets a row in the ledger, once for each `id`.
         status, finish_reason: how it ended.
         latency_ms, first_token_ms: milliseconds.
+        service_tier: what was asked for, where that changes prices.
     """
 
     format: str = "open_responses"
@@ -41,6 +42,28 @@ class Answer:
     finish_reason: str | None = None
     latency_ms: float | None = None
     first_token_ms: float | None = None
+    service_tier: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideCall:
+    """A call to a provider that no entry came in: it failed, or its answer became something else, as a summary does.
+
+    It gets a row in the ledger, once.
+
+    Attributes:
+        id: names it within its conversation; the id of its answer, if it has one, names it everywhere.
+        answer: the model, the usage and the status.
+        created_at: when; aware.
+        error: what the provider said in place of an answer.
+        entry: the id of the entry that it led to or followed: if that was recorded, the call was, too.
+    """
+
+    id: str
+    answer: Answer
+    created_at: datetime | None = None
+    error: Mapping[str, Any] | None = None
+    entry: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,9 @@ class Transcript:
         labels: for what conversations are found by; the label `source` is added.
         properties: for what else is known: at most 16 texts of 512 characters; what does not fit is cut off.
         active: the id of the entry at the end of the branch that was shown last; None: the last entry.
+        calls: those of its calls that no entry came in.
+        request: a request of the conversation without its messages, in the format `request_format`: its options and
+            tools become those of the conversation.
         skipped: what of it is not imported.
     """
 
@@ -110,6 +136,9 @@ class Transcript:
     labels: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     active: str | None = None
+    calls: Sequence[SideCall] = ()
+    request: Mapping[str, Any] | None = None
+    request_format: str = "open_responses"
     skipped: Sequence[Skipped] = ()
 
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from threadkeep.contrib.importers.records import Answer, Count, Entry, Skipped, Transcript
+from threadkeep.contrib.importers.records import Answer, Count, Entry, SideCall, Skipped, Transcript
 from threadkeep.domain import response
 from threadkeep.domain.items import Item, item_from
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.formats.shared.parsing import with_cut_items
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item
 from threadkeep.store.work.validation import past_moment
-from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewItem, NewSpot, Run, Spot
+from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewCall, NewItem, NewSpot, Run, Spot
 
 KEY_BYTES: Final = 6  # of the hash of an entry
 KEY_LENGTH: Final = 8  # characters of that
 PART: Final = 900_000  # characters that are remembered in one state, which takes 1 MiB
 PIECE: Final = 50_000  # entries of a run that are remembered together
 VERSION: Final = 1
+NOWHERE: Final = -1  # in place of a branch, where calls are remembered that no entry came in
 
 
 class Node(NamedTuple):
@@ -60,8 +61,16 @@ def ordered(entries: Sequence[Entry], where: str, skipped: list[Skipped]) -> Ite
 
 
 def _key(entry: Entry, after: str) -> str:
-    text = f"{after}\0{entry.id}\0{entry.revision}".encode("utf-8", "surrogatepass")
-    return urlsafe_b64encode(blake2b(text, digest_size=KEY_BYTES).digest()).decode()
+    return _hashed(f"{after}\0{entry.id}\0{entry.revision}")
+
+
+def _hashed(text: str) -> str:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+    return urlsafe_b64encode(digest).decode()
+
+
+def _split(keys: str) -> list[str]:
+    return [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
 
 
 def spots_of(parts: Sequence[Any]) -> dict[str, Spot]:
@@ -69,7 +78,7 @@ def spots_of(parts: Sequence[Any]) -> dict[str, Spot]:
     spots: dict[str, Spot] = {}
     try:
         for branch, first, keys, counts in (run for part in parts for run in part["runs"]):
-            names = [keys[at : at + KEY_LENGTH] for at in range(0, len(keys), KEY_LENGTH)]
+            names = _split(keys)
             ends = accumulate(counts or [1] * len(names))
             spots |= {name: Spot(branch, first + end - 1) for name, end in zip(names, ends, strict=True)}
     except (TypeError, KeyError, ValueError) as error:
@@ -124,12 +133,14 @@ class Planned:
 
     transcript: Transcript
     make_answer: Callable[[Answer, datetime, str], NewAnswer]
+    make_call: Callable[[SideCall, datetime], NewCall | None]
     parts: Sequence[Any] = ()
     items: Count = field(default_factory=Count)
     responses: Count = field(default_factory=Count)
     skipped: list[Skipped] = field(default_factory=list)
     _runs: list[_NewRun] = field(default_factory=list)
     _answers: list[tuple[Answer, datetime, str]] = field(default_factory=list)  # with the keys of their first entries
+    _calls: list[str] = field(default_factory=list)  # the keys of side calls that are new
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
     _refused: dict[str, str] = field(default_factory=dict)  # entry without an item that can be stored -> the one before
 
@@ -158,7 +169,15 @@ class Planned:
         active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
         answers = [self.make_answer(*one) for one in self._answers]
         runs = [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
-        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")))
+        calls = self._new_calls(known, moment or datetime.now(UTC))
+        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), calls, bool(self._calls))
+
+    def _new_calls(self, known: Container[str], at: datetime) -> list[NewCall]:
+        """The side calls that are not remembered."""
+        new = {key: one for one in self.transcript.calls if (key := _hashed(f"call {one.id}")) not in known}
+        self._calls = list(new)
+        made = (self.make_call(one, moment_of(one.created_at) or at) for one in new.values())
+        return [one for one in made if one is not None]
 
     def _add(self, node: Node, at: datetime, *, is_more: bool) -> None:
         """Add the items of an entry to the run that ends where it follows, or begin one."""
@@ -228,14 +247,14 @@ class Planned:
         parts = list(self.parts)
         new: list[Any] = [] if not parts else list(parts[-1]["runs"])
         room = PART - sum(map(_length, new)) if parts else 0
-        for run, spot in zip(self._runs, spots, strict=True):
-            for piece in run.pieces(spot):
-                if _length(piece) > room:
-                    new, room = [], PART
-                    parts.append(None)
-                new.append(piece)
-                room -= _length(piece)
-                parts[-1] = {"version": VERSION, "runs": new}
+        pieces = [piece for run, spot in zip(self._runs, spots, strict=True) for piece in run.pieces(spot)]
+        for piece in [*pieces, [NOWHERE, 0, "".join(self._calls), None]] if self._calls else pieces:
+            if _length(piece) > room:
+                new, room = [], PART
+                parts.append(None)
+            new.append(piece)
+            room -= _length(piece)
+            parts[-1] = {"version": VERSION, "runs": new}
         return parts
 
 

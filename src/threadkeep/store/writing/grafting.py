@@ -67,6 +67,14 @@ class NewAnswer:
     attempt: ledger.Attempt | None = None
 
 
+class NewCall(NamedTuple):
+    """A call whose answer is none of the items: `name` tells it from all others of the tenant."""
+
+    attempt: ledger.Attempt
+    at: datetime
+    name: str
+
+
 class NewItem(NamedTuple):
     """An item to be written; items of one wire message share the object `turn`."""
 
@@ -88,7 +96,7 @@ class _NewAttempt(NamedTuple):
 
     attempt: ledger.Attempt
     at: datetime
-    number: int
+    number: int | None
     hash: bytes
 
 
@@ -138,8 +146,8 @@ class GraftRows:
                 heads[branch.number] = refs.lineage_from(branch)
         return cls(connection, ref, taken, heads)
 
-    def write(self, runs: Sequence[Run], now: datetime) -> None:
-        """Place the runs, one after the other, and write what they are made of."""
+    def write(self, runs: Sequence[Run], calls: Sequence[_NewAttempt], now: datetime) -> None:
+        """Place the runs, one after the other, and write what they are made of, and calls beside them."""
         first, number = self.taken.first, self.taken.response
         for run in runs:
             spot = self._place(run, first)
@@ -147,7 +155,8 @@ class GraftRows:
             number = self._add_items(run, spot, number)
             first += len(run.items)
         records = [item.record for run in runs for item in run.items]
-        self._write_attempts()
+        columns = {"user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash}
+        self.attempts = _write_attempts(self.connection, self.ref, [*self._attempts, *calls], **columns)
         ends = [spot.position + len(run.items) - 1 for spot, run in zip(self.spots, runs, strict=True)]
         changes = [self._change(spot, end, now) for spot, end in zip(self.spots, ends, strict=True)]
         insert_rows(self.connection, [(models.branches, self._new)])
@@ -228,30 +237,26 @@ class GraftRows:
             hash_ = row["response_hash"] or ids.short_hash(answer.name) or b""
             self._attempts.append(_NewAttempt(answer.attempt, at, number, hash_))
 
-    def _write_attempts(self) -> None:
-        """Write the rows of the ledger, but for responses that are counted there already, here or elsewhere."""
-        counted = _counted(self.connection, self.ref, {new.hash for new in self._attempts})
-        rows: Rows = []
-        for attempt, at, number, hash_ in self._attempts:
-            if hash_ in counted:
-                continue
-            counted.add(hash_)
-            columns = {
-                "id": _ledger_key(hash_), "user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash,
-                "response": number,
-            }  # fmt: skip
-            rows.append(self.ref.columns(**ledger.attempt_columns(attempt, at) | columns))
-        days = {row["day"] for row in rows} - {datetime.now(UTC).date()}
-        if days:
-            rollups.invalidate(self.connection, self.ref.scope.tenant, *days)
-        insert_rows(self.connection, [(models.usage_records, rows)])
-        self.attempts = len(rows)
-
     def _change(self, spot: Spot, last: int, now: datetime) -> dict[str, Any]:
         return change_row(
             self.ref.scope.tenant, self.ref.key, self.ref.public_bytes, stored.APPENDED, now,
             branch=spot.branch, from_position=spot.position, to_position=last,
         )  # fmt: skip
+
+
+def _write_attempts(connection: Connection, ref: refs.BranchRef, new: Sequence[_NewAttempt], **columns: Any) -> int:
+    """Write the rows of the ledger, but for calls that are counted already, here or elsewhere; return how many."""
+    counted = _counted(connection, ref, {one.hash for one in new})
+    rows: Rows = []
+    for attempt, at, number, hash_ in new:
+        if hash_ not in counted:
+            counted.add(hash_)
+            own = {"id": _ledger_key(hash_), "response": number, **columns}
+            rows.append(ref.columns(**ledger.attempt_columns(attempt, at) | own))
+    if days := {row["day"] for row in rows} - {datetime.now(UTC).date()}:
+        rollups.invalidate(connection, ref.scope.tenant, *days)
+    insert_rows(connection, [(models.usage_records, rows)])
+    return len(rows)
 
 
 def _counted(connection: Connection, ref: refs.BranchRef, hashes: Iterable[bytes]) -> set[bytes]:
@@ -291,11 +296,15 @@ class Graft:
         remembered: what to remember, made of the spots of the runs' first items: JSON values, each of which fits into a
             state. They begin with those that are known; what did not change is the same object.
         active: where the branch ends that is active from now on; None: it stays.
+        calls: those that no item came in.
+        is_news: whether there is something to remember, even if nothing is written.
     """
 
     runs: Sequence[Run]
     remembered: Callable[[Sequence[Spot]], Sequence[Any]]
     active: Spot | NewSpot | None = None
+    calls: Sequence[NewCall] = ()
+    is_news: bool = False
 
 
 class RememberedPart(NamedTuple):
@@ -337,13 +346,14 @@ class Grafting:
         self._scope = self._store.scope
         self._upkeep = pacing.Upkeep(self._transactions)
 
-    def answer(self, response: Response, format: str, call: ledger.CallInfo, name: str) -> NewAnswer:
-        """A response with its row for the ledger, if it reports usage; it costs what it did when the call was made.
+    def answer(self, response: Response, format: str, call: ledger.CallInfo, name: str, error: Any = None) -> NewAnswer:
+        """A response with its row for the ledger, if it reports usage or failed; it costs what it did at that time.
 
         `name` tells it from all others, if it has no id: the ledger has one row for it.
         """
+        is_counted = response.usage is not None or error is not None
         prices = self._store.resources.prices
-        attempt = None if response.usage is None else ledger.attempt_of(response, format, call, prices, None)
+        attempt = ledger.attempt_of(response, format, call, prices, None, error) if is_counted else None
         return NewAnswer(response, format, name, attempt)
 
     def find(self, external_id: str, user: str | None = None) -> Known | None:
@@ -382,7 +392,7 @@ class Grafting:
     def _write(
         self, session: Session, info: conversations.ConversationInfo, known: Known | None, graft: Graft
     ) -> Written:
-        if known is not None and not graft.runs:
+        if known is not None and not graft.runs and not graft.calls and not graft.is_news:
             return Written(known.ref.public_id, is_new=False)
         scope = self._scope = self._store.new_scope
         new = conversations.new_conversation(session, info, scope)
@@ -391,12 +401,19 @@ class Grafting:
         def write(connection: Connection) -> Written:
             now = datetime.now(UTC)
             place = known or _create(connection, scope, new)
-            rows = GraftRows.reserve(connection, place.ref, graft.runs, is_new=known is None)
-            rows.write(graft.runs, now)
-            active = None if graft.active is None else rows.spot(graft.active).branch
-            rows.move_heads(active, title)
-            write_states(connection, place.ref, _changed(place.parts, graft.remembered(rows.spots)), now)
-            return Written(place.ref.public_id, known is None, rows.attempts)
+            calls = [_NewAttempt(one.attempt, one.at, None, ids.short_hash(one.name) or b"") for one in graft.calls]
+            if graft.runs:
+                rows = GraftRows.reserve(connection, place.ref, graft.runs, is_new=known is None)
+                rows.write(graft.runs, calls, now)
+                active = None if graft.active is None else rows.spot(graft.active).branch
+                rows.move_heads(active, title)
+                spots, attempts = rows.spots, rows.attempts
+            else:
+                row, spots = refs.get_row(connection, place.ref, is_locked=True), []
+                columns = {"user_id": row.user_id, "tool_set_hash": row.tool_set_hash}
+                attempts = _write_attempts(connection, place.ref, calls, **columns)
+            write_states(connection, place.ref, _changed(place.parts, graft.remembered(spots)), now)
+            return Written(place.ref.public_id, known is None, attempts)
 
         records = [item.record for run in graft.runs for item in run.items]
         written = appending.write_items(self._transactions, scope, records, write, is_repeatable=True)
