@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_agents_of_a_session_are_conversations_of_their_own(target: Store, tmp_p
     import_from(target, written(tmp_path, session))
     agent = target.find_conversation(external_id=f"claude-code:{session.id}/a1b2")
     assert agent is not None
-    assert (texts_of(agent), agent.labels["session"]) == (["You review"], session.id)
+    assert (texts_of(agent), agent.labels["parent"]) == (["You review"], f"claude-code:{session.id}")
     assert texts_of(found(target, session)) == ["Review it", "Done"]
 
 
@@ -170,8 +171,98 @@ def test_a_compacted_session_stays_one_conversation(target: Store, tmp_path: Pat
     session.answer("Yes")
     session.last = session.line("system", None, None, subtype="compact_boundary", logicalParentUuid=session.last)
     session.last = session.line("user", {"role": "user", "content": "A summary"}, session.last, isCompactSummary=True)
+    session.prompt("Go on")
     import_from(target, written(tmp_path, session))
-    assert texts_of(found(target, session)) == ["First", "Yes", "A summary"]
+    conversation = found(target, session)
+    assert texts_of(conversation) == ["First", "Yes", "Go on"]
+    request = str(conversation.request_payload("messages")["messages"])
+    assert [text in request for text in ("First", "A summary", "Go on")] == [False, True, True]
+
+
+def costs(session: Session, calls: int, output: int) -> None:
+    """The running totals of a session: so many calls with 9 tokens in, and the tokens out."""
+    usage = {"inputTokens": 9 * calls, "outputTokens": output, "cacheReadInputTokens": 0}
+    totals = {"type": "cost-state", "sessionId": session.id, "modelUsage": {"claude-sonnet-4-5": usage}}
+    session.lines.append(json.dumps(totals))
+
+
+def test_a_compaction_keeps_what_it_preserves_and_its_call_counts(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(9))
+    session.prompt("First")
+    session.answer("Yes")
+    costs(session, 1, session.output_tokens)
+    anchor, preserved = str(UUID(int=7)), session.last
+    metadata = {"preservedMessages": {"anchorUuid": anchor, "uuids": [preserved]}}
+    boundary = session.line(
+        "system", None, None, subtype="compact_boundary", logicalParentUuid=session.last, compactMetadata=metadata
+    )
+    session.line("user", {"role": "user", "content": "A summary"}, boundary, isCompactSummary=True, uuid=anchor)
+    costs(session, 2, session.output_tokens + 33)
+    session.last = anchor
+    session.prompt("Go on")
+    for _ in range(2):
+        report = import_from(target, written(tmp_path, session))
+    conversation = found(target, session)
+    contents = [str(one["content"]) for one in conversation.request_payload("messages")["messages"]]
+    kept = ("A summary", "Yes", "Go on")
+    assert all(text in content for content, text in zip(contents, kept, strict=True))
+    assert (conversation.usage().attempts, conversation.usage().output_tokens) == (2, session.output_tokens + 33)
+    assert (report.items.stored, report.attempts, report.skipped) == (0, 0, [])
+
+
+def test_errors_of_the_api_are_calls_and_no_messages(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(10))
+    session.prompt("First")
+    error = {"message": "Overloaded", "status": 529}
+    session.last = session.line("system", None, session.last, subtype="api_error", error=error)
+    told = {"id": "x", "role": "assistant", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error"}]}
+    session.last = session.line("assistant", told, session.last, isApiErrorMessage=True)
+    session.prompt("Again")
+    session.answer("Yes")
+    import_from(target, written(tmp_path, session))
+    conversation = found(target, session)
+    assert texts_of(conversation) == ["First", "Again", "Yes"]
+    attempts = {row.status: row.attempts for row in conversation.usage(by=("status",))}
+    assert attempts == {"failed": 2, "completed": 1}
+
+
+def test_an_agent_has_its_type_its_call_and_its_request(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(11))
+    session.line("user", {"role": "user", "content": "Do it"}, None, isSidechain=True, agentId="a1")
+    tool = {"name": "Read", "description": "Reads.", "input_schema": {"type": "object"}}
+    shape = {"system": [{"type": "text", "text": "You are an agent."}], "tools": [tool]}
+    params = {"model": "claude-sonnet-4-5", "max_tokens": 64, "betas": ["x"]}
+    for line in ({"type": "api-request-shape", "shape": shape}, {"type": "api-request", "params": params}):
+        session.lines.append(json.dumps({**line, "sessionId": session.id}))
+    (tmp_path / "agent-a1.jsonl").write_text(session.text())
+    about = {"agentType": "Explore", "description": "Looks", "toolUseId": "toolu_1"}
+    (tmp_path / "agent-a1.meta.json").write_text(json.dumps(about))
+    report = import_from(target, tmp_path)
+    agent = target.find_conversation(external_id=f"claude-code:{session.id}/a1")
+    assert agent is not None
+    assert {"agent": "a1", "parent": f"claude-code:{session.id}"}.items() <= agent.labels.items()
+    assert {"agent_type": "Explore", "call_id": "toolu_1"}.items() <= agent.properties.items()
+    request = agent.request_payload("messages")
+    assert (request["system"], request["max_tokens"], request["tools"]) == (shape["system"], 64, [tool])
+    assert report.skipped == []
+
+
+def test_a_fork_leaves_the_usage_of_its_copies_to_the_session_that_it_is_from(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(12))
+    session.prompt("First")
+    session.answer("Yes")
+    fork = Session(Random(13), last=session.last)
+    for line in map(json.loads, session.lines):
+        fork.lines.append(json.dumps({**line, "sessionId": fork.id, "requestSessionId": session.id}))
+    fork.prompt("Other")
+    fork.answer("No")
+    for one in (fork, session):
+        written(tmp_path, one)
+    import_from(target, tmp_path)
+    bills = [found(target, one).usage().output_tokens for one in (session, fork)]
+    assert bills == [session.output_tokens, fork.output_tokens]
+    assert texts_of(found(target, fork)) == ["First", "Yes", "Other", "No"]
+    assert found(target, fork).labels["forked-from"] == f"claude-code:{session.id}"
 
 
 # usage, stop reason and blocks of the lines of an answer -> its output

@@ -8,24 +8,33 @@ Source: the files in ``~/.claude/projects``, which are not documented.
   the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word.
 * Results of tools follow the line of their call, also where an answer has several calls. So the lines of an answer and
   the results of its calls are put in a row here; what follows any of these follows the last one.
-* Lines of agents that are in the file of their session (`isSidechain`) are conversations of their own.
-* A line without a `uuid` says something about the session or the program: titles are used, other lines are counted.
+* A `compact_boundary` follows what was compacted; the summary behind it stands for that, but for the messages that it
+  preserves, which are sent again behind the summary. Its call has no line: its usage is what the running totals of a
+  `cost-state` have beyond the answers of the session and its agents.
+* Lines of agents are in a file of their own, beside which another one says what they are, or in the file of their
+  session (`isSidechain`); they are conversations of their own.
+* A session that was forked begins with copies, of which answers have a `requestSessionId`; they count where they came
+  from, if that session is there.
+* What an API answered in place of a message is a line of the type `system`, or a message with `isApiErrorMessage`.
+* `api-request-shape` and `api-request` have system prompt, tools and options of requests, `prompt_snapshot` the prompt.
+* Other lines without a `uuid` say something about the session or the program: titles are used, unknown ones counted.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Final
 
-from threadkeep.contrib.importers import inputs, json_files
+from threadkeep.contrib.importers import inputs, json_files, records
 from threadkeep.contrib.importers.items import last_model, list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
 from threadkeep.domain import formats, jsontext
-from threadkeep.domain.items import Item
+from threadkeep.domain.items import Item, ItemInput
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
 from threadkeep.formats.shared.usage import cumulative
@@ -36,6 +45,21 @@ SYNTHETIC: Final = "<synthetic>"  # the model of messages that the program made 
 # type of a line about the session -> the key of a title in it; a later type goes before an earlier one
 TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
 NOTES: Final = frozenset({*TITLES, "file-history-snapshot", "queue-operation"})
+# types of lines that say nothing of the conversation
+SILENT: Final = frozenset(
+    {
+        "agent-name", "api-request-blob", "atis-latch", "file-history-snapshot", "last-prompt", "mode",
+        "permission-mode", "pr-link", "queue-operation", "tag", "tools-used",
+    }
+)  # fmt: skip
+COMPACTING: Final = "compact"  # in the source of a request for a summary
+# key of a running total -> of a usage object
+TOTALS: Final = {
+    "inputTokens": "input_tokens", "outputTokens": "output_tokens", "cacheReadInputTokens": "cache_read_input_tokens",
+    "cacheCreationInputTokens": "cache_creation_input_tokens",
+}  # fmt: skip
+# key of what is known of an agent -> property of its conversation
+AGENT: Final = {"agentType": "agent_type", "description": "agent_description", "toolUseId": "call_id"}
 # key of a line -> property of the conversation
 PROPERTIES: Final = {"cwd": "cwd", "gitBranch": "git_branch", "version": "version", "agentId": "agent_id"}
 ONE_TOKEN: Final = 32  # more characters than one token of text has
@@ -49,6 +73,8 @@ class ClaudeCode:
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether one of the first lines is one of a session."""
+        if input.path is not None and input.path.name.endswith(".meta.json"):  # what is known of an agent
+            return "agentType" in input.first_keys()
         return any(
             {"parentUuid", "sessionId", "uuid"} <= line.keys()
             or (line.get("type") == "summary" and "leafUuid" in line)
@@ -58,6 +84,8 @@ class ClaudeCode:
 
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file, and the sessions of its agents."""
+        if input.path is not None and input.path.name.endswith(".meta.json"):
+            return
         session = _ClaudeCodeSession(input)
         for found in json_files.json_lines(input):
             if isinstance(found, Skipped):
@@ -80,6 +108,9 @@ class _ClaudeCodeSession:
     id: str = ""
     others: Counter[str] = field(default_factory=Counter)
     chain_of: dict[str, str] = field(default_factory=dict)  # lines of agents that are not named
+    shape: jsontext.JsonObject = field(default_factory=dict)  # of the newest request
+    options: jsontext.JsonObject = field(default_factory=dict)
+    costs: list[_CostState] = field(default_factory=list)
 
     def add(self, found: json_files.FileObject) -> None:
         """Take in a line."""
@@ -89,9 +120,23 @@ class _ClaudeCodeSession:
         if uuid is not None:
             name = self._chain(line, uuid)
             self.chains.setdefault(name, _Chain(name)).add(found, uuid)
+            if prompt := list_of(object_of(line, "attachment"), "systemPrompt"):
+                self.shape = self.shape or {"system": [{"type": "text", "text": text} for text in prompt]}
         elif (title := text_of(line, TITLES.get(kind, ""))) is not None:
             self.titles[kind] = title
         else:
+            self._note(line, kind)
+
+    def _note(self, line: jsontext.JsonObject, kind: str) -> None:
+        """Take in a line about requests and what they cost."""
+        if kind == "api-request-shape":
+            self.shape = object_of(line, "shape")
+        elif kind == "cost-state":
+            self.costs.append(_CostState.of(line, self.chains.values()))
+        elif kind == "api-request":
+            if COMPACTING not in str(line.get("querySource")):
+                self.options = object_of(line, "params")
+        elif kind not in SILENT:
             self.others[kind] += 1
 
     def _chain(self, line: jsontext.JsonObject, uuid: str) -> str:
@@ -117,6 +162,105 @@ class _ClaudeCodeSession:
         stem = "" if self.input.path is None else PurePath(self.input.path).stem
         return stem if _SESSION.fullmatch(stem) else self.id or stem
 
+    def request(self) -> jsontext.JsonObject | None:
+        """The newest request, without its messages."""
+        options = {name: value for name, value in self.options.items() if name != "betas"}
+        return {**options, **self.shape, "messages": []} if self.shape or options else None
+
+    def agent(self) -> jsontext.JsonObject:
+        """What is known of the agent whose file this is."""
+        path = None if self.input.path is None else self.input.path.with_suffix(".meta.json")
+        try:
+            value = {} if path is None else jsontext.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def has_session(self, id: str) -> bool:
+        """Whether another session is in the same folder."""
+        path = self.input.path
+        return path is not None and _SESSION.fullmatch(id) is not None and path.with_name(f"{id}.jsonl").exists()
+
+    def unlisted(self, *, is_fork: bool) -> Iterator[records.SideCall]:
+        """Calls without a line: what the totals grew by beyond the answers that there are; of a fork, since the first.
+
+        There are none if the totals are not those of the models that answered.
+        """
+        agents = self._agents() if self.costs else []
+        before: dict[str, Counter[str]] = {}
+        for number, state in enumerate(self.costs):
+            if (rest := state.unlisted(agents)) is None:
+                return
+            for model, counts in rest.items():
+                usage = +_less(counts, before.get(model, Counter()))
+                if usage and (number or not is_fork):
+                    answer = Answer(FORMAT, model=model, provider=PROVIDER, usage=dict(usage))
+                    yield records.SideCall(f"{number} {model}", answer, state.at, entry=state.entry)
+            before = rest
+
+    def _agents(self) -> list[tuple[datetime | None, Answer]]:
+        """The answers of the agents of this session which have files of their own, and when they were written."""
+        path = self.input.path
+        folder = None if path is None else path.with_suffix("") / "subagents"
+        answers: list[tuple[datetime | None, Answer]] = []
+        for one in sorted(folder.glob("*.jsonl")) if folder is not None and folder.is_dir() else ():
+            agent = _ClaudeCodeSession(inputs.Input(str(one), one, is_named=False))
+            for found in json_files.json_lines(agent.input):
+                if not isinstance(found, Skipped) and found.value.get("type") == "assistant":
+                    agent.add(found)
+            answers += [(chain.times.get(id_), answer) for chain in agent.chains.values()
+                        for id_, answer in chain.answers.items()]  # fmt: skip
+        return answers
+
+
+def _counts(answer: Answer) -> Counter[str]:
+    usage = answer.usage or {}
+    return Counter({name: figure(usage.get(name)) or 0 for name in TOTALS.values()})
+
+
+def _less(one: Counter[str], other: Counter[str]) -> Counter[str]:
+    """The difference of two counts, which may be below 0."""
+    return Counter({name: one[name] - other[name] for name in TOTALS.values()})
+
+
+@dataclass(slots=True)
+class _CostState:
+    """Running totals: of each model, and what the lines before them say.
+
+    `entry` is the newest entry before them: the summary, if there is one since the state before.
+    """
+
+    totals: dict[str, Counter[str]]
+    answered: dict[str, Counter[str]]
+    at: datetime | None
+    entry: str | None
+
+    @classmethod
+    def of(cls, line: jsontext.JsonObject, chains: Iterable[_Chain]) -> _CostState:
+        """Read a line, behind those of the chains."""
+        totals = {
+            model: Counter({name: figure(usage.get(key)) or 0 for key, name in TOTALS.items()})
+            for model, usage in object_of(line, "modelUsage").items()
+            if isinstance(usage, dict)
+        }
+        state = cls(totals, {}, None, None)
+        for chain in chains:
+            for answer in chain.answers.values():
+                state.answered.setdefault(answer.model or "", Counter()).update(_counts(answer))
+            if chain.last is not None:
+                state.at = time_of(chain.lines[chain.last].value, "timestamp") or state.at
+                state.entry, chain.summary = chain.summary or chain.newest, None
+        return state
+
+    def unlisted(self, agents: Iterable[tuple[datetime | None, Answer]]) -> dict[str, Counter[str]] | None:
+        """What the totals have beyond the answers; None if they are not those of the models that answered."""
+        for at, answer in agents:
+            if self.at is not None and at is not None and at <= self.at:
+                self.answered.setdefault(answer.model or "", Counter()).update(_counts(answer))
+        if not self.answered.keys() <= self.totals.keys():
+            return None
+        return {model: _less(total, self.answered.get(model, Counter())) for model, total in self.totals.items()}
+
 
 @dataclass(slots=True)
 class _Chain:
@@ -128,9 +272,15 @@ class _Chain:
     bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
     ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
     answers: dict[str, Answer] = field(default_factory=dict)  # by the ids of messages
+    times: dict[str, datetime | None] = field(default_factory=dict)  # when they came
     sizes: dict[str, int] = field(default_factory=dict)  # of their content
     grown: set[str] = field(default_factory=set)  # whose output was counted more than once
+    origins: dict[str, str] = field(default_factory=dict)  # of messages that are copies: their sessions
+    kept: dict[str, list[str]] = field(default_factory=dict)  # summary -> the lines that it preserves
+    calls: list[records.SideCall] = field(default_factory=list)
     last: str | None = None
+    newest: str | None = None  # the last line with a message
+    summary: str | None = None  # the newest one since the last running totals
 
     def add(self, found: json_files.FileObject, uuid: str) -> None:
         """Put a line in its place."""
@@ -139,18 +289,33 @@ class _Chain:
         line = found.value
         message = object_of(line, "message")
         parent = text_of(line, "parentUuid") or text_of(line, "logicalParentUuid")
-        if parent is not None and parent not in self.lines:
-            parent = self.last  # a line that is gone
+        parent = parent if parent is None or parent in self.lines else self.last  # of one that is gone
         bundle = self.bundles.get(parent or "")
         id_ = text_of(message, "id") if line.get("type") == "assistant" else None
-        if id_ is not None:
-            self._answered(id_, message)
+        if (error := _error_of(line, message)) is not None:
+            made = Answer(FORMAT, provider=PROVIDER, status="failed")
+            self.calls.append(records.SideCall(uuid, made, time_of(line, "timestamp"), error, self.newest))
+            message, id_ = {}, None
+        elif id_ is not None:
+            self._answered(id_, line, message)
+        if parent in self.kept:
+            parent = _copy_name(parent, self.kept[parent][-1])
         self.parents[uuid] = self.ends.get((id_ if id_ in self.ends else bundle) or "", parent)
         self._bundle(uuid, message, id_, bundle)
         self.lines[uuid], self.last = found, uuid
+        self._compacted(line, uuid)
+
+    def _compacted(self, line: jsontext.JsonObject, uuid: str) -> None:
+        """Note a summary, and what a boundary says that it preserves."""
+        preserved = object_of(object_of(line, "compactMetadata"), "preservedMessages")
+        lines = [one for one in list_of(preserved, "uuids") if one in self.lines]
+        if lines and (anchor := text_of(preserved, "anchorUuid")):
+            self.kept[anchor] = lines
+        self.summary = uuid if line.get("isCompactSummary") is True else self.summary
 
     def _bundle(self, uuid: str, message: jsontext.JsonObject, id_: str | None, before: str | None) -> None:
         """Note the answer that a line belongs to, given the answer of the line before it."""
+        self.newest = uuid if message else self.newest
         has_results = any(text_of(block, "type") == "tool_result" for block in list_of(message, "content"))
         if id_ is None and (before is None or (message and not has_results)):
             return
@@ -158,7 +323,10 @@ class _Chain:
         if message:
             self.ends[bundle] = uuid
 
-    def _answered(self, id_: str, message: jsontext.JsonObject) -> None:
+    def _answered(self, id_: str, line: jsontext.JsonObject, message: jsontext.JsonObject) -> None:
+        self.times[id_] = time_of(line, "timestamp")
+        if origin := text_of(line, "requestSessionId"):
+            self.origins[id_] = origin
         if message.get("model") == SYNTHETIC:
             return
         before = self.answers.get(id_)
@@ -179,14 +347,31 @@ class _Chain:
                 known = {key: value for key, value in (answer.usage or {}).items() if key != "output_tokens"}
                 self.answers[id_] = replace(answer, usage=known or None)
 
+    def _forget_copies(self, session: _ClaudeCodeSession) -> None:
+        """Leave the usage of answers that are copies to the session from which they are, if it is there."""
+        elsewhere = {
+            one for one in {*self.origins.values()} if one != session.session_id() and session.has_session(one)
+        }
+        for id_, origin in self.origins.items():
+            if origin in elsewhere and id_ in self.answers:
+                self.answers[id_] = replace(self.answers[id_], id=None, usage=None)
+
     def transcript(self, session: _ClaudeCodeSession) -> Transcript:
         """The conversation."""
         skipped: list[Skipped] = []
+        calls = [*self.calls, *(() if self.agent else session.unlisted(is_fork=bool(self.origins)))]
         self._count()
-        entries = [self._entry(uuid, skipped) for uuid in self.lines]
+        self._forget_copies(session)
+        entries = [entry for uuid in self.lines for entry in self._entries(uuid, skipped)]
         lines = [found.value for found in self.lines.values()]
         about = {name: text for line in lines for key, name in PROPERTIES.items() if (text := text_of(line, key))}
         id_ = session.session_id()
+        labels = {"agent": self.agent, "parent": f"{ClaudeCode.name}:{id_}"} if self.agent else {}
+        if forked := [one for one in self.origins.values() if one != id_]:
+            labels["forked-from"] = f"{ClaudeCode.name}:{forked[-1]}"
+        if self.agent:
+            known = session.agent()
+            about |= {name: text for key, name in AGENT.items() if (text := text_of(known, key))}
         return Transcript(
             id=f"{id_}/{self.agent}" if self.agent else id_,
             where=session.input.name,
@@ -194,23 +379,62 @@ class _Chain:
             title=None if self.agent else session.title(),
             model=last_model(self.answers.values()),
             created_at=next((at for line in lines if (at := time_of(line, "timestamp"))), None),
-            labels={"session": id_} if self.agent else {},
+            labels=labels,
             properties=about,
+            calls=calls,
+            request=session.request(),
+            request_format=FORMAT,
             skipped=skipped,
         )
+
+    def _entries(self, uuid: str, skipped: list[Skipped]) -> Iterator[Entry]:
+        """The entry of a line; of a summary, also those of the messages that are sent again behind it."""
+        entry = self._entry(uuid, skipped)
+        if self.lines[uuid].value.get("isCompactSummary") is not True:
+            yield entry
+            return
+        summary = "".join(part["text"] for item in entry.items for part in _texts(item))
+        yield replace(entry, items=[{"type": "compaction", "summary": summary}] if summary else [])
+        before = uuid
+        for kept in self.kept.get(uuid, ()):
+            copy = self._entry(kept, [])
+            answer = None if copy.answer is None else replace(copy.answer, id=None, usage=None)
+            name = _copy_name(uuid, kept)
+            yield replace(copy, id=name, parent=before, created_at=entry.created_at, answer=answer)
+            before = name
 
     def _entry(self, uuid: str, skipped: list[Skipped]) -> Entry:
         where, line = self.lines[uuid]
         message = object_of(line, "message")
         items: list[Item] = []
-        if message:
+        if message and _error_of(line, message) is None:
             try:
                 role, content = message.get("role", line.get("type")), message.get("content")
                 (items,) = formats.get_format(FORMAT).parse_turns([{"role": role, "content": content}])
             except CannotParse as error:
                 skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
-        answer = self.answers.get(text_of(message, "id") or "") if line.get("type") == "assistant" else None
+        answer = self.answers.get(text_of(message, "id") or "") if items and line.get("type") == "assistant" else None
         return Entry(uuid, self.parents[uuid], items, time_of(line, "timestamp"), answer)
+
+
+def _error_of(line: jsontext.JsonObject, message: jsontext.JsonObject) -> jsontext.JsonObject | None:
+    """What an API answered in place of a message."""
+    if line.get("type") == "system" and line.get("subtype") == "api_error":
+        error = object_of(line, "error")
+        return {name: error[name] for name in ("message", "status") if error.get(name) is not None}
+    if line.get("isApiErrorMessage") is True:
+        return {"message": "".join(text_of(part, "text") or "" for part in list_of(message, "content"))}
+    return None
+
+
+def _copy_name(summary: str, line: str) -> str:
+    return f"{summary}+{line}"
+
+
+def _texts(item: ItemInput) -> list[Any]:
+    """The parts with text of a message."""
+    value = item if isinstance(item, Mapping) else item.to_object()
+    return [part for part in list_of(value, "content") if text_of(part, "text")]
 
 
 def _output(usage: Mapping[str, Any] | None) -> int:
