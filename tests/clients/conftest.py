@@ -74,6 +74,16 @@ class Server:
     connections: list[str] = field(default_factory=list)  # the type of each: lifespan, http or websocket
 
 
+def noting(application: Any, connections: list[str]) -> Any:
+    """An application of which is noted what comes to it."""
+
+    async def noted(scope: Any, receive: Any, send: Any) -> None:
+        connections.append(scope["type"])
+        await application(scope, receive, send)
+
+    return noted
+
+
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts a server whose models are those of one scripted upstream."""
@@ -84,13 +94,8 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             upstream = Scripted(format_)
             mine = AsyncStore(url)
             made = app(mine, prefix="", upstreams={"*": upstream.upstream}, **options)
-            whole, connections = site({"/v1": made}, store=mine), list[str]()
-
-            async def noting(scope: Any, receive: Any, send: Any) -> None:
-                connections.append(scope["type"])
-                await whole(scope, receive, send)
-
-            at = stack.enter_context(running(noting, mine))
+            connections = list[str]()
+            at = stack.enter_context(running(noting(site({"/v1": made}, store=mine), connections), mine))
             return Server(f"{at}/v1", stack.enter_context(Store(url)), upstream, connections)
 
         yield start
@@ -108,7 +113,8 @@ def recording(tmp_path: Path) -> Iterator[Callable[[str], Server]]:
             url = f"sqlite:///{tmp_path}/recorded.db"
             mine = AsyncStore(url)
             recorder = recorder_app(mine, [RecordedUpstream.named(f"provider=open_responses@{provider}")])
-            at = stack.enter_context(running(recorder, mine))
-            return Server(f"{at}/provider", stack.enter_context(Store(url)), upstream)
+            connections = list[str]()
+            at = stack.enter_context(running(noting(recorder, connections), mine))
+            return Server(f"{at}/provider", stack.enter_context(Store(url)), upstream, connections)
 
         yield start

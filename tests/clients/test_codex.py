@@ -113,6 +113,7 @@ def test_a_session_that_is_resumed_is_one_conversation(
 
 @pytest.mark.parametrize("format_", OTHERS)
 def test_the_recorder_has_the_same(codex: Path, home: Home, recording: Callable[[str], Server], format_: str) -> None:
+    """Over a WebSocket: its warm-up is counted beside the conversation."""
     server = recording(format_)
     server.upstream.scripts += [SCRIPTS[format_](number) for number in range(3)]
     assert said(run(codex, home, server)) == ["Done."]
@@ -122,3 +123,5 @@ def test_the_recorder_has_the_same(codex: Path, home: Home, recording: Callable[
     assert calls[-1]["input"] == PATCH
     [row] = conversation.usage(by=("provider",))
     assert (row.attempts, row.total_tokens) == (3, 54)
+    assert server.connections.count("websocket") == 1
+    assert [row.attempts for row in server.store.usage(by=("provider",))] == [4]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import openai
 import pytest
 
 from tests.server.scripts import FORMATS, Scripted
 from tests.server.test_creation import TOOL, in_front_of
 from threadkeep import AsyncStore, InvalidOption
-from threadkeep.http import UpstreamError
+from threadkeep.http import Owner, UpstreamError, app
 from threadkeep.server.unstored import MAX_ANSWERS, Memories, Memory
 
 
@@ -51,6 +54,23 @@ def test_only_the_ledger_knows_of_the_answer(served: Any, scripted: Scripted, *,
         client.responses.retrieve(found.id)
     assert conversations_in(served) == []
     assert bill_of(served, "provider", "user_id") == [(scripted.upstream.name, "ann", 1, 18)]
+
+
+def test_the_first_answer_of_a_database_is_in_the_ledger(one: Scripted, tmp_path: Path) -> None:
+    """Nothing else has made its tenant by then."""
+
+    async def run() -> list[int]:
+        async with AsyncStore(f"sqlite:///{tmp_path}/new.db") as store:
+            made = app(store, auth=lambda _: Owner(), prefix="", upstreams={"*": one.upstream})
+            transport = httpx2.ASGITransport(app=made)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://x") as http:
+                asked = {"model": "m", "input": "Weather?", "store": False}
+                assert (await http.post("/responses", json=asked)).status_code == 200
+            await store.create_conversation()
+            return [row.attempts for row in await store.usage(by=("provider",))]
+
+    one.will_say("Sunny.")
+    assert asyncio.run(run()) == [1]
 
 
 def test_a_client_that_sends_its_whole_history_goes_on(served: Any, scripted: Scripted) -> None:

@@ -133,17 +133,18 @@ def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 def run(
-    application: Starlette, listening: socket.socket, store: AsyncStore, log: str = "warning", message: int = MIB
+    application: Starlette, listening: socket.socket, store: AsyncStore, message: int = 64 * MIB,
+    log: str = "warning",
 ) -> None:  # fmt: skip
     """Serve a site until it is interrupted; then close the store. `message`: the bytes of a message of a WebSocket."""
     from uvicorn.loops.auto import auto_loop_factory
 
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-        runner.run(_served(application, listening, store, log, message))
+        runner.run(_served(application, listening, store, message, log))
 
 
 async def _served(
-    application: Starlette, listening: socket.socket, store: AsyncStore, log: str, message: int
+    application: Starlette, listening: socket.socket, store: AsyncStore, message: int, log: str
 ) -> None:  # fmt: skip
     import logging
 

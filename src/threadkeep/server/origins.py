@@ -195,7 +195,8 @@ def _cache_key(payload: JsonObject) -> str:
 def _codex_turn(headers: Mapping[str, str], payload: JsonObject) -> dict[str, str]:
     """What Codex says of a turn that tells conversations apart: in a header, or in the body."""
     metadata = payload.get("client_metadata")
-    said = headers.get(_CODEX_TURN) or (metadata.get(_CODEX_TURN) if isinstance(metadata, dict) else None)
+    in_body = metadata.get(_CODEX_TURN) if isinstance(metadata, dict) else None
+    said = in_body or headers.get(_CODEX_TURN)  # over a WebSocket, the header is that of its first turn
     try:
         turn = json.loads(said) if isinstance(said, str) else None
     except ValueError:

@@ -120,7 +120,7 @@ def serve(
         note(f"threadkeep: serving {target.shown_url} at {url}/v1")
         if pages:
             note(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
-        run(application, listening, store, log, body)
+        run(application, listening, store, limits.max_body_bytes, log)
 
 
 def _recorder(
@@ -198,7 +198,7 @@ def record(
     call needs one, in `x-threadkeep-key` or after /k/ in the base URL; otherwise, only this machine is served. A
     missing SQLite file is created. Ctrl+C ends it.
     """
-    from threadkeep.http import RecordedUpstream, recorder_app, site
+    from threadkeep.http import Limits, RecordedUpstream, recorder_app, site
     from threadkeep.server.upstreams import shown_url
 
     if not upstream:
@@ -212,11 +212,12 @@ def record(
         opened_store(target, prices), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
         spool=spool, spool_limit=spool_limit * MIB,
     )  # fmt: skip
-    application = site({"": recorder}, store=store, metrics_token=metrics_token())
+    limits = Limits()
+    application = site({"": recorder}, store=store, limits=limits, metrics_token=metrics_token())
     with listening_at(host, port) as (listening, url):
         for one in upstreams:
             note(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
-        run(application, listening, store)
+        run(application, listening, store, limits.max_body_bytes)
 
 
 HOST = "127.0.0.1"

@@ -9,7 +9,6 @@ Source: OpenAI's guide to the WebSocket mode; the types `ResponsesClientEvent` a
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -21,13 +20,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite, loads
 from threadkeep.server import body_limits, problems, request_state, service
-from threadkeep.server.quotas import QuotaExceeded
+from threadkeep.server.socket_history import RememberedResponse, SocketHistory
 from threadkeep.server.turns import LOSSES
 
 MAX_SECONDS: Final = 3600.0  # of a connection, as at OpenAI
 IDLE_SECONDS: Final = 1800.0  # without a request or an answer
 MAX_REQUESTS: Final = 16  # of a connection that are being answered, or wait for the one before them in their lane
-MAX_REMEMBERED: Final = 8  # responses of a connection that are not stored, with which it can go on
 MAX_LANE: Final = 256  # characters of a `stream_id`
 _CREATE, _STEER = "response.create", "response.steer"
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
@@ -51,7 +49,8 @@ async def connect(websocket: WebSocket) -> None:
         call = await service.authorized(request, "write")
         with call.service.sockets.taking(call.permission.owner.name):
             await websocket.accept()
-            await ResponsesSocket(call, websocket).run()
+            history = SocketHistory(call.service.socket_bytes, call.permission.owner.name)
+            await ResponsesSocket(call, websocket, history).run()
     except WebSocketDisconnect:
         pass
     except Exception as error:
@@ -61,23 +60,6 @@ async def connect(websocket: WebSocket) -> None:
             await websocket.close()
         else:
             await websocket.send_denial_response(await problems.answer_problem(request, error))
-
-
-class RememberedResponse(NamedTuple):
-    """A response that is not stored.
-
-    Attributes:
-        base: the stored response with which it went on; None for none.
-        parts: JSON texts of items, with commas between them: what was said and answered since.
-    """
-
-    base: str | None
-    parts: tuple[bytes, ...]
-
-    @property
-    def size(self) -> int:
-        """How many bytes it takes."""
-        return sum(map(len, self.parts))
 
 
 class SocketRequest(NamedTuple):
@@ -102,7 +84,7 @@ class ResponsesSocket:
 
     call: service.Call
     websocket: WebSocket
-    remembered: OrderedDict[str, RememberedResponse] = field(default_factory=OrderedDict)
+    history: SocketHistory
     lanes: dict[str | None, asyncio.Task[None]] = field(default_factory=dict)  # the last request of each
     turns: set[asyncio.Task[None]] = field(default_factory=set)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,8 +105,7 @@ class ResponsesSocket:
             revoked.cancel()
             self.left.set()
             await asyncio.gather(*self.turns)
-            while self.remembered:
-                self._forget(next(iter(self.remembered)))
+            self.history.close()
 
     async def _next(self, revoked: asyncio.Future[None]) -> bytes | None:
         """The next message of the client; None at the end."""
@@ -224,22 +205,13 @@ class ResponsesSocket:
             raise problems.Problem(400, problem, param="background", code="unsupported_value")
         warms_up = event.get("generate") is False
         body = {key: value for key, value in event.items() if key not in _OWN} | {"stream": True}
-        previous, given = body.get("previous_response_id"), body.get("input")
-        items = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
-        if not isinstance(items, list):
+        if not isinstance(body.get("input"), str | list | None):
             raise problems.Problem(400, "input must be a text or a list.", param="input", code="invalid_type")
-        known = self.remembered.get(str(previous))
-        history = known or RememberedResponse(previous, ())
-        history = history._replace(parts=(*history.parts, *filter(None, (dumps(items)[1:-1],))))
         if body.get("store") is False and self.call.service.store_false != "keep":  # what the next request needs
             include = body.get("include") or []
             body["include"] = [*include, service.SEALED] if isinstance(include, list) else include
-        if known is None:
-            return SocketRequest(dumps(body), previous, history, warms_up)
-        del body["input"]
-        body["previous_response_id"] = known.base
-        text = b'{"input":[%b],%b' % (b",".join(history.parts), dumps(body)[1:])
-        return SocketRequest(text, previous, history, warms_up)
+        text, history = self.history.joined(body)
+        return SocketRequest(text, body.get("previous_response_id"), history, warms_up)
 
     async def _ask(self, asked: SocketRequest, answer: SocketAnswer) -> None:
         """Have a request answered by the application that the connection came to."""
@@ -272,30 +244,6 @@ class ResponsesSocket:
             text = event if isinstance(event, bytes) else dumps_finite(event)
             await self.websocket.send_text(text.decode())
 
-    def remember(self, id: str, response: RememberedResponse) -> None:
-        """Remember a response, in place of others where there is no room; of a longer one, requests bring all."""
-        owner, quota = self.call.permission.owner.name, self.call.service.socket_bytes
-        while len(self.remembered) >= MAX_REMEMBERED:
-            self._forget(next(iter(self.remembered)))
-        while True:
-            try:
-                quota.take(owner, response.size)
-            except QuotaExceeded:
-                if not self.remembered:
-                    return
-                self._forget(next(iter(self.remembered)))
-            else:
-                self.remembered[id] = response
-                return
-
-    def forget(self, id: Any) -> None:
-        """Forget a response with which a request went on that failed, as OpenAI does."""
-        if str(id) in self.remembered:
-            self._forget(str(id))
-
-    def _forget(self, id: str) -> None:
-        self.call.service.socket_bytes.give_back(self.call.permission.owner.name, self.remembered.pop(id).size)
-
 
 class SocketAnswer:
     """Sends what a request is answered over HTTP as events of a connection."""
@@ -326,7 +274,7 @@ class SocketAnswer:
         if self._is_ended:
             return
         self._is_ended = True
-        self._socket.forget(self._asked.previous)
+        self._socket.history.forget(self._asked.previous)
         known = _error_in(bytes(self._text)) if self._status >= 400 else None  # noqa: PLR2004 - the first of errors
         if known is None:
             problem = problems.problem_of(error) if error else problems.Problem(500, _STALLED, type="server_error")
@@ -350,16 +298,15 @@ class SocketAnswer:
         """The last event; a response that is not stored is remembered before its client knows its end."""
         event = loads(data)
         if kind == "error":
-            self._socket.forget(self._asked.previous)
+            self._socket.history.forget(self._asked.previous)
             said = {key: event.get(key) for key in ("code", "message", "param")}
             return dumps({"type": "error", "error": {"type": "server_error", **said}, **_numbered(event)})
         response = event["response"]
         if kind == "response.failed":
-            self._socket.forget(self._asked.previous)
+            self._socket.history.forget(self._asked.previous)
         elif response["store"] is False:
-            history = self._asked.history
-            output = filter(None, (dumps(response["output"])[1:-1],))
-            self._socket.remember(response["id"], history._replace(parts=(*history.parts, *output)))
+            remembered = self._asked.history.with_items(response["output"])
+            self._socket.history.remember(response["id"], remembered)
         return data
 
     def _named(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server.limits import BoundedHeads
@@ -82,7 +82,8 @@ def recorder_app(
                 await recording.stop()
 
     middleware = [Middleware(BoundedHeads), Middleware(BoundedBodies, most=max_bodies_bytes)]
-    routes = [Route("/{path:path}", Passing(table, auth, recording, client))]
+    passing = Passing(table, auth, recording, client)
+    routes = [Route("/{path:path}", passing), WebSocketRoute("/{path:path}", passing)]
     made = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     made.state.health, made.state.collector = recording.health, recording
     return made

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from threadkeep.domain.printing import redact
 from threadkeep.server import requests
@@ -23,10 +24,14 @@ from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Permission, until_left
 from threadkeep.server.provider_answers import Slices, limit_read_ahead
+from threadkeep.server.quotas import QuotaExceeded
+from threadkeep.server.recorder import sockets
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
 from threadkeep.server.recorder.secrets import CallSecrets, OwnKeys, leaves_base
 from threadkeep.server.recorder.targets import CallTarget, RecordedRoute, RecordedUpstream, passed_on
 from threadkeep.server.recorder.worker import RecordingThread
+from threadkeep.server.service import socket_bytes_quota, socket_quota
+from threadkeep.server.socket_history import SocketHistory
 from threadkeep.server.upstreams import CONNECT_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -63,14 +68,15 @@ class Passing:
         client: httpx2.AsyncClient,
     ) -> None:
         self._upstreams, self._authenticate, self._recording, self._client = upstreams, authenticate, recording, client
+        self._sockets, self._bytes = socket_quota(), socket_bytes_quota()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on."""
+        """Pass a call on, or a WebSocket."""
         path = scope.get("raw_path") or b""
         if not path.isascii() or _NO_ENCODING.search(path):
             await _problem(400, "The path must be percent-encoded.")(scope, receive, send)
             return
-        if scope["method"] == "CONNECT":
+        if scope.get("method") == "CONNECT":
             await _problem(405, "There are no tunnels here: CONNECT is not passed on.")(scope, receive, send)
             return
         target = CallTarget.of(scope, self._upstreams)
@@ -94,8 +100,34 @@ class Passing:
             await _problem(400, "The path must not have '..' in it, in any spelling.")(scope, receive, send)
             return
         permission = Permission(connection, self._authenticate, owner, "write")
+        if scope["type"] == "websocket":
+            await self._pass_socket(WebSocket(scope, receive, send), target, keys, permission)
+            return
         call = _PassedCall(scope, receive, send, self._exchange(scope, target, owner), keys)
         await call.run(self._client, target, permission)
+
+    async def _pass_socket(
+        self, websocket: WebSocket, target: CallTarget, keys: OwnKeys, permission: Permission
+    ) -> None:  # fmt: skip
+        """Pass a WebSocket on, if the provider has one, and its owner not too many; its messages are POSTs in sum."""
+        scope, name = websocket.scope, permission.owner.name
+        as_call = partial(self._exchange, {**scope, "method": "POST"}, target, permission.owner)
+        is_recorded = RecordedRoute.of("POST", target.path) == RecordedRoute("open_responses")
+        notes = sockets.SocketNotes(as_call, SocketHistory(self._bytes, name)) if is_recorded else None
+        headers = passed_on(scope["headers"], without=sockets.NOT_PASSED_ON, keys=keys)
+        query = keys.query_without(scope.get("query_string", b""))
+        url = sockets.socket_url(target.upstream, target.path, query)
+        try:
+            with self._sockets.taking(name):
+                try:
+                    provider = await sockets.open_provider(url, headers, scope.get("subprotocols") or [])
+                except sockets.REFUSALS as error:
+                    await sockets.answer_refusal(websocket, error, target.upstream.name)
+                else:
+                    await sockets.PassedSocket(websocket, notes).run(provider, permission)
+        except QuotaExceeded as error:
+            refusal = _problem(error.status_code, f"{error.detail}.", error.headers)
+            await refusal(scope, websocket.receive, websocket.send)
 
     def _exchange(self, scope: Scope, target: CallTarget, owner: Owner) -> Exchange | None:
         """What the call is noted with; None for one that is not recorded."""

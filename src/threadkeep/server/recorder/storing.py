@@ -31,11 +31,14 @@ from threadkeep.server.provider_answers import (
 from threadkeep.server.quotas import GrowthQuota
 from threadkeep.server.recorder.exchanges import Exchange, Overflow, Unreadable
 from threadkeep.server.sessions import Locks, placed
+from threadkeep.server.unstored import Memory
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
 from threadkeep.store.streaming.background import BackgroundFeed
+from threadkeep.store.usage.ledger import record_unstored
 
 logger = logging.getLogger(__name__)
 
+_KEY_DIGITS: Final = 15  # hexadecimal ones of a call's id, of which its key in the ledger is made
 _ERROR: Final = 400  # the first status that says that there is no answer
 # keys of tools and servers in requests whose values are secrets, also where they look like none
 _SECRET_KEYS: Final = frozenset({"authorization", "authorization_token", "headers", "api_key", "access_token"})
@@ -71,11 +74,31 @@ async def store_exchange(
     facts = exchange.facts
     store = await facts.owner.store(store)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
+    if payload.get("generate") is False:
+        await _count_warm_up(store, payload, exchange, most)
+        return
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     conversation = await placed(store, asked, locks)
     del payload, asked  # an answer may take long
+    await _store_answered(store, conversation, exchange, most)
+
+
+async def _count_warm_up(store: AsyncStore, payload: JsonObject, exchange: Exchange, most: int) -> None:
+    """Have a request of a WebSocket that generates nothing in the ledger alone: it is no conversation."""
+    memory = Memory()
+    try:
+        conversation = await memory.store.create_conversation(model=payload.get("model"))
+        await _store_answered(memory.store, conversation, exchange, most)
+        for call in memory.calls.pop(conversation.id, ()):
+            await store.run_sync(record_unstored, call, int(exchange.facts.id[:_KEY_DIGITS], 16))
+    finally:
+        await memory.store.close()
+
+
+async def _store_answered(store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, most: int) -> None:
+    """Store what a call is answered, in its conversation."""
     exchange.release_request()
     answer = await exchange.answer()
     if answer is None:

@@ -163,7 +163,7 @@ def record_unstored(store: Store, call: observing.ObservedCall, key: int) -> Non
 
     `key` stands for its conversation: the row is there once, also where this is repeated.
     """
-    handle, scope, attempt, now = store.handle, store.handle.scope, call.attempt, datetime.now(UTC)
+    handle, scope, attempt, now = store.handle, store.handle.new_scope, call.attempt, datetime.now(UTC)
     if attempt.usage is not None:
         bill = (attempt.format, attempt.provider, attempt.model, attempt.figures, attempt.usage, attempt.terms or {})
         attempt.cost = handle.resources.prices.cost(BillableCall(*bill, now))

@@ -1,0 +1,253 @@
+"""WebSockets between clients and providers: each `response.create` of the Responses API is recorded as a call.
+
+What the provider answers to it is its stream; a call that goes on with another one of its connection is recorded with
+the whole history, as its client would send it over HTTP.
+Source: OpenAI's guide to the WebSocket mode; the types `ResponsesClientEvent` and `ResponsesServerEvent` of its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.server import answers, limits
+from threadkeep.server.permissions import Permission
+from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
+from threadkeep.server.recorder.exchanges import Exchange
+from threadkeep.server.recorder.targets import Headers, RecordedUpstream, passed_on
+from threadkeep.server.socket_history import RememberedResponse, SocketHistory
+from threadkeep.server.upstreams import CONNECT_SECONDS
+
+_CREATE: Final = "response.create"
+_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_STREAM: Final = [(b"content-type", b"text/event-stream")]
+_JSON: Final = [(b"content-type", b"application/json")]
+_OWN: Final = frozenset({"type", "stream_id", "stream"})  # keys of events that are not of the request
+# what hosts without WebSockets answer to a handshake, as far as it is no refusal of the client: with 426, Codex goes on
+# over HTTP at once
+_NONE_HERE: Final = frozenset({404, 405, 501})
+_ERRORS: Final = 400  # the first status of them
+_UNSENDABLE: Final = frozenset({1004, 1005, 1006, 1015})  # codes that only say how a connection ended
+_AWAY: Final = 1001
+_REVOKED: Final = 1008
+_BROKEN: Final = 1011
+NOT_PASSED_ON: Final = frozenset(
+    {
+        b"host", b"sec-websocket-accept", b"sec-websocket-extensions", b"sec-websocket-key", b"sec-websocket-protocol",
+        b"sec-websocket-version",
+    }
+)  # fmt: skip
+
+
+class _Direct(connect):
+    """A handshake with the provider itself: what it redirects to is not asked with its key."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Return the error for any answer that is no WebSocket."""
+        return exc
+
+
+def socket_url(upstream: RecordedUpstream, path: str, query: bytes) -> str:
+    """Return where the WebSocket of a provider is, for what follows our base URL."""
+    parts = urlsplit(upstream.url)
+    return f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}{upstream.target(path, query).decode()}"
+
+
+async def open_provider(url: str, headers: Headers, protocols: list[str]) -> ClientConnection:
+    """Open a WebSocket to a provider.
+
+    Raises:
+        OSError, TimeoutError, InvalidHandshake: there is none.
+    """
+    given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    has_agent = any(name == b"user-agent" for name, _ in headers)
+    return await _Direct(
+        url, additional_headers=given, user_agent_header=None if has_agent else "threadkeep",
+        subprotocols=protocols or None, compression=None, open_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]
+        max_size=MAX_ANSWER_BYTES,
+    )  # fmt: skip
+
+
+async def answer_refusal(websocket: WebSocket, error: Exception, name: str) -> None:
+    """Answer a handshake as the provider did, or with 426 if it has no WebSockets, or with 502."""
+    if not isinstance(error, InvalidStatus):
+        text = f"{name} did not answer the handshake of a WebSocket: {type(error).__name__}."
+        await answers.refusal(502, text, "upstream_error")(websocket.scope, websocket.receive, websocket.send)
+        return
+    answer = error.response
+    if answer.status_code in _NONE_HERE or answer.status_code < _ERRORS:
+        await limits.over_http()(websocket.scope, websocket.receive, websocket.send)
+        return
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.raw_items()]
+    headers = passed_on(raw, without=NOT_PASSED_ON | {b"content-length"})
+    await websocket.send({"type": "websocket.http.response.start", "status": answer.status_code, "headers": headers})
+    await websocket.send({"type": "websocket.http.response.body", "body": answer.body or b""})
+
+
+@dataclass(slots=True, eq=False)
+class SocketCall:
+    """A `response.create` that is being answered.
+
+    Attributes:
+        exchange: what it is recorded with; None if it is not.
+        history: what a response to it goes on with.
+        previous: the id with which it goes on itself.
+        output: the items of the answer, so far.
+        has_begun: whether an event of its answer has come.
+    """
+
+    exchange: Exchange | None
+    history: RememberedResponse
+    previous: Any
+    output: list[Any] = field(default_factory=list)
+    has_begun: bool = False
+
+
+class SocketNotes:
+    """Notes the calls of a connection: the calls of a lane are answered one after the other."""
+
+    def __init__(self, begin: Callable[[], Exchange | None], history: SocketHistory) -> None:
+        """`begin` returns what a call is recorded with; None where it cannot be."""
+        self._begin, self._history = begin, history
+        self._lanes: defaultdict[Any, deque[SocketCall]] = defaultdict(deque)
+
+    def note_sent(self, text: str | bytes) -> None:
+        """Note a message of the client."""
+        event = _object(text)
+        given = event.get("input")
+        if event.get("type") != _CREATE or not isinstance(given, str | list | None):
+            return
+        body = {key: value for key, value in event.items() if key not in _OWN} | {"stream": True}
+        whole, history = self._history.joined(body)
+        call = SocketCall(self._begin(), history, event.get("previous_response_id"))
+        self._lanes[event.get("stream_id")].append(call)
+        if call.exchange is not None:
+            call.exchange.note_request(whole)
+            call.exchange.note_request_end()
+
+    async def note_received(self, text: str | bytes) -> None:
+        """Note a message of the provider; one that ends an answer is in the spool when this returns."""
+        event = _object(text)
+        kind, lane = str(event.get("type")), self._lanes.get(event.get("stream_id"))
+        if not lane or kind.startswith("response.steer."):
+            return
+        call = lane[0]
+        self._note(call, kind, event, text.encode() if isinstance(text, str) else text)
+        if kind not in _ENDS:
+            return
+        lane.popleft()
+        response = event.get("response")
+        if isinstance(response, dict) and kind != "response.failed":
+            output = call.output or response.get("output") or []
+            self._history.remember(str(response.get("id")), call.history.with_items(output))
+        else:
+            self._history.forget(call.previous)
+        if call.exchange is not None:
+            call.exchange.end("answered")
+            await call.exchange.settled()
+
+    def _note(self, call: SocketCall, kind: str, event: JsonObject, text: bytes) -> None:
+        """Note an event as HTTP would have it: an error before all others is a status of its own."""
+        if kind == "response.output_item.done":
+            call.output.append(event.get("item"))
+        is_refusal = kind == "error" and not call.has_begun
+        if call.exchange is not None:
+            if not call.has_begun:
+                status = event.get("status")
+                is_status = isinstance(status, int) and status >= _ERRORS
+                code = (status if is_status else _ERRORS) if is_refusal else 200
+                call.exchange.note_answer(code or _ERRORS, _JSON if is_refusal else _STREAM)
+            body = dumps({"error": event.get("error", event)})
+            call.exchange.note_chunk(body if is_refusal else b"event: %b\ndata: %b\n\n" % (kind.encode(), text))
+        call.has_begun = True
+
+    def end(self, *, has_left: bool) -> None:
+        """Note that the connection has ended, by its client or otherwise."""
+        for lane in self._lanes.values():
+            for call in lane:
+                if call.exchange is not None:
+                    call.exchange.end(*(("left", None) if has_left else ("broken", "The WebSocket was closed.")))
+        self._history.close()
+
+
+def _object(text: str | bytes) -> JsonObject:
+    try:
+        value = loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class PassedSocket:
+    """One connection, from its handshake to its end."""
+
+    def __init__(self, websocket: WebSocket, notes: SocketNotes | None) -> None:
+        """`notes`: None for one that is not recorded."""
+        self._websocket, self._notes = websocket, notes
+        self._has_left = False
+
+    async def run(self, provider: ClientConnection, permission: Permission) -> None:
+        """Pass messages on in both directions, until either side closes, or the owner may not call any more."""
+        tasks: list[asyncio.Future[None]] = []
+        try:
+            await self._websocket.accept(provider.subprotocol)
+            both = self._send_on(provider), self._pass_back(provider)
+            tasks += [asyncio.ensure_future(work) for work in (*both, self._watch(permission))]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._notes is not None:
+                self._notes.end(has_left=self._has_left)
+            await provider.close(_AWAY if self._has_left else 1000)
+            await self._close(_BROKEN)
+
+    async def _send_on(self, provider: ClientConnection) -> None:
+        while True:
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                self._has_left = True
+                return
+            text: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
+            if self._notes is not None:
+                self._notes.note_sent(text)
+            with suppress(ConnectionClosed):  # what it has answered before is still passed back
+                await provider.send(text)
+
+    async def _pass_back(self, provider: ClientConnection) -> None:
+        try:
+            while True:
+                text = await provider.recv()
+                if self._notes is not None:
+                    await self._notes.note_received(text)
+                await (self._websocket.send_text(text) if isinstance(text, str) else self._websocket.send_bytes(text))
+        except ConnectionClosed as closed:
+            frame = closed.rcvd
+            code = _BROKEN if frame is None or frame.code in _UNSENDABLE else frame.code
+            await self._close(code, "" if frame is None else frame.reason)
+        except WebSocketDisconnect:
+            self._has_left = True
+
+    async def _watch(self, permission: Permission) -> None:
+        await permission.ended()
+        await self._close(_REVOKED, "The key does not count any more.")
+
+    async def _close(self, code: int, reason: str = "") -> None:
+        if self._websocket.application_state is WebSocketState.CONNECTED and not self._has_left:
+            with suppress(WebSocketDisconnect, RuntimeError):  # it has ended in between
+                await self._websocket.close(code, reason)
+
+
+# What a handshake may be answered with that is no WebSocket
+REFUSALS: Final = (OSError, TimeoutError, InvalidHandshake)
