@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from tests.server.servers import running
 from tests.waiting import wait_until
-from threadkeep.server.connections import Patience, max_connections, protocol
+from threadkeep.server import connections
+from threadkeep.server.connections import Patience, max_connections, protocol, socket_protocol
 from threadkeep.server.limits import MAX_HEAD_BYTES, BoundedHeads
 
 LARGE = 20_000_000  # bytes that no buffer of the system takes
@@ -287,3 +288,48 @@ def test_a_body_comes_whose_request_offers_another_protocol(
         b"POST:GET / HT", b"PUT:abc", b"CONNECT:", b"GET:", b"POST:done",
     ]  # fmt: skip
     assert caplog.text == ""
+
+
+# WebSockets
+
+
+async def sends_on(scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends a message without an end, in parts, once it has got one."""
+    if scope["type"] != "websocket":
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (await receive())["type"] != "websocket.disconnect":
+        for _ in range(50):
+            await send({"type": "websocket.send", "bytes": b"x" * (LARGE // 50)})
+
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+TEXT = b"\x81\x82\0\0\0\0Hi"
+
+
+def test_a_websocket_that_nobody_reads_is_given_up(patience: Patience) -> None:
+    server = running(sends_on, parser=protocol(patience), ws=socket_protocol(patience))
+    with server as url, Peer(url) as peer:
+        assert peer.sends(HANDSHAKE).socket.recv(65_536).startswith(b"HTTP/1.1 101")
+        peer.sends(TEXT)
+        wait_until(lambda: len(patience.for_readers) == 1)
+        wait_until(lambda: len(patience.for_readers) == 0)
+        assert len(peer.gets()) < LARGE
+
+
+def test_the_longest_message_is_given_up_where_there_are_too_many_bytes(
+    patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is whole does not count any more, however many there were."""
+    monkeypatch.setattr(connections, "MAX_UNFINISHED", 2_000_000)
+    server = running(sends_on, parser=protocol(patience), ws=socket_protocol(patience))
+    with server as url, Peer(url) as short, Peer(url) as long:
+        for peer, size in ((short, 900_000), (long, 1_200_000)):
+            assert peer.sends(HANDSHAKE).socket.recv(65_536).startswith(b"HTTP/1.1 101")
+            peer.sends(b"\x81\xff" + (8_000_000).to_bytes(8) + b"\0\0\0\0" + b"x" * size)
+        assert long.is_closed()
+        assert short.is_open()

@@ -27,7 +27,7 @@ from tests.server.test_creation import TOOL
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, Upstream, UpstreamError, app
-from threadkeep.server.connections import Patience, protocol
+from threadkeep.server.connections import Patience, protocol, socket_protocol
 from threadkeep.server.limits import Limits
 from threadkeep.server.openai import sockets
 from threadkeep.server.quotas import Quota
@@ -72,8 +72,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             serving = Serving(tmp_path)
             made, mine = serving.app(**options)
             whole = site({"/v1": made}, store=mine, limits=limits)
-            parser = protocol(Patience(100))
-            serving.url = stack.enter_context(running(whole, mine, parser=parser, ws="websockets-sansio")) + "/v1"
+            patience = Patience(100)
+            protocols: Any = {"parser": protocol(patience), "ws": socket_protocol(patience)}
+            serving.url = stack.enter_context(running(whole, mine, **protocols)) + "/v1"
             return serving
 
         yield serve

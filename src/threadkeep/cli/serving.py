@@ -150,7 +150,7 @@ async def _served(
 
     import uvicorn
 
-    from threadkeep.server.connections import ACCEPTED_AT_ONCE, Patience, max_connections, protocol
+    from threadkeep.server import connections
     from threadkeep.server.observing import log_as_json
 
     class Server(uvicorn.Server):
@@ -166,14 +166,17 @@ async def _served(
     log_as_json(getattr(logging, log.upper()))
     # without its own configuration, uvicorn logs as everything else
     # its headers would stand beside those of providers, whose answers the recorder passes on
+    patience = connections.Patience(connections.max_connections())
     config = uvicorn.Config(
-        application, http=protocol(Patience(max_connections())), ws="websockets-sansio",
+        application, http=connections.protocol(patience), ws=connections.socket_protocol(patience),
         ws_max_size=message, ws_per_message_deflate=False, log_config=None, access_log=False,
         timeout_graceful_shutdown=STOP_SECONDS, server_header=False, date_header=False,
     )  # fmt: skip
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        await Server(config).serve(sockets=[listening, *(listening.dup() for _ in range(1, ACCEPTED_AT_ONCE))])
+        await Server(config).serve(
+            sockets=[listening, *(listening.dup() for _ in range(1, connections.ACCEPTED_AT_ONCE))]
+        )
     finally:
         await store.close()

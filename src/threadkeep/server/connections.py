@@ -14,6 +14,7 @@ from typing import Any, Final
 from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
 
@@ -27,6 +28,7 @@ READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 ACCEPTED_AT_ONCE: Final = 16  # new connections in one pass of the event loop: uvloop accepts one from each socket
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
 MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
+MAX_UNFINISHED: Final = 256 * 1024 * 1024  # bytes of all messages of WebSockets that are not whole yet
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})  # what says how long a body is
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
 
@@ -59,16 +61,16 @@ class Waiting:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._since: OrderedDict[Connection, float] = OrderedDict()
+        self._since: OrderedDict[Connection | SocketConnection, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
-    def __contains__(self, connection: Connection) -> bool:
+    def __contains__(self, connection: Connection | SocketConnection) -> bool:
         return connection in self._since
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: Connection | SocketConnection) -> None:
         """Note that a connection waits from now on."""
         connection.unsent = connection.transport.get_write_buffer_size()
         self._since[connection] = connection.loop.time()
@@ -76,7 +78,7 @@ class Waiting:
         if self._timer is None:
             self._timer = connection.loop.call_later(self._seconds, self._sweep, connection.loop)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Connection | SocketConnection) -> None:
         """Note that a connection waits no more."""
         self._since.pop(connection, None)
 
@@ -108,6 +110,7 @@ class Patience:
         """`most` connections are open at once; if there are more, those that wait longest are closed."""
         self.most, self._logged = most, float("-inf")
         self.for_requests, self.for_readers = Waiting(head_seconds), Waiting(read_seconds)
+        self._unfinished: dict[SocketConnection, int] = {}  # bytes of messages of WebSockets that are not whole yet
 
     def make_room(self) -> None:
         """Close a connection, as there is one more than allowed."""
@@ -116,6 +119,18 @@ class Patience:
             logger.warning("There are more than %d connections: those that wait longest are closed.", self.most)
         is_alone = len(self.for_requests) <= 1  # the new one
         (self.for_readers if is_alone and len(self.for_readers) else self.for_requests).close_longest()
+
+    def note_unfinished(self, connection: SocketConnection, size: int) -> None:
+        """Note that so many more bytes of a message have come; if they are too many in all, the longest is given up."""
+        self._unfinished[connection] = self._unfinished.get(connection, 0) + size
+        if sum(self._unfinished.values()) > MAX_UNFINISHED:
+            longest = max(self._unfinished, key=self._unfinished.__getitem__)
+            self.note_whole(longest)
+            longest.transport.abort()
+
+    def note_whole(self, connection: SocketConnection) -> None:
+        """Note that a message is whole, or that no more of it comes."""
+        self._unfinished.pop(connection, None)
 
 
 class RequestParser:
@@ -315,6 +330,45 @@ class Connection(HttpToolsProtocol):
             self.patience.for_requests.add(self)
 
 
+class SocketConnection(WebSocketsSansIOProtocol):
+    """A WebSocket that is closed if its client does not read in time, or sends the longest of too much at once."""
+
+    patience: Patience
+    unsent = 0  # bytes of messages, when it began to wait
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its client has read something of what is still to be sent since it began to wait."""
+        return self.transport.get_write_buffer_size() not in (0, self.unsent)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come."""
+        self.patience.note_unfinished(self, len(data))
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def send_receive_event_to_app(self) -> None:
+        """Give a message that is whole to the application."""
+        self.patience.note_whole(self)
+        super().send_receive_event_to_app()
+
+    def pause_writing(self) -> None:
+        """Wait until what was written is read."""
+        super().pause_writing()
+        self.patience.for_readers.add(self)
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self.patience.for_readers.remove(self)
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self.patience.for_readers.remove(self)
+        self.patience.note_whole(self)
+        super().connection_lost(exc)
+
+
 class _Answered:
     """An application for one request: an answer that it does not end is cut off, without an error in the log."""
 
@@ -334,6 +388,11 @@ class _Answered:
 def protocol(patience: Patience) -> type[Connection]:
     """Return the connections of one server, for uvicorn's `http`."""
     return type("Connection", (Connection,), {"patience": patience})
+
+
+def socket_protocol(patience: Patience) -> type[SocketConnection]:
+    """Return the WebSockets of one server, for uvicorn's `ws`."""
+    return type("SocketConnection", (SocketConnection,), {"patience": patience})
 
 
 _TOO_LARGE: Final = (
