@@ -142,6 +142,65 @@ def test_what_is_not_to_be_recorded_passes(recorded: Recorded, provider: Serving
     assert (recorded.conversations(), recorded.counts["recorded"]) == ([], 0)
 
 
+def ended(number: int) -> Iterator[Any]:
+    item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+    item["content"] = [{"type": "output_text", "text": f"Answer {number}.", "annotations": []}]  # type: ignore[assignment]
+    head = {"id": f"resp_{number}", "object": "response", "model": "m"}
+    yield {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}}
+    yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+    yield {"type": "response.completed", "response": {**head, "status": "completed", "output": []}}
+
+
+def steered(*, is_explicit: bool) -> Any:
+    """A provider of which a response is steered twice, the second time in vain."""
+
+    async def provide(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.receive_json()
+        created, *rest = ended(0)
+        await websocket.send_json(created)
+        for _ in range(2):
+            steer = await websocket.receive_json()
+        await websocket.send_json({"type": "response.steer.failed", "sequence_number": 1, "error": {}, "steer": steer})
+        for event in rest:
+            await websocket.send_json(event)
+        if is_explicit:
+            await websocket.receive_json()
+        for event in ended(1):
+            await websocket.send_json(event)
+        await websocket.close()
+
+    return provide
+
+
+@pytest.mark.parametrize("is_explicit", [True, False])
+def test_what_is_said_in_between_begins_the_next_request(database: Database, *, is_explicit: bool) -> None:
+    """The provider goes on by itself, or waits for its client; what it gives back was not said."""
+
+    async def work(talk: Talk) -> None:
+        await talk.send(model="m", input="When?", store=False)
+        await talk.connection.recv_bytes()
+        for text in ("Rather tomorrow.", "Or never."):
+            await talk.connection.send({"type": "response.steer", "previous_response_id": "resp_0", "input": text})
+        while b"response.completed" not in await talk.connection.recv_bytes():
+            pass
+        if is_explicit:
+            await talk.send(model="m", input="And where?", previous_response_id="resp_0", store=False)
+        while b"response.completed" not in await talk.connection.recv_bytes():
+            pass
+
+    with running(Starlette(routes=[WebSocketRoute("/v1/responses", steered(is_explicit=is_explicit))])) as direct:
+        upstream = RecordedUpstream("provider", "open_responses", f"{direct}/v1")
+        with recorder(database, upstreams=[upstream]) as recorded:
+            through(recorded, work)
+            recorded.wait_for(2)
+            [conversation] = recorded.conversations()
+            more = ["user: And where?"] if is_explicit else []
+            assert said(conversation) == [
+                "user: When?", "assistant: Answer 0.", "user: Rather tomorrow.", *more, "assistant: Answer 1.",
+            ]  # fmt: skip
+
+
 # Handshakes, and how connections end
 
 

@@ -28,7 +28,7 @@ from threadkeep.server.recorder.targets import Headers, RecordedUpstream, passed
 from threadkeep.server.socket_history import RememberedResponse, SocketHistory
 from threadkeep.server.upstreams import CONNECT_SECONDS
 
-_CREATE: Final = "response.create"
+_CREATE, _CREATED, _STEER = "response.create", "response.created", "response.steer"
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 _STREAM: Final = [(b"content-type", b"text/event-stream")]
 _JSON: Final = [(b"content-type", b"application/json")]
@@ -102,14 +102,20 @@ class SocketCall:
         exchange: what it is recorded with; None if it is not.
         history: what a response to it goes on with.
         previous: the id with which it goes on itself.
+        body: the request without its input.
+        id: of its response, when that has begun.
         output: the items of the answer, so far.
+        steers: what its client has said while it was answered, for the response after it.
         has_begun: whether an event of its answer has come.
     """
 
     exchange: Exchange | None
     history: RememberedResponse
     previous: Any
+    body: JsonObject
+    id: Any = None
     output: list[Any] = field(default_factory=list)
+    steers: list[Any] = field(default_factory=list)
     has_begun: bool = False
 
 
@@ -120,17 +126,29 @@ class SocketNotes:
         """`begin` returns what a call is recorded with; None where it cannot be."""
         self._begin, self._history = begin, history
         self._lanes: defaultdict[Any, deque[SocketCall]] = defaultdict(deque)
+        self._steered: dict[Any, SocketCall] = {}  # lane -> its last call, if something was said while it was answered
 
     def note_sent(self, text: str | bytes) -> None:
         """Note a message of the client."""
         event = _object(text)
-        given = event.get("input")
-        if event.get("type") != _CREATE or not isinstance(given, str | list | None):
+        given, previous, lane = event.get("input"), event.get("previous_response_id"), event.get("stream_id")
+        if not isinstance(given, str | list | None) or not isinstance(lane, str | None):
             return
-        body = {key: value for key, value in event.items() if key not in _OWN} | {"stream": True}
+        if event.get("type") == _STEER:
+            for call in (calls[0] for calls in self._lanes.values() if calls and calls[0].id == previous):
+                call.steers.append(given)
+        elif event.get("type") == _CREATE:
+            steered = self._steered.get(lane)
+            if steered is not None and steered.id == previous:  # what was said comes before the outputs of its tools
+                event["input"] = [*_items(self._steered.pop(lane).steers), *_items([given])]
+            self._ask(lane, {key: value for key, value in event.items() if key not in _OWN} | {"stream": True})
+
+    def _ask(self, lane: str | None, body: JsonObject) -> None:
+        """Note a request."""
         whole, history = self._history.joined(body)
-        call = SocketCall(self._begin(), history, event.get("previous_response_id"))
-        self._lanes[event.get("stream_id")].append(call)
+        rest = {key: value for key, value in body.items() if key != "input"}
+        call = SocketCall(self._begin(), history, body.get("previous_response_id"), rest)
+        self._lanes[lane].append(call)
         if call.exchange is not None:
             call.exchange.note_request(whole)
             call.exchange.note_request_end()
@@ -138,35 +156,54 @@ class SocketNotes:
     async def note_received(self, text: str | bytes) -> None:
         """Note a message of the provider; one that ends an answer is in the spool when this returns."""
         event = _object(text)
-        kind, lane = str(event.get("type")), self._lanes.get(event.get("stream_id"))
-        if not lane or kind.startswith("response.steer."):
+        kind, name = str(event.get("type")), event.get("stream_id")
+        if kind == f"{_STEER}.failed":
+            self._take_back(event.get("steer"))
+        if kind == _CREATED and name in self._steered and not self._lanes[name]:  # the provider goes on by itself
+            before = self._steered.pop(name)
+            self._ask(name, {**before.body, "previous_response_id": before.id, "input": _items(before.steers)})
+        lane = self._lanes.get(name)
+        if not lane or kind.startswith(f"{_STEER}."):
             return
         call = lane[0]
         self._note(call, kind, event, text.encode() if isinstance(text, str) else text)
         if kind not in _ENDS:
             return
         lane.popleft()
-        response = event.get("response")
-        if isinstance(response, dict) and kind != "response.failed":
+        if call.steers:
+            self._steered[name] = call
+        self._note_end(call, None if kind == "response.failed" else event.get("response"))
+        if call.exchange is not None:
+            await call.exchange.settled()
+
+    def _note_end(self, call: SocketCall, response: Any) -> None:
+        """Note that a call has its answer; requests go on with its response if it has not failed."""
+        if isinstance(response, dict):
             output = call.output or response.get("output") or []
             self._history.remember(str(response.get("id")), call.history.with_items(output))
         else:
             self._history.forget(call.previous)
         if call.exchange is not None:
             call.exchange.end("answered")
-            await call.exchange.settled()
+
+    def _take_back(self, steer: Any) -> None:
+        """Note that something that was said was not taken: its client may say it again."""
+        given = steer if isinstance(steer, dict) else {}
+        calls = [*self._steered.values(), *(lane[0] for lane in self._lanes.values() if lane)]
+        for call in calls:
+            if call.id == given.get("previous_response_id") and given.get("input") in call.steers:
+                call.steers.remove(given["input"])
 
     def _note(self, call: SocketCall, kind: str, event: JsonObject, text: bytes) -> None:
         """Note an event as HTTP would have it: an error before all others is a status of its own."""
         if kind == "response.output_item.done":
             call.output.append(event.get("item"))
+        elif kind == _CREATED and isinstance(response := event.get("response"), dict):
+            call.id = response.get("id")
         is_refusal = kind == "error" and not call.has_begun
         if call.exchange is not None:
             if not call.has_begun:
-                status = event.get("status")
-                is_status = isinstance(status, int) and status >= _ERRORS
-                code = (status if is_status else _ERRORS) if is_refusal else 200
-                call.exchange.note_answer(code or _ERRORS, _JSON if is_refusal else _STREAM)
+                call.exchange.note_answer(*((_status_of(event), _JSON) if is_refusal else (200, _STREAM)))
             body = dumps({"error": event.get("error", event)})
             call.exchange.note_chunk(body if is_refusal else b"event: %b\ndata: %b\n\n" % (kind.encode(), text))
         call.has_begun = True
@@ -178,6 +215,20 @@ class SocketNotes:
                 if call.exchange is not None:
                     call.exchange.end(*(("left", None) if has_left else ("broken", "The WebSocket was closed.")))
         self._history.close()
+
+
+def _status_of(error: JsonObject) -> int:
+    """The status of an event about an error."""
+    status = error.get("status")
+    return status if isinstance(status, int) and status >= _ERRORS else _ERRORS
+
+
+def _items(inputs: list[Any]) -> list[Any]:
+    """The items of inputs, which are texts or lists."""
+    found = list[Any]()
+    for given in inputs:
+        found += [{"role": "user", "content": given}] if isinstance(given, str) else given or []
+    return found
 
 
 def _object(text: str | bytes) -> JsonObject:

@@ -75,29 +75,33 @@ async def store_exchange(
     store = await facts.owner.store(store)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
     if payload.get("generate") is False:
-        await _count_warm_up(store, payload, exchange, most)
+        await _count_warm_up(store, payload, exchange, most, answer_bytes)
         return
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     conversation = await placed(store, asked, locks)
     del payload, asked  # an answer may take long
-    await _store_answered(store, conversation, exchange, most)
+    await _store_answered(store, conversation, exchange, most, answer_bytes)
 
 
-async def _count_warm_up(store: AsyncStore, payload: JsonObject, exchange: Exchange, most: int) -> None:
+async def _count_warm_up(
+    store: AsyncStore, payload: JsonObject, exchange: Exchange, most: int, answer_bytes: GrowthQuota | None
+) -> None:
     """Have a request of a WebSocket that generates nothing in the ledger alone: it is no conversation."""
     memory = Memory()
     try:
         conversation = await memory.store.create_conversation(model=payload.get("model"))
-        await _store_answered(memory.store, conversation, exchange, most)
+        await _store_answered(memory.store, conversation, exchange, most, answer_bytes)
         for call in memory.calls.pop(conversation.id, ()):
             await store.run_sync(record_unstored, call, int(exchange.facts.id[:_KEY_DIGITS], 16))
     finally:
         await memory.store.close()
 
 
-async def _store_answered(store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, most: int) -> None:
+async def _store_answered(
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, most: int, answer_bytes: GrowthQuota | None
+) -> None:
     """Store what a call is answered, in its conversation."""
     exchange.release_request()
     answer = await exchange.answer()
@@ -106,7 +110,8 @@ async def _store_answered(store: AsyncStore, conversation: AsyncConversation, ex
     elif answer.status_code >= _ERROR:
         await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
     elif is_event_stream(answer.headers):
-        with nullcontext(uncounted) if answer_bytes is None else counted_bytes(answer_bytes, facts.owner.name) as hold:
+        owner = exchange.facts.owner.name
+        with nullcontext(uncounted) if answer_bytes is None else counted_bytes(answer_bytes, owner) as hold:
             await _store_stream(conversation, exchange, answer, most, hold)
     else:
         await _store_answer(store, conversation, exchange, answer, most)
