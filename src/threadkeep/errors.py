@@ -164,7 +164,7 @@ _LONGEST_NAME = 80
 # name of a vendor -> the formats that it speaks
 _FORMATS_OF = {
     "openai": ("open_responses", "chat_completion"), "anthropic": ("messages",), "bedrock": ("converse",),
-    "google": ("gemini",),
+    "google": ("gemini", "interactions"),
 }  # fmt: skip
 
 

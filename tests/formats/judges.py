@@ -8,6 +8,7 @@ from tests.formats import (
     validity,
     validity_converse,
     validity_gemini,
+    validity_interactions,
     validity_messages,
     validity_pydantic_ai,
     validity_ui_messages,
@@ -22,6 +23,8 @@ def faults(payload: dict[str, Any], format_name: str, model: str | None = None) 
             return validity_converse.refused(payload)
         case "gemini":
             return validity_gemini.refused(payload, model)
+        case "interactions":
+            return validity_interactions.refused(payload)
         case "pydantic_ai":
             return validity_pydantic_ai.refused(payload)
         case "ui_messages":

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_core import CoreConfig, SchemaValidator, ValidationError
 
+from tests.formats import validity_interactions
 from tests.formats.sdk_schema import SHAPES, choices, resolved, schema, type_of
 from tests.formats.sdk_types import completed
 
@@ -107,6 +108,9 @@ def unfit(payload: Json, format_name: str) -> Iterator[str]:
     """What the types of a format refuse of a request: of its turns, and of everything else."""
     if format_name == "converse":
         yield from shape_errors({"modelId": "m", **payload}, "ConverseRequest")
+        return
+    if format_name == "interactions":
+        yield from validity_interactions.refused({"model": "m", **payload})
         return
     key, root = TURNS[format_name]
     for turn in payload[key] if isinstance(payload[key], list) else []:

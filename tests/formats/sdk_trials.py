@@ -33,6 +33,7 @@ LEVELS: Final[dict[str, Callable[[Json], Json]]] = {
     "messages": spelling_messages.usual,
     "gemini": spelling_gemini.leveled,
     "converse": spelling_converse.leveled,
+    "interactions": lambda payload: payload,
     "pydantic_ai": lambda payload: payload,
 }
 # where values are from: roots of the SDKs' types, and requests without their turns

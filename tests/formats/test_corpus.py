@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.corpus import errors, level, recorded, response_of, session_of, strings
-from tests.formats import validity, validity_converse, validity_gemini, validity_messages
+from tests.formats import validity, validity_converse, validity_gemini, validity_interactions, validity_messages
 from tests.formats.sdk_trials import LEVELS
 from tests.wires import SPOKEN
 from threadkeep.domain.response import Response
@@ -27,6 +27,7 @@ REFUSED: Final[dict[str, Callable[[Json, str | None], list[str]]]] = {
     "chat_completion": lambda payload, _: validity.refused(payload, "chat_completion"),
     "messages": lambda payload, _: validity_messages.refused(payload),
     "gemini": validity_gemini.refused,
+    "interactions": lambda payload, _: validity_interactions.refused(payload),
     "converse": lambda payload, _: validity_converse.refused(payload),
 }
 # constants of the wire that follow from the type of the item they became

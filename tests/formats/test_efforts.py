@@ -26,6 +26,7 @@ MODELS = {
         "anthropic.claude-opus-4-6-v1:0", "anthropic.claude-sonnet-4-5-v1:0", "us.amazon.nova-2-lite-v1:0",
         "openai.gpt-oss-120b-1:0", "qwen.qwen3-32b-v1:0", "amazon.nova-lite-v1:0",
     ),
+    "interactions": ("gemini-3-pro",),
     "pydantic_ai": ("openai:gpt-5.4",),
     "ui_messages": ("gpt-5.4",),
 }  # fmt: skip

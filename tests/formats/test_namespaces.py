@@ -16,6 +16,7 @@ FIND: Json = {"type": "function", "name": "find", "description": "Finds.", "para
 CRM: Json = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND]}
 MAIL: Json = {"type": "namespace", "name": "mail", "description": "Letters.", "tools": [{**FIND, "description": None}]}
 PROGRAM: Json = {"type": "program", "caller_id": "prog_1"}
+GOOGLES = ("gemini", "interactions")
 OTHERS = tuple(name for name in NAMES if name != "open_responses")
 
 
@@ -51,7 +52,7 @@ def called(format_name: FormatName, payload: Json) -> list[str]:
 
 @pytest.mark.parametrize("format_name", OTHERS)
 def test_tools_of_a_namespace_are_sent_under_qualified_names(format_name: FormatName) -> None:
-    dot = "." if format_name == "gemini" else "_"
+    dot = "." if format_name in GOOGLES else "_"
     rendered = session_of().render(format_name)
     assert functions(format_name, rendered.payload) == [
         (f"crm{dot}find", "Customers.\n\nFinds."),
@@ -75,10 +76,10 @@ def test_calls_of_a_namespace_name_the_tools_that_are_offered(format_name: Forma
 
 @pytest.mark.parametrize("format_name", OTHERS)
 def test_a_qualified_name_that_is_taken_becomes_another(format_name: FormatName) -> None:
-    taken = {**FIND, "name": "crm.find" if format_name == "gemini" else "crm_find"}
+    taken = {**FIND, "name": "crm.find" if format_name in GOOGLES else "crm_find"}
     rendered = session_of({"namespace": "crm"}, {"name": taken["name"]}, tools=[taken, CRM]).render(format_name)
     names = [name for name, _ in functions(format_name, rendered.payload)]
-    if format_name == "gemini":  # the service's own name of both: the later definition counts
+    if format_name in GOOGLES:  # the service's own name of both: the later definition counts
         assert names == ["crm.find"]
         return
     assert names[0] == "crm_find"

@@ -57,6 +57,7 @@ METHODS: dict[FormatName, tuple[str, ...]] = {
         "google.models.generate_content", "google.models.generate_content_stream",
         "async_google.models.generate_content", "async_google.models.generate_content_stream",
     ),
+    "interactions": ("google.interactions.create", "async_google.interactions.create"),
     "converse": ("amazon.converse", "amazon.converse_stream"),
 }  # fmt: skip
 MODELS: dict[str, str] = {
@@ -64,6 +65,7 @@ MODELS: dict[str, str] = {
     "chat_completion": "gpt-5.4",
     "messages": "claude-haiku-4-5",
     "gemini": "gemini-2.5-flash",
+    "interactions": "gemini-2.5-flash",
     "converse": "amazon.nova-pro-v1:0",
 }
 FUNCTION: Json = {

@@ -31,6 +31,7 @@ MODELS = {
     "messages": ["claude-sonnet-4-5", "claude-opus-4-8", "gpt-5.4"],
     "gemini": ["gemini-2.5-flash", "gemini-3-flash-preview", "models/gemini-2.0-flash", "tuned"],
     "converse": ["us.anthropic.claude-sonnet-4-6", "amazon.nova-2-lite-v1:0", "meta.llama", "qwen.qwen3-32b", "tuned"],
+    "interactions": ["gemini-3-pro"],
     "pydantic_ai": ["openai:gpt-5.4"],
     "ui_messages": ["gpt-5.4"],
 }

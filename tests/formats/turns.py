@@ -16,6 +16,7 @@ TURNS: dict[FormatName, str] = {
     "chat_completion": "messages",
     "messages": "messages",
     "gemini": "contents",
+    "interactions": "input",
     "converse": "messages",
 }
 MODELS: dict[FormatName, st.SearchStrategy[str]] = {
@@ -23,6 +24,7 @@ MODELS: dict[FormatName, st.SearchStrategy[str]] = {
     "chat_completion": st.just("gpt-5.4"),
     "messages": st.sampled_from(["gpt-5.4", "claude-opus-4-8", "claude-sonnet-4-5"]),
     "gemini": st.sampled_from(["gemini-2.5-flash", "gemini-3-flash-preview", "models/gemini-2.0-flash", "tuned"]),
+    "interactions": st.just("gemini-3-flash-preview"),
     "converse": st.sampled_from(
         ["amazon.nova-2-lite-v1:0", "us.anthropic.claude-sonnet-4-6", "meta.llama", "qwen.qwen3-32b", "gpt-5.4"]
     ),

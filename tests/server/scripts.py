@@ -89,6 +89,24 @@ def _gemini(texts: list[str], *, calls: bool) -> list[dict[str, Any]]:
     return [*events, {**head, "candidates": [end], "usageMetadata": usage}]
 
 
+def _interactions(texts: list[str], *, calls: bool) -> list[dict[str, Any]]:
+    interaction = {"id": "int_1", "object": "interaction", "model": "gemini-3-pro", "status": "in_progress"}
+    usage = {"total_input_tokens": 11, "total_output_tokens": 7, "total_tokens": 18}
+    deltas: list[tuple[str, dict[str, Any], list[Any]]] = [
+        ("model_output", {}, [{"type": "text", "text": text} for text in texts])
+    ]
+    if calls:
+        call = {"id": CALL, "name": "look", "arguments": {}}
+        deltas.append(("function_call", call, [{"type": "arguments_delta", "arguments": ARGUMENTS}]))
+    events: list[dict[str, Any]] = [{"event_type": "interaction.created", "interaction": interaction}]
+    for index, (kind, keys, grows) in enumerate(deltas):
+        events.append({"event_type": "step.start", "index": index, "step": {"type": kind, **keys}})
+        events += [{"event_type": "step.delta", "index": index, "delta": delta} for delta in grows]
+        events.append({"event_type": "step.stop", "index": index})
+    ended = {**interaction, "status": "requires_action" if calls else "completed", "usage": usage}
+    return [*events, {"event_type": "interaction.completed", "interaction": ended}]
+
+
 def _converse(texts: list[str], *, calls: bool) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = [
         {"messageStart": {"role": "assistant"}},
@@ -112,7 +130,7 @@ def _converse(texts: list[str], *, calls: bool) -> list[dict[str, Any]]:
 
 FORMATS: Any = {
     "open_responses": _open_responses, "chat_completion": _chat_completion, "messages": _messages, "gemini": _gemini,
-    "converse": _converse,
+    "interactions": _interactions, "converse": _converse,
 }  # fmt: skip
 
 

@@ -226,6 +226,9 @@ def ended(format_: str) -> list[Any]:
             {"type": "message_stop"},
         ],
         "gemini": [{"responseId": "abc", "candidates": [{"index": 0, "finishReason": "MAX_TOKENS"}]}],
+        "interactions": [
+            {"event_type": "interaction.completed", "interaction": {"id": "int_1", "status": "budget_exceeded"}},
+        ],
         "converse": [
             {"messageStart": {"role": "assistant"}},
             {"messageStop": {"stopReason": "max_tokens"}},

@@ -37,9 +37,11 @@ PATHS = {
     "chat_completion": "/v1/chat/completions",
     "messages": "/v1/messages",
     "gemini": "/v1/models/the%20model:streamGenerateContent?alt=sse",
+    "interactions": "/v1/interactions",
     "converse": "/v1/model/the%20model/converse-stream",
 }
-KEYS = {"messages": ("x-api-key", "secret"), "gemini": ("x-goog-api-key", "secret")}
+GOOGLES = ("x-goog-api-key", "secret")
+KEYS = {"messages": ("x-api-key", "secret"), "gemini": GOOGLES, "interactions": GOOGLES}
 
 
 def amazon_message(event: dict[str, Any]) -> bytes:

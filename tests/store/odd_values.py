@@ -246,6 +246,16 @@ TURNS: dict[str, Any] = {
         ],
         "tools": [{"functionDeclarations": [{"name": "f", "parameters": SCHEMA}]}],
     },
+    "interactions": {
+        "model": "gemini-3-pro",
+        "input": [
+            {"type": "user_input", "content": [{"type": "text", "text": "Hi"}, {"type": "image", "mime_type": "image/png", "data": "AAAA"}]},
+            {"type": "thought", "signature": "AAAA"},
+            {"type": "function_call", "id": "c", "name": "f", "arguments": {}},
+            {"type": "function_result", "call_id": "c", "result": {"x": 1}},
+        ],
+        "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}],
+    },
     "converse": {
         "modelId": "amazon.nova-pro-v1:0",
         "system": [{"text": "Be brief."}],
@@ -275,7 +285,9 @@ TURNS: dict[str, Any] = {
         ],
     },
 }  # fmt: skip
-LISTS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}  # else: messages
+LISTS = {  # else: messages
+    "open_responses": "input", "gemini": "contents", "interactions": "input", "pydantic_ai": "message_history",
+}  # fmt: skip
 BODIES: dict[str, Any] = {
     "open_responses": an_answer("Hi", calls=("c1",)),
     "chat_completion": a_completion(),
@@ -285,6 +297,11 @@ BODIES: dict[str, Any] = {
         "stop_reason": "end_turn", "usage": {"input_tokens": 24, "output_tokens": 5},
     },
     "gemini": a_gemini_answer(),
+    "interactions": {
+        "id": "int_1", "object": "interaction", "status": "completed", "model": "gemini-3-pro",
+        "steps": [{"type": "thought", "signature": "AAAA"}, {"type": "model_output", "content": [{"type": "text", "text": "Hi"}]}],
+        "usage": {"total_input_tokens": 1, "total_output_tokens": 2, "total_tokens": 3},
+    },
     "converse": {
         "output": {"message": {"role": "assistant", "content": [{"text": "Hi"}]}}, "stopReason": "end_turn",
         "usage": {"inputTokens": 1, "outputTokens": 2, "totalTokens": 3},

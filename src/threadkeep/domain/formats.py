@@ -17,7 +17,7 @@ Amazon Bedrock's user guide, "InvokeModel"; Vertex AI's API reference, "predict"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -68,6 +68,19 @@ class MediaUrls(NamedTuple):
     inline_key: str = ""  # of inline media, where URLs have another: what came with more under it is sent as it came
 
 
+class ProviderApi(NamedTuple):
+    """How a provider is asked in a format for a stream, and which calls ask for an answer in it."""
+
+    path: str  # of the request, behind the base URL; {model} is the model, percent-encoded
+    route: str = ""  # how the path of a call ends, as a regular expression; "": its calls are not recorded
+    changes: Mapping[str, Any] = {"stream": True}  # keys that are laid over the request
+    key_header: str = "authorization"  # the header with the API key; this one has it as a bearer token
+    headers: Mapping[str, str] = {}
+
+
+# formats whose providers can keep a conversation, so that a request names their newest answer and has only what is new
+STATEFUL: Final = ("open_responses", "interactions")
+
 # function of a format -> the room it is in
 _ROOMS: Final = {
     "render": "request",
@@ -98,6 +111,9 @@ class Format:
         media_urls: MediaUrls | None = None,
         has_streams: bool = True,
         has_context_caches: bool = False,
+        author: str | None = None,
+        reads: Iterable[str] = (),
+        api: ProviderApi | None = None,
         sent_by: str | None = "threadkeep.formats.shared.sending",
     ) -> None:
         self.name: Final = name
@@ -108,6 +124,10 @@ class Format:
         self.has_streams: Final = has_streams
         # whether its provider gives context caches names, which requests refer to
         self.has_context_caches: Final = has_context_caches
+        self.author: Final = author  # the provider that has made it, for where nothing else is known
+        # formats from which it takes what is signed, if the provider reads that; what others have, it judges by itself
+        self.reads: Final = frozenset(reads)
+        self.api: Final = api  # None: no provider is asked in it
         self.sent_by: Final = sent_by  # the module that makes arguments for SDKs; None: no SDK sends its requests
 
     def __repr__(self) -> str:
@@ -321,7 +341,8 @@ def _is_langchain(value: Json) -> bool:
 OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
     OtherFormat(
         "Gemini's Interactions API",
-        'Ask with client.models.generate_content, whose format is "gemini".',
+        'Name its format: "interactions".',
+        "interactions",
         is_body=_is_interaction,
         is_event=lambda event: bool(_kind(event, "event_type")) and "type" not in event,
         is_message=lambda value: "origin" not in value and _kind(value) in _STEPS,

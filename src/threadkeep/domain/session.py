@@ -10,7 +10,7 @@ from typing import Any, Final, Self, Unpack
 from threadkeep.domain import items as item_objects
 from threadkeep.domain import options as option_table
 from threadkeep.domain.content import Content
-from threadkeep.domain.formats import FormatName, get_format
+from threadkeep.domain.formats import STATEFUL, FormatName, get_format
 from threadkeep.domain.items import FunctionCallOutput, Item, ItemInput, Message, Output
 from threadkeep.domain.jsontext import UNSET, JsonObject, mismatch
 from threadkeep.domain.options import OPTIONS, SERVER_STATE, OptionAttributes, SessionOptions
@@ -269,7 +269,7 @@ class Session(OptionAttributes, ToolList):
             response = Response.parse(response, format, headers)
         asked = asked_of(self._settings, None, provider, account)
         self._append(response.output, self.new_turn(), asked.answering(response.model).text)
-        if self.local_state or response.format in (None, "open_responses"):
+        if self.local_state or response.format in (None, *STATEFUL):
             if response.id is not None and self.previous_response_id is not None:
                 self.previous_response_id = response.id
             self.response_boundary = len(self._items)

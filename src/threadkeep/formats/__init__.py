@@ -25,6 +25,7 @@ FormatName = Literal[
     "messages",
     "converse",
     "gemini",
+    "interactions",
     "pydantic_ai",
     "ui_messages",
 ]

@@ -67,6 +67,17 @@ def _gemini(event: Mapping[str, Any]) -> TextPiece | None:
     return None
 
 
+def _interactions(event: Mapping[str, Any]) -> TextPiece | None:
+    match event:
+        case {"event_type": "step.delta", "index": index, "delta": {"type": str(kind), **delta}}:
+            match kind, [*delta.items()]:
+                case ("text", [("text", str(text))]) | ("arguments_delta", [("arguments", str(text))]):
+                    return TextPiece((kind, index), text)
+                case "thought_summary", [("content", {"type": "text", "text": str(text), **rest})] if not rest:
+                    return TextPiece((kind, index), text)
+    return None
+
+
 def _converse(event: Mapping[str, Any]) -> TextPiece | None:
     match event:
         case {"contentBlockDelta": {"contentBlockIndex": index, "delta": {"text": str(text)}}}:
@@ -85,6 +96,7 @@ PIECES: Final[Mapping[str, Callable[[Mapping[str, Any]], TextPiece | None]]] = {
     "chat_completion": _chat_completion,
     "messages": _messages,
     "gemini": _gemini,
+    "interactions": _interactions,
     "converse": _converse,
 }
 

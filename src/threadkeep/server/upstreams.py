@@ -37,11 +37,11 @@ _USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
 Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
 
 
-def spoken_format(name: FormatName) -> None:
-    """Check that providers answer in a format; raise UnknownFormat or InvalidOption."""
-    wire = formats.get_format(name)
-    if not wire.has_streams or wire.sent_by is None:  # of pages, and of frameworks
+def spoken_format(name: FormatName) -> formats.ProviderApi:
+    """Return how providers are asked in a format; raise UnknownFormat, or InvalidOption if none answers in it."""
+    if (api := formats.get_format(name).api) is None:
         raise InvalidOption(f"is {name}, in which no provider answers.", argument="format")
+    return api
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def http_upstream(
         name: what the ledger calls the provider.
         format: the format it speaks.
         url: what comes before the path of the format: ``/responses``, ``/chat/completions``, ``/messages``,
-            ``/models/…`` or ``/model/…``.
+            ``/interactions``, ``/models/…`` or ``/model/…``.
         key: its API key; None for none.
         model: the model to ask for, whatever model the request names.
 
@@ -106,18 +106,18 @@ def http_upstream(
         UnknownFormat, InvalidOption: an argument cannot be used.
         MissingExtra: the streams of Converse need the extra ``bedrock``.
     """
-    spoken_format(format)
+    api = spoken_format(format)
     base = checked_url(url)
     if format == "converse":
         provider_answers.event_buffer()
-    return Upstream(name, format, _HttpAsk(name, format, base, key), model, base)
+    return Upstream(name, format, _HttpAsk(name, format, api, base, key), model, base)
 
 
 class _HttpAsk:
     """Asks a provider over HTTP, over connections that it keeps, in each event loop."""
 
-    def __init__(self, name: str, format: FormatName, base: str, key: str | None) -> None:
-        self._name, self._format, self._base, self._key = name, format, base, key
+    def __init__(self, name: str, format: FormatName, api: formats.ProviderApi, base: str, key: str | None) -> None:
+        self._name, self._format, self._api, self._base, self._key = name, format, api, base, key
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
     async def __call__(
@@ -128,10 +128,12 @@ class _HttpAsk:
         hold: provider_answers.Hold = provider_answers.uncounted,
     ) -> AsyncGenerator[Any]:
         """Yield the events of the answer of a model, of at most so many bytes."""
-        path, changes = _PATHS[self._format](quote(wanted, safe=""))
-        content = dumps({**payload, **changes}, REQUEST_DEPTH)
-        headers = {"content-type": "application/json", "accept-encoding": "identity"}
-        headers |= _key_headers(self._format, self._key)
+        path = self._api.path.format(model=quote(wanted, safe=""))
+        content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
+        headers = {"content-type": "application/json", "accept-encoding": "identity", **self._api.headers}
+        if self._key is not None:
+            is_bearer = self._api.key_header == "authorization"
+            headers[self._api.key_header] = f"Bearer {self._key}" if is_bearer else self._key
         try:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
@@ -236,30 +238,6 @@ def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:
     if model in table:
         return table[model]
     return next((upstream for pattern, upstream in table.items() if fnmatchcase(model, pattern)), None)
-
-
-# How each format is asked for a stream: the path for a model, and what is changed in the payload
-
-
-def _chat(_model: str) -> tuple[str, JsonObject]:
-    return "/chat/completions", {"stream": True, "stream_options": {"include_usage": True}}
-
-
-_PATHS: Final[Mapping[str, Callable[[str], tuple[str, JsonObject]]]] = {
-    "open_responses": lambda _: ("/responses", {"stream": True}),
-    "chat_completion": _chat,
-    "messages": lambda _: ("/messages", {"stream": True}),
-    "gemini": lambda model: (f"/models/{model}:streamGenerateContent?alt=sse", {}),
-    "converse": lambda model: (f"/model/{model}/converse-stream", {}),
-}
-
-
-def _key_headers(format: FormatName, key: str | None) -> dict[str, str]:
-    headers = {"anthropic-version": "2023-06-01"} if format == "messages" else {}
-    if key is None:
-        return headers
-    names = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
-    return headers | ({names[format]: key} if format in names else {"authorization": f"Bearer {key}"})
 
 
 async def _refusal(name: str, response: httpx2.Response) -> provider_answers.UpstreamError:

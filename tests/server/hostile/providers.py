@@ -139,13 +139,14 @@ def provided(script_: Script) -> Iterator[Provider]:
 FACES = ("responses", "rest", "recorder")
 PATHS = {
     "chat_completion": "/v1/chat/completions", "messages": "/v1/messages", "open_responses": "/v1/responses",
-    "gemini": "/v1/models/m:streamGenerateContent?alt=sse",
+    "gemini": "/v1/models/m:streamGenerateContent?alt=sse", "interactions": "/v1/interactions",
 }  # fmt: skip
 ASKED: dict[str, dict[str, Any]] = {
     "chat_completion": {"messages": [{"role": "user", "content": "Hi"}]},
     "messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9},
     "open_responses": {"input": "Hi"},
     "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    "interactions": {"model": "m", "input": "Hi"},
 }
 
 

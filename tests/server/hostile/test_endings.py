@@ -18,7 +18,7 @@ pytestmark = pytest.mark.one_face
 
 AFTER = ("end", "open", "reset")
 # formats whose answers end with an event of their own; the others with [DONE], or with what does not come any more
-WITH_LAST_EVENT = ("open_responses", "messages", "converse")
+WITH_LAST_EVENT = ("open_responses", "messages", "interactions", "converse")
 
 
 def read_to_the_end(world: Any) -> None:

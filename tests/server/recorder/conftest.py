@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Store
 from threadkeep.http import Owner, RecordedUpstream, recorder_app, site
 
-FORMATS = ("chat_completion", "messages", "open_responses", "gemini")
+FORMATS = ("chat_completion", "messages", "open_responses", "gemini", "interactions")
 
 
 @dataclass

@@ -162,6 +162,16 @@ def _gemini(text: str, calls: bool) -> dict[str, Any]:
     return {"responseId": "abc", "modelVersion": "gemini-3-pro", "candidates": [candidate], "usageMetadata": usage}
 
 
+def _interactions(text: str, calls: bool) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [{"type": "model_output", "content": [{"type": "text", "text": text}]}]
+    if calls:
+        steps.append({"type": "function_call", "id": "call_1", "name": "look", "arguments": {"city": "Paris"}})
+    usage = {"total_input_tokens": 11, "total_output_tokens": 7, "total_tokens": 18}
+    head = {"id": "int_1", "object": "interaction", "model": "gemini-3-pro"}
+    return {**head, "status": "requires_action" if calls else "completed", "steps": steps, "usage": usage}
+
+
 _BODIES: Any = {
     "chat_completion": _chat, "messages": _messages, "open_responses": _responses, "gemini": _gemini,
+    "interactions": _interactions,
 }  # fmt: skip

@@ -82,12 +82,23 @@ def gemini(url: str, *, streams: bool) -> list[Any]:
         return [event.model_dump(mode="json", exclude={"sdk_http_response"}) for event in events]
 
 
+def interactions(url: str, *, streams: bool) -> list[Any]:
+    tool: Any = {"type": "function", "name": "look", "parameters": PARAMETERS}
+    client = genai.Client(api_key="AIza-of-the-provider", http_options=types.HttpOptions(base_url=url))
+    with client:
+        asked: Any = {"model": "gemini-3-pro", "input": QUESTION, "tools": [tool]}
+        if not streams:
+            return [client.interactions.create(**asked).model_dump(mode="json")]
+        return [event.model_dump(mode="json") for event in client.interactions.create(**asked, stream=True)]
+
+
 CLIENTS: dict[str, tuple[str, Callable[..., list[Any]]]] = {
     "openai, chat completions": ("chat_completion", chat_completions),
     "openai, chat completions, async": ("chat_completion", async_chat_completions),
     "openai, responses": ("open_responses", responses),
     "anthropic": ("messages", messages),
     "google-genai": ("gemini", gemini),
+    "google-genai, interactions": ("interactions", interactions),
 }
 PARTS = ["Let me ", "see \u2028 ü."]
 

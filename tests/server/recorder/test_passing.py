@@ -50,6 +50,9 @@ def test_paths_follow_the_base_url(url: str, path: str, target: str) -> None:
         ("POST", "/v1beta/models/gemini-3-pro:generateContent", ("gemini", "gemini-3-pro", False)),
         ("POST", "/v1beta/models/gemini%203:streamGenerateContent", ("gemini", "gemini 3", True)),
         ("POST", "/v1beta/models/gemini-3-pro:countTokens", None),
+        ("POST", "/v1beta/interactions", ("interactions", None, None)),
+        ("POST", "/v1beta/interactions/int_1/cancel", None),
+        ("GET", "/v1beta/interactions/int_1", None),
         ("POST", "/oauth/token", None),
     ],
 )

@@ -44,6 +44,7 @@ PROVIDERS: Final[dict[str, dict[str, Any]]] = {
 OTHER_MODELS: Final = {
     "messages": "claude-sonnet-4-5",
     "gemini": "gemini-3-pro-preview",
+    "interactions": "gemini-3-pro-preview",
     "converse": "us.amazon.nova-2-lite-v1:0",
 }
 

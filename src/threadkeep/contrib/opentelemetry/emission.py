@@ -24,7 +24,7 @@ _MILLISECONDS: Final = 1_000_000  # in nanoseconds
 _SECONDS: Final = [0.01 * 2**power for power in range(14)]
 _TOKENS: Final = [4**power for power in range(14)]
 # format -> provider, where the application does not name it; a client of OpenAI's API speaks to many
-_PROVIDERS: Final = {"messages": "anthropic", "gemini": "google", "converse": "aws"}
+_PROVIDERS: Final = {"messages": "anthropic", "gemini": "google", "interactions": "google", "converse": "aws"}
 _OPERATIONS: Final = {"gemini": "generate_content"}  # format -> operation, if that is not chat
 # figure -> attributes of the span
 _USAGE: Final = {

@@ -10,10 +10,12 @@ Source: Google's Gemini API reference, "FunctionCall", "FunctionResponse"; "Func
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, canonical, dumps, value_at
+from threadkeep.formats.canonical.entries import ItemEntry, changed_entry
 from threadkeep.formats.gemini import parts
 from threadkeep.formats.gemini.fields import NAME
 from threadkeep.formats.gemini.spelling import noted, respelled, spelling_of
@@ -24,6 +26,9 @@ from threadkeep.formats.shared.reports import Context
 # what Google's documents say to send as the signature of a call that the model did not make:
 # "skip_thought_signature_validator" in base64
 NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+
+
+INTERACTIONS: Final = "interactions"  # the service's other API
 
 
 def call_part(item: JsonObject, name: str, call_id: str | None, context: Context) -> JsonObject:
@@ -118,6 +123,48 @@ def _result(output: Any, context: Context) -> JsonObject:
         value = _object(output or "", context)
         return {"result": output or ""} if value is None else value
     return output if isinstance(output, dict) else {"result": dumps(output).decode()}
+
+
+def with_signatures(entries: Sequence[ItemEntry]) -> Sequence[ItemEntry]:
+    """The entries with the signatures of thoughts of the Interactions API at what these led to, as this API has them.
+
+    It has thoughts of their own before a call or text; here the call or text has the signature.
+    """
+    places = [index for index, entry in enumerate(entries) if _is_thought_apart(entry)]
+    if not places:
+        return entries
+    placed = list(entries)
+    for index in places:
+        if index + 1 < len(placed) and placed[index + 1].turn == placed[index].turn:
+            placed[index : index + 2] = _signed(placed[index], placed[index + 1])
+    return [entry for entry in placed if not (_is_thought_apart(entry) and _is_blank(entry.item()))]
+
+
+def _is_thought_apart(entry: ItemEntry) -> bool:
+    return entry.type == "reasoning" and entry.origin == INTERACTIONS
+
+
+def _is_blank(thought: JsonObject) -> bool:
+    """Whether a thought says nothing, and has no signature of its own."""
+    return not any(block.get("thinking") or block.keys() - {"type", "thinking"} for block in thought["content"])
+
+
+def _signed(entry: ItemEntry, after: ItemEntry) -> list[ItemEntry]:
+    """A thought and what it led to, which gets the signature of the thought, if it can have one."""
+    thought, item = entry.item(), after.item()
+    blocks, content = thought.get("content") or [], item.get("content") or []
+    last = next((one for one in reversed(blocks) if "signature" in one), None)
+    text = next((part for part in content if part["type"] in TEXTS), None)
+    if last is None or (text is None and after.type != "function_call"):
+        return [entry, after]
+    signature = {"thought_signature": last["signature"]}
+    if text is None:
+        item |= signature
+    else:
+        item["content"] = [{**part, **signature} if part is text else part for part in content]
+    bare = {key: value for key, value in last.items() if key != "signature"}
+    thought["content"] = [bare if one is last else one for one in blocks]
+    return [changed_entry(entry, thought), changed_entry(after, item)]
 
 
 # Reading

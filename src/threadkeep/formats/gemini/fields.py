@@ -96,6 +96,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 NAME: Final = "gemini"
+GOOGLES: Final = frozenset({None, NAME, "interactions"})  # origins of signatures that the service reads
 MODEL: Final = "model"
 USER: Final = "user"
 

@@ -14,34 +14,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
+from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.gemini import spelling
-from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
+from threadkeep.formats.gemini.fields import GOOGLES, NAME, SYSTEM_ROLES
+from threadkeep.formats.shared import google_media
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.reports import Context
-
-# ending of a name -> media type
-ENDINGS: Final = {
-    "pdf": "application/pdf", "txt": "text/plain", "md": "text/markdown", "markdown": "text/markdown",
-    "html": "text/html", "htm": "text/html", "csv": "text/csv", "json": "application/json", "xml": "application/xml",
-    "rtf": "application/rtf", "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp",
-    "heic": "image/heic", "heif": "image/heif", "mp3": "audio/mpeg", "wav": "audio/wav", "aiff": "audio/aiff",
-    "aac": "audio/aac", "ogg": "audio/ogg", "flac": "audio/flac", "mp4": "video/mp4", "mov": "video/quicktime",
-    "mpeg": "video/mpeg", "mpg": "video/mpeg", "webm": "video/webm", "mkv": "video/x-matroska", "flv": "video/x-flv",
-    "wmv": "video/x-ms-wmv", "3gp": "video/3gpp",
-}  # fmt: skip
-# part type -> its keys with a source, in the order in which one is taken
-SOURCES: Final = {
-    "input_image": ("file_id", "image_url"),
-    "input_file": ("file_id", "file_data", "file_url"),
-    "input_video": ("video_url", "file_id"),
-}
-# part type -> media type where nothing says which
-_FALLBACKS: Final = {"input_image": "image/jpeg", "input_video": "video/mp4"}
-# part type -> what the media types of its kind begin with
-_KINDS: Final = {"input_image": "image/", "input_video": "video/"}
-# part type -> the loss that a part without a source is
-_NO_SOURCE: Final = {"input_image": "image_source", "input_file": "file_source", "input_video": "media"}
 
 
 def wire_parts(
@@ -79,7 +57,7 @@ def own_parts(parts: Sequence[Any], context: Context, path: str) -> list[Any]:
 
 def thought_parts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thoughts of a reasoning item that this service can read: its own, and those that the user put there."""
-    if item.get("origin") not in (None, NAME):
+    if item.get("origin") not in GOOGLES:
         context.loss("reasoning", "", f"Reasoning was left out: it came from {item['origin']}.")
         return []
     wire, content = [], item.get("content")
@@ -112,7 +90,7 @@ def _as_it_came(wire: JsonObject, thing: JsonObject) -> JsonObject:
 def signature_of(thing: JsonObject) -> JsonObject:
     """The key of a part with the thought signature of a text or call; nothing where it has none."""
     signature = thing.get("thought_signature")
-    return {} if signature is None or thing.get("origin") not in (None, NAME) else {"thoughtSignature": signature}
+    return {} if signature is None or thing.get("origin") not in GOOGLES else {"thoughtSignature": signature}
 
 
 def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
@@ -126,54 +104,11 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A picture, file or video as the format sends it; a text that says what is missing where it cannot be sent."""
-    kind = part["type"]
-    source = next((value for key in SOURCES[kind] if (value := str(part.get(key) or "").strip())), "")
-    if not source:
-        return _noted(part, _NO_SOURCE[kind], "The part has no source", context, path)
-    url = shared.url_of(part) if source == str(part.get("file_data")).strip() else shared.in_base64(source)
-    if base64_media_type(url) is not None or url.startswith("data:"):
-        return _inline(part, url, context, path)
-    media_type = part.get("media_type") or _ending(part, url) or _FALLBACKS.get(kind)
-    if media_type is None:
-        return _noted(part, "media", "Nothing says of what media type the file is", context, path)
-    _report_name(part, context, path)
-    return {"fileData": {"mimeType": media_type, "fileUri": url}}
-
-
-def _report_name(part: JsonObject, context: Context, path: str) -> None:
-    """Report the name of a file, which the Developer API refuses; the one of a picture says nothing to a model."""
-    if part["type"] == "input_file" and part.get("filename"):
-        context.loss("title", f"{path}.filename", f"The name {part['filename']!r} was left out: the format has none.")
-
-
-def _inline(part: JsonObject, url: str, context: Context, path: str) -> JsonObject:
-    own_type, data = base64_media_type(url), url.partition(",")[2]
-    if own_type is None or not shared.is_base64(data):
-        return _noted(part, "data_url", "The data URL is broken", context, path)
-    is_stated = part["type"] == "input_file"  # the types of pictures are the ones of their data
-    media_type = (part.get("media_type") if is_stated else None) or own_type
-    if media_type == DEFAULT_MEDIA_TYPE:
-        media_type = part.get("media_type") or _ending(part, "") or _FALLBACKS.get(part["type"])
-    if media_type is None:
-        return _noted(part, "media", "Nothing says of what media type the file is", context, path)
-    _report_name(part, context, path)
-    return {"inlineData": {"mimeType": media_type, "data": data}}
-
-
-def _ending(part: JsonObject, url: str) -> str | None:
-    """The media type by the ending of the file's name, else of its address."""
-    beginning = _KINDS.get(part["type"], "")
-    for name in (str(part.get("filename") or ""), url.partition("?")[0].partition("#")[0]):
-        stem, dot, ending = name.rpartition("/")[2].rpartition(".")
-        media_type = ENDINGS.get(ending.lower()) if stem and dot else None
-        if media_type is not None and media_type.startswith(beginning):
-            return media_type
-    return None
-
-
-def _noted(part: JsonObject, code: str, why: str, context: Context, path: str) -> JsonObject:
-    context.loss(code, path, f"{why}: {shared.source_of(part)}.")
-    return {"text": shared.note(part)}
+    media = google_media.sent_media(part, context, path)
+    if media is None:
+        return {"text": shared.note(part)}
+    key, name = ("inlineData", "data") if media.is_inline else ("fileData", "fileUri")
+    return {key: {"mimeType": media.media_type, name: media.content}}
 
 
 def own_media(part: JsonObject) -> JsonObject:
@@ -254,7 +189,7 @@ def media_in(part: JsonObject, names: set[str]) -> JsonObject | None:
     source = _source_in(holder, key, media_type)
     if source is None or not isinstance(media_type, str):
         return None
-    media = _media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
+    media = google_media.media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
     media |= {"media_type": media_type} if key == "fileData" and media_type else {}
     media |= {"filename": holder["displayName"]} if isinstance(holder.get("displayName"), str) else {}
     return media if own_media(media) == {key: holder} else None
@@ -267,10 +202,3 @@ def _source_in(holder: JsonObject, key: str, media_type: Any) -> tuple[str, list
         standard = spelling.standard_base64(data) if isinstance(data, str) else None
         return None if standard is None else (f"data:{media_type};base64,{standard[0]}", standard[1])
     return (uri, []) if isinstance(uri, str) and uri and not uri.startswith("data:") else None
-
-
-def _media_of(media_type: str, url: str) -> JsonObject:
-    for kind, beginning in _KINDS.items():
-        if media_type.startswith(beginning):
-            return {"type": kind, SOURCES[kind][0 if kind == "input_video" else 1]: url}
-    return {"type": "input_file", "file_data" if base64_media_type(url) else "file_url": url}

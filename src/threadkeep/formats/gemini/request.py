@@ -45,7 +45,7 @@ from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender
 from threadkeep.formats.canonical.entries import Snapshot
-from threadkeep.formats.gemini import fields, parts
+from threadkeep.formats.gemini import calls, fields, parts
 from threadkeep.formats.gemini.fields import JSON_SCHEMA, MODEL, NAME, SCHEMA, USER, WORDS
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, choice_in, tool_config, tools_in, wire_tools
@@ -106,7 +106,7 @@ def write_request(session: Session | Snapshot, options: RenderOptions) -> Reques
     family = fields.family_of(model)
     body = _settings(snapshot, family, rendering.context)
     writer = GeminiWriter(rendering, pairing.paired(rendering.entries, pairing.left_alone(snapshot, NAME)), family)
-    writer.write(rendering.entries)
+    writer.write(calls.with_signatures(rendering.entries))
     return RequestParts(model, _head(body, _system_parts(writer, rendering), rendering), writer, rendering)
 
 

@@ -31,10 +31,10 @@ from threadkeep.domain.jsontext import JsonObject, dumps, loads, value_at, with_
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, InvalidOption
-from threadkeep.formats.canonical.entries import ServerState, Snapshot, initial_state
+from threadkeep.formats.canonical.entries import ServerState, Snapshot
 from threadkeep.formats.canonical.items import ITEM_KEYS, NAME, usual
 from threadkeep.formats.open_responses import fields, response, turns, vendors
-from threadkeep.formats.shared import makers, parsing, parts, provider_errors
+from threadkeep.formats.shared import parsing, parts, provider_errors, server_state
 from threadkeep.formats.shared.dialects import RESPONSES, Dialect, dialect_of
 from threadkeep.formats.shared.fields import EFFORT, effort_of, read_fields, render_fields
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
@@ -48,7 +48,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     """Render a session as the body of a Responses request."""
     rendering = begin(session, options, NAME, Context())
     snapshot, entries = rendering.snapshot, rendering.entries
-    state = None if options.server_state == "none" else _known_state(rendering)
+    state = server_state.known_state(rendering)
     dialect = dialect_of(RESPONSES, snapshot, options)
     head, has_prompt = _head(rendering, state, dialect)
     pieces, stable = _input(rendering, state, dialect)
@@ -63,21 +63,6 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
         head = dumps(changed)
     body = _with_input(head, pieces, rendering)
     return rendering.finish(body, 0 if state is not None else stable)
-
-
-def _known_state(rendering: Rendering) -> ServerState | None:
-    """What the provider holds; nothing where another one has answered last: it is sent everything."""
-    snapshot = rendering.snapshot
-    state = snapshot.state or initial_state(snapshot.settings)
-    if state is None:
-        return None
-    last = next((entry for entry in reversed(snapshot.entries) if entry.position <= state.boundary), None)
-    if last is None or last.maker is None or makers.reads_own(rendering.target, last, NAME):
-        return state
-    name = "conversation" if state.previous_response_id is None else "previous_response_id"
-    detail = f"{name} was left out, and everything is sent: {makers.giver_of(last)} keeps it."
-    rendering.context.repair("option", name, detail)
-    return None
 
 
 def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int]:

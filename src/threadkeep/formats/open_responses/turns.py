@@ -20,6 +20,7 @@ from threadkeep.formats.open_responses.plan import FastPath, InputPlan, plan_of
 from threadkeep.formats.shared.dialects import Dialect
 from threadkeep.formats.shared.pairing import LAYER, late_output_message, placeholder_item, placeholder_of
 from threadkeep.formats.shared.reports import LOSSES, Context
+from threadkeep.formats.shared.server_state import news
 
 KEY: Final = f"{NAME}.input"
 
@@ -132,7 +133,7 @@ def input_of(
     )  # fmt: skip
     if state is None:
         return _rendered(entries, plan, context)
-    shown = _news(entries, state)
+    shown = news(entries, state)
     here = {entry.position for entry in shown}
     overdue: list[bytes] = []
     for position, calls in plan.placeholders.items():  # for calls that the provider has, and still waits for
@@ -167,19 +168,6 @@ def _rendered(entries: Sequence[ItemEntry], plan: InputPlan, context: Context) -
 
 # items of this format of which something may have to be reported, though they came from it
 _LOOKED_AT: Final = frozenset({"function_call", *INPUT_VALUES})
-
-
-def _news(entries: Sequence[ItemEntry], state: ServerState) -> list[ItemEntry]:
-    """What the provider does not have: what follows its answer, and what came in while it was answering."""
-    known = (entry for entry in reversed(entries) if entry.position <= state.boundary)
-    seen, turn = next(((entry.seen, entry.turn) for entry in known if entry.seen is not None), (None, None))
-    return [
-        entry
-        for entry in entries
-        if entry.position > state.boundary
-        or entry.turn == LAYER
-        or (seen is not None and entry.position > seen and entry.turn != turn)
-    ]
 
 
 def _sent(entry: ItemEntry, plan: InputPlan, context: Context) -> Iterator[bytes]:

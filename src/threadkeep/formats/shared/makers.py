@@ -20,12 +20,13 @@ opencode 6418 and 11546, llxprt-code 1469 and 2335, openai/codex 8100; Google's 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from threadkeep.domain.formats import format_names, get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.response import Maker, asked_of, maker_from
@@ -77,19 +78,6 @@ _FAMILIES: Final[Sequence[tuple[str, re.Pattern[str], str]]] = tuple(
 )
 # how the names of models begin there: with their vendor
 _OPENROUTER: Final = re.compile(r"(?:anthropic|openai|google|x-ai|z-ai|moonshotai|minimax|deepseek|mistralai|qwen)/")
-# format -> the provider that has made it, for where nothing else is known
-_AUTHORS: Final = {
-    "open_responses": "openai", "chat_completion": "openai", "messages": "anthropic", "gemini": "google",
-    "converse": "bedrock", "pydantic_ai": None, "ui_messages": None,
-}  # fmt: skip
-# format -> the others from which it takes what is signed; it knows by itself what to do about all others
-_TAKES: Final[Mapping[str, frozenset[str]]] = {
-    "open_responses": frozenset({"open_responses", "pydantic_ai"}),
-    "chat_completion": frozenset({"chat_completion"}),
-    "messages": frozenset({"messages", "converse", "pydantic_ai"}),
-    "gemini": frozenset({"gemini", "chat_completion"}),
-    "converse": frozenset({"converse", "messages", "pydantic_ai"}),
-}
 # Claude's models -> whose thinking they read, too; all others read their own alone
 _READS: Final = {"claude-fable-5-1": frozenset({"claude-opus-5", "claude-opus-5-5"})}
 # whose thinking all of Claude's models read; and whose only the same account can send
@@ -180,14 +168,14 @@ def _target(format_name: str, given: tuple[Any, ...], view: tuple[str | None, ..
 
 def author_of(format_name: str | None) -> str | None:
     """Who has made a format."""
-    return _AUTHORS.get(format_name or "")
+    return get_format(format_name).author if format_name in format_names() else None
 
 
 @lru_cache(maxsize=1024)
 def vendor_of(model: str | None, format_name: str | None) -> str | None:
     """Who serves a model in a format, where that is not said."""
     if format_name == "converse":
-        return _AUTHORS[format_name]
+        return author_of(format_name)
     if format_name == "chat_completion" and model is not None and _OPENROUTER.match(model.lower()):
         return "openrouter"
     family = family_of(model)
@@ -221,7 +209,7 @@ def can_read(target: RequestTarget, origin: str | None, maker: Maker) -> bool:
 
 def reads_own(target: RequestTarget, entry: ItemEntry, format_name: str) -> bool:
     """Whether the target can read what an item of its own format holds for its maker alone."""
-    if entry.origin not in _TAKES.get(format_name, frozenset()):
+    if entry.origin not in get_format(format_name).reads:
         return True
     return can_read(target, entry.origin, maker_from(entry.maker or ""))
 
@@ -296,7 +284,7 @@ def readable(
 
     `has_texts`: reasoning that it cannot read is sent as text, where it has one.
     """
-    takes = _TAKES.get(format_name, frozenset())
+    takes = get_format(format_name).reads
     foreign = {
         (origin, maker)
         for origin, maker in _makers_in(snapshot).all

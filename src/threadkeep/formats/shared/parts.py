@@ -174,7 +174,11 @@ def with_native_keys(thing: JsonObject, keys: JsonObject, name: str) -> JsonObje
 
 # keys of parts that few formats have -> these formats, the loss in all others, and what is lost
 _RARE: Final[dict[str, tuple[frozenset[str], str, str]]] = {
-    "thought_signature": (frozenset({"gemini"}), "signature", "The signature of a thought was left out"),
+    "thought_signature": (
+        frozenset({"gemini", "interactions"}),
+        "signature",
+        "The signature of a thought was left out",
+    ),
     BREAKPOINT: (
         frozenset({"open_responses", "chat_completion", "messages"}),
         "cache_mark",

@@ -47,7 +47,9 @@ _TYPE_OPTIONS: Final = b"x-content-type-options"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may not send in the value of a header
 _NO_ENCODING: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # what a client may take for the end of a stream; it sees it once that is in the spool
-_ENDS: Final = re.compile(rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"finishReason"')
+_ENDS: Final = re.compile(
+    rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"interaction\.completed"|"finishReason"'
+)
 _END_LENGTH: Final = 32
 _STATUSES: Final = range(200, 600)  # that an answer can have: no server passes on others
 _HARMLESS: Final = ((b"content-security-policy", b"sandbox"), (_TYPE_OPTIONS, b"nosniff"))

@@ -1,6 +1,7 @@
 """Where a call goes: to which provider, with which key of ours, and what of it is recorded.
 
-Source: the API references of OpenAI (Responses, Chat Completions), Anthropic (Messages) and Google (Gemini).
+Source: the API references of OpenAI (Responses, Chat Completions), Anthropic (Messages) and Google (Gemini,
+Interactions).
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
-from threadkeep.formats import FormatName
+from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.server.recorder.secrets import KEY_SEGMENT, OwnKeys, is_own
 from threadkeep.server.upstreams import checked_url, spoken_format, upstream_parts
 
@@ -27,13 +29,13 @@ _HOP_BY_HOP: Final = frozenset(
         b"te", b"trailer", b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-# what the path of a call that has a model answer ends with -> its format
-_ROUTES: Final[tuple[tuple[re.Pattern[str], FormatName], ...]] = (
-    (re.compile(r"(?:|.*/v1)/messages"), "messages"),
-    (re.compile(r".*/chat/completions"), "chat_completion"),
-    (re.compile(r".*/responses"), "open_responses"),
-    (re.compile(r".*/models/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)"), "gemini"),
-)
+
+
+@cache
+def _routes() -> list[tuple[re.Pattern[str], FormatName]]:
+    """How the path of a call ends that has a model answer, and in which format."""
+    apis = [(name, get_format(name).api) for name in NAMES]
+    return [(re.compile(api.route), name) for name, api in apis if api is not None and api.route]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class RecordedRoute(NamedTuple):
     @classmethod
     def of(cls, method: str, path: str) -> RecordedRoute | None:
         """Return what a call asks for; None for any other call."""
-        for pattern, format_ in _ROUTES if method == "POST" else ():
+        for pattern, format_ in _routes() if method == "POST" else ():
             if found := pattern.fullmatch(path):
                 groups = found.groupdict()
                 if not groups:

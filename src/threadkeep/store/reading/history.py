@@ -13,6 +13,7 @@ from threadkeep.db import backends, driver, models
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.db.queries.histories import HEAD, history_after, locked_history_after
 from threadkeep.domain import jsontext, stored
+from threadkeep.domain.formats import STATEFUL
 from threadkeep.domain.ids import CONVERSATION_PREFIX, public_id_text
 from threadkeep.errors import AmbiguousId, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry, ServerState
@@ -245,7 +246,7 @@ def read_server_state(
     table = models.responses.c
     statement = (
         select(table.number, table.branch, table.from_position, table.to_position, table.provider_response_id)
-        .where(*ref.rows_of(table), table.format == "open_responses", *is_held(table))
+        .where(*ref.rows_of(table), table.format.in_(STATEFUL), *is_held(table))
         .order_by(table.number.desc())
     )
     previous, boundary = None, None

@@ -57,22 +57,26 @@ class Unit(NamedTuple):
 
 def _modality(word: str, *others: str) -> tuple[str, ...]:
     """The counts of a modality: Gemini has them in lists, with what tools put in, OpenAI under names."""
-    words = (word, *others)
-    gemini = [f"{key}[{one}]" for key in ("promptTokensDetails", "toolUsePromptTokensDetails") for one in words]
-    name = f"{word.lower()}_tokens"
-    return (" + ".join(gemini), f"prompt_tokens_details.{name}", f"input_tokens_details.{name}", f"input_{name}")
+    words, name = (word, *others), f"{word.lower()}_tokens"
+    lists = (
+        ("promptTokensDetails", "toolUsePromptTokensDetails"),
+        ("input_tokens_by_modality", "tool_use_tokens_by_modality"),
+    )
+    sums = (" + ".join(f"{key}[{one}]" for key in keys for one in words) for keys in lists)
+    return (*sums, f"prompt_tokens_details.{name}", f"input_tokens_details.{name}", f"input_{name}")
 
 
 def _output_modality(word: str, *others: str) -> tuple[str, ...]:
-    gemini = [f"candidatesTokensDetails[{one}]" for one in (word, *others)]
-    name = f"{word.lower()}_tokens"
-    return (" + ".join(gemini), f"completion_tokens_details.{name}", f"output_tokens_details.{name}", f"output_{name}")
+    words, name = (word, *others), f"{word.lower()}_tokens"
+    lists = ("candidatesTokensDetails", "output_tokens_by_modality")
+    sums = (" + ".join(f"{key}[{one}]" for one in words) for key in lists)
+    return (*sums, f"completion_tokens_details.{name}", f"output_tokens_details.{name}", f"output_{name}")
 
 
 def _cached_modality(word: str, *others: str) -> tuple[str, ...]:
-    gemini = [f"cacheTokensDetails[{one}]" for one in (word, *others)]
-    name = word.lower()
-    return (" + ".join(gemini), f"cached_tokens_details.cached_{name}_tokens", f"cache_{name}_read_tokens")
+    name, lists = word.lower(), ("cacheTokensDetails", "cached_tokens_by_modality")
+    sums = (" + ".join(f"{key}[{one}]" for one in (word, *others)) for key in lists)
+    return (*sums, f"cached_tokens_details.cached_{name}_tokens", f"cache_{name}_read_tokens")
 
 
 _WRITTEN: Final = "cache_write_tokens"
@@ -143,8 +147,11 @@ def _whole(value: object) -> int:
     return -int(-value // 1) if isinstance(value, float) and 0 < value < 2**53 else figure(value) or 0
 
 
+_COUNTS_OF_ENTRIES: Final = ("tokenCount", "inputTokens", "tokens")
+
+
 def _counted(entry: Mapping[str, Any]) -> Any:
-    return entry.get("tokenCount", entry.get("inputTokens"))
+    return next((entry[key] for key in _COUNTS_OF_ENTRIES if key in entry), None)
 
 
 # Tiers, batches, speed: what changes all prices of a call
@@ -281,13 +288,27 @@ def _google_tools(response: Response, data: Mapping[str, Any]) -> JsonObject:
     queries = grounding.get("webSearchQueries") if isinstance(grounding, dict) else None
     if not isinstance(queries, list) or not queries:
         return {}
+    return _grounded(response, len(queries))
+
+
+def _grounded(response: Response, searches: int) -> JsonObject:
     is_by_answer = re.match(r"(models/)?gemini-[12]\b", str(response.model)) is not None
-    return {UNITS_USED: {"web_searches": 1 if is_by_answer else len(queries)}}
+    return {UNITS_USED: {"web_searches": 1 if is_by_answer else searches}}
+
+
+def _interaction_tools(response: Response, _data: Mapping[str, Any]) -> JsonObject:
+    """The same of an interaction, whose usage counts its searches."""
+    usage = response.usage.raw if response.usage is not None else None
+    counts = usage.get("grounding_tool_count") if isinstance(usage, dict) else None
+    entries = [one for one in counts if isinstance(one, dict)] if isinstance(counts, list) else []
+    searches = sum(figure(one.get("count")) or 0 for one in entries if one.get("type") == "google_search")
+    return _grounded(response, searches) if searches else {}
 
 
 _TOOL_USE: Final[dict[str, Callable[[Any, Mapping[str, Any]], JsonObject]]] = {
     "open_responses": _openai_tools,
     "gemini": _google_tools,
+    "interactions": _interaction_tools,
 }
 
 

@@ -1,0 +1,143 @@
+"""The answer of the Interactions API: an interaction.
+
+* Each step is an item; the service's own words for everything else are provider data.
+* What the SDK derives from the steps is left out.
+* Thoughts are counted apart from the answer, input of server tools apart from the prompt.
+
+Source: the types of google-genai, `Interaction` and `Usage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from threadkeep.domain.items import Item, item_from_object
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.response import Response
+from threadkeep.domain.usage import Usage
+from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.formats.interactions.fields import INCOMPLETE, NAME, STATUSES
+from threadkeep.formats.interactions.steps import item_in
+from threadkeep.formats.shared import parsing, provider_errors
+from threadkeep.formats.shared.usage import count_at, normalized_usage
+
+# keys of the body that are fields of a response
+_FIELDS: Final = frozenset(
+    {"id", "object", "model", "status", "created", "steps", "usage", "previous_interaction_id", "service_tier"}
+)
+_ELSEWHERE: Final = frozenset({"output", "choices", "content", "candidates", "error"})  # keys of other formats' answers
+# what the SDK adds to it
+DERIVED: Final = frozenset({"output_text", "output_audio", "output_image", "output_video"})
+
+
+@parsing.answer_parser(NAME, states_reason=False)
+def parse_response(body: Any, _headers: Mapping[str, str] | None = None) -> Response:
+    """Read an interaction."""
+    body = parsing.response_object(body)
+    steps, word, usage = _steps(body), body.get("status"), body.get("usage")
+    status = parsing.status_of(word, STATUSES, NAME)
+    reason = INCOMPLETE.get(word) if isinstance(word, str) else None
+    return Response(
+        id=body.get("id") or None,
+        object=body.get("object"),
+        model=body.get("model"),
+        status=status,
+        finish_reason=word,
+        incomplete_details=None if reason is None else {"reason": reason},
+        error=_error(body) if status == "failed" else None,
+        created_at=_seconds(body.get("created")),
+        previous_response_id=body.get("previous_interaction_id"),
+        service_tier=body.get("service_tier"),
+        output=[item_of(step) for step in steps],
+        usage=usage_of(usage) if isinstance(usage, dict) and usage else None,
+        extra={key: value for key, value in body.items() if key not in _FIELDS | DERIVED and value is not None},
+        format=NAME,
+    )
+
+
+def item_of(step: JsonObject) -> Item:
+    """A step as an item."""
+    return item_from_object(item_in(step))
+
+
+def _steps(body: JsonObject) -> list[JsonObject]:
+    steps = body.get("steps")
+    if isinstance(body.get("event_type"), str):
+        raise StreamChunk(NAME, body["event_type"])
+    if steps is None:
+        is_stated = isinstance(body.get("id"), str) and isinstance(body.get("status"), str)
+        is_one = body.get("object") == "interaction" or (is_stated and _ELSEWHERE.isdisjoint(body))
+        if not is_one and (error := provider_errors.provider_error(body, NAME)) is not None:
+            raise error
+        if not is_one:
+            raise provider_errors.not_a_response(body, NAME, "The body has no steps")
+        return []
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        problem = f"steps is {provider_errors.shortened(steps)}, not a list of steps."
+        raise CannotParse(problem, hint=provider_errors.SENT_BODY)
+    return steps
+
+
+def _error(body: JsonObject) -> Any:
+    """Why an interaction failed: what it states itself, else the error of its last output."""
+    errors = body.get("errors")
+    if isinstance(errors, list) and errors:
+        return errors[0]
+    return next((step["error"] for step in reversed(body.get("steps") or ()) if step.get("error")), None)
+
+
+def _seconds(timestamp: Any) -> int | None:
+    try:
+        return int(datetime.fromisoformat(timestamp).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# details -> key of the usage
+INPUT_DETAILS: Final = {
+    "cached_tokens": "total_cached_tokens",
+    "tool_use_tokens": "total_tool_use_tokens",
+    "input_tokens_by_modality": "input_tokens_by_modality",
+    "cached_tokens_by_modality": "cached_tokens_by_modality",
+    "tool_use_tokens_by_modality": "tool_use_tokens_by_modality",
+}
+OUTPUT_DETAILS: Final = {
+    "reasoning_tokens": "total_thought_tokens",
+    "output_tokens_by_modality": "output_tokens_by_modality",
+}
+
+
+def usage_of(usage: JsonObject) -> Usage:
+    """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
+    total, thoughts = count_at(usage, "total_tokens"), count_at(usage, "total_thought_tokens")
+    given = _sum(count_at(usage, "total_input_tokens"), count_at(usage, "total_tool_use_tokens"))
+    written = _sum(count_at(usage, "total_output_tokens"), thoughts)
+    if total is not None and (given is not None or written is not None):  # counts of zero may be left out
+        written = max(total - (given or 0), 0) if written is None else written
+        given = max(total - written, given or 0)
+    return Usage(
+        input_tokens=usage.get("total_input_tokens"),
+        output_tokens=usage.get("total_output_tokens"),
+        total_tokens=usage.get("total_tokens"),
+        input_tokens_details=_details(usage, INPUT_DETAILS),
+        output_tokens_details=_details(usage, OUTPUT_DETAILS),
+        raw=usage,
+        normalized=normalized_usage(
+            input_tokens=given,
+            output_tokens=written,
+            total=total,
+            reasoning=thoughts,
+            cached=count_at(usage, "total_cached_tokens"),
+        ),
+    )
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _details(usage: JsonObject, keys: Mapping[str, str]) -> JsonObject | None:
+    return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None
