@@ -138,6 +138,11 @@ class TurnInput(ABC):
     settings: session.Session
     before: session.Session | None = field(init=False, default=None)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it is known to be less than counts for its owner (`service.SMALL`)."""
+        return False
+
     @abstractmethod
     def say(self, face: Any) -> Conversation:
         """Say it in a blocking conversation or store, inside a transaction; return the conversation.
@@ -230,6 +235,8 @@ class Turn:
     def _make_room(self, conversation: Conversation) -> None:
         """Take room for the request that the history makes, before it is read; Problem where there is none."""
         self.leave_room()
+        if self.input.is_short and isinstance(self.face, AsyncStore):  # there is nothing else in the conversation
+            return
         size = overviews.request_bytes(conversation, service.SMALL)
         if size > service.MAX_REQUEST_BYTES:
             text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"

@@ -97,9 +97,7 @@ class PsycopgExecutor:
             cursor.close()
             refuse(connection, text, arguments, error)
             raise
-        # Texts may be megabytes in a single row
-        texts = () if rows is None else (value for row in result for value in row if isinstance(value, bytes | str))
-        if many or cursor.rowcount > _KEPT_ROWS or sum(map(len, texts)) > _KEPT_BYTES:
+        if many or _is_large(cursor, rows, result):
             cursor.close()
         else:
             kept[rows] = cursor
@@ -126,15 +124,28 @@ class AsyncPsycopgExecutor:
         self, connection: Connection, text: str, arguments: Any, rows: RowFormat | None = None, *, many: bool = False
     ) -> Any:
         """As `CoreExecutor.run`."""
+        pooled: Any = connection.connection
+        kept: dict[RowFormat | None, Any] = pooled.info.setdefault(_CURSORS, {})
 
         async def run(driver_connection: Any) -> Any:
-            async with load_psycopg().AsyncRawCursor(driver_connection) as cursor:
+            cursor = kept.pop(rows, None)
+            if cursor is None or cursor.connection is not driver_connection:
+                cursor = load_psycopg().AsyncRawCursor(driver_connection)
                 if rows is not None:
                     _configure(cursor, rows)
+            try:
                 await (cursor.executemany if many else cursor.execute)(text, arguments)
-                return cursor.rowcount if rows is None else await cursor.fetchall()
+                result = cursor.rowcount if rows is None else await cursor.fetchall()
+            except BaseException:
+                await cursor.close()
+                raise
+            if many or _is_large(cursor, rows, result):
+                await cursor.close()
+            else:
+                kept[rows] = cursor
+            return result
 
-        adapted: Any = connection.connection.dbapi_connection  # awaits in the greenlet in which SQLAlchemy runs
+        adapted: Any = pooled.dbapi_connection  # awaits in the greenlet in which SQLAlchemy runs
         return _call(connection, text, arguments, partial(adapted.run_async, run))
 
     def copy(self, connection: Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -147,6 +158,12 @@ class AsyncPsycopgExecutor:
 
         adapted: Any = connection.connection.dbapi_connection
         _call(connection, text, None, partial(adapted.run_async, run))
+
+
+def _is_large(cursor: Any, rows: RowFormat | None, result: Any) -> bool:
+    """Whether a cursor would hold many rows, or long texts: there may be megabytes in a single row."""
+    texts = () if rows is None else (value for row in result for value in row if isinstance(value, bytes | str))
+    return cursor.rowcount > _KEPT_ROWS or sum(map(len, texts)) > _KEPT_BYTES
 
 
 def _configure(cursor: Any, rows: RowFormat) -> None:

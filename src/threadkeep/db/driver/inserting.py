@@ -33,6 +33,20 @@ def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
     return [(column, column.info[base.MADE_BY]) for column in table.columns if base.MADE_BY in column.info]
 
 
+@cache
+def _missing_insert(backend: backends.Backend, table: Table) -> Statement:
+    return Statement(backend.insert_missing(table), [column.name for column in base.written_columns(table)])
+
+
+def insert_missing(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
+    """Insert rows whose keys say what is in them: those that exist stay as they are."""
+    statement = _missing_insert(backends.backend_of(connection), table)
+    if len(rows) == 1:
+        statement.execute(connection, rows[0])
+    else:
+        statement.execute_many(connection, rows)
+
+
 def insert_rows(connection: Connection, table_rows: TableRows) -> None:
     """Insert whole rows, each into its table; on PostgreSQL one statement writes related rows of several tables.
 

@@ -6,17 +6,17 @@ Calls of functions and their outputs, counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from threadkeep.db.driver import Statement
+from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.functions import bytewise, from_now, now, seconds, smallest_first
 from threadkeep.db.models import approvals, conversations, items, responses, stream_parts
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_conversation, of_tenant, visible
 
-NEW: Final = "new_"  # before the names of parameters that are values of a new row
+NEW, PART = "new_", "part_"  # before the names of parameters that are values of a new response, or part of one
 
 
 def is_lost() -> sa.ColumnElement[bool]:
@@ -25,10 +25,17 @@ def is_lost() -> sa.ColumnElement[bool]:
 
 
 @cache
-def stream_insert() -> Statement:
-    """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end."""
+def stream_insert(*, noted: bool) -> Statement:
+    """Inserts a response in progress. Parameters: its row, and `lease`, the seconds after which its lease is to end.
+
+    `noted`: together with its first part, the parameters `part_…`, in one statement of PostgreSQL.
+    """
     values: dict[str, Any] = {column.name: sa.bindparam(NEW + column.name) for column in responses.columns}
-    return Statement(sa.insert(responses).values(values | {"lease_until": from_now(seconds("lease"))}))
+    made = sa.insert(responses).values(values | {"lease_until": from_now(seconds("lease"))})
+    if not noted:
+        return Statement(made)
+    part: dict[str, Any] = {column.name: sa.bindparam(PART + column.name) for column in stream_parts.columns}
+    return Statement(sa.insert(stream_parts).values(part).inline().add_cte(made.inline().cte("response")))
 
 
 @cache
@@ -86,6 +93,19 @@ def stream_of(*, is_locked: bool = False) -> sa.Select[Any]:
     return statement.with_for_update() if is_locked else statement
 
 
+_AT_END: Final = tuple(
+    responses.c[name]
+    for name in ("format", "input_to", "from_position", "tool_set_hash", "lease_token", "open_branch", "created_at")
+)
+STREAM_READER: Final = RowReader(_AT_END)
+
+
+@cache
+def stream_at_end() -> Statement:
+    """What its recorder needs of the row of a streamed response at its end; `STREAM_READER` reads it."""
+    return Statement(sa.select(*_AT_END).where(*of_conversation(responses, number="number")))
+
+
 @cache
 def lease_renewal(*, cancelled: bool) -> Statement:
     """Extends a lease, for its holder; unless `cancelled`, not if the response was asked to stop."""
@@ -111,10 +131,10 @@ def lost_streams_of() -> sa.Select[Any]:
     return sa.select(responses.c.number, responses.c.branch).where(*of_conversation(responses), is_lost())
 
 
-@cache
-def ended() -> sa.Update:
-    """Finalizes a response in progress, for the holder of its lease; values come with the execution."""
-    return sa.update(responses).where(*_held())
+@lru_cache
+def ended(*names: str) -> Statement:
+    """Finalizes a response in progress, for the holder of its lease. Parameters: its columns of these names, too."""
+    return Statement(sa.update(responses).where(*_held()).values({name: sa.bindparam(NEW + name) for name in names}))
 
 
 def _held() -> list[sa.ColumnElement[bool]]:
@@ -141,9 +161,9 @@ def parts_after() -> sa.Select[Any]:
 
 
 @cache
-def parts_removal() -> sa.Delete:
+def parts_removal() -> Statement:
     """Removes the parts of a response whose items are written."""
-    return sa.delete(stream_parts).where(*of_conversation(stream_parts, number="number"))
+    return Statement(sa.delete(stream_parts).where(*of_conversation(stream_parts, number="number")))
 
 
 @cache

@@ -52,6 +52,7 @@ from threadkeep.store.work import connections, positions
 logger = logging.getLogger(__name__)
 
 # keys of requests that are about the server, and never reach an upstream
+SHORT: Final = 64 * 1024  # characters of a text whose request is not a large one
 _OWN: Final = frozenset(
     {"conversation", "previous_response_id", "stream", "stream_options", "background", "store", "input"}
 )
@@ -196,6 +197,11 @@ class ResponseInput(TurnInput):
             given = await given_items(call, given or [], "input", body_limits.MAX_INPUT, into=into)
         content = {name: value for name, value in body.items() if name not in _WAYS}
         return cls(content, session, given, None if key is None else f"{key}:input", place, end, call.user_id)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is a short text, which names no media."""
+        return isinstance(self.given, str) and len(self.given) < SHORT
 
     def say(self, face: Any) -> Conversation:
         """Say it, with its settings, in the conversation (blocking); without one, in a new one of this store."""

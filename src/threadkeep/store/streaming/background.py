@@ -18,7 +18,7 @@ from threadkeep.store.work.connections import AWAY, error_name
 T = TypeVar("T")
 
 LARGE_BYTES: Final = 256 * 1024  # an event of that length is read in a thread: others would wait for it
-GATHER_SECONDS: Final = 0.02  # for which the first batch waits, so that an answer that comes at once is stored at once
+GATHER_SECONDS: Final = 0.1  # for which the first batch waits, so that an answer that comes at once is stored at once
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
 
 

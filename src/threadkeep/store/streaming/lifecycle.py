@@ -16,6 +16,7 @@ from weakref import ref
 from sqlalchemy import Connection, select
 
 from threadkeep.db import backends, models
+from threadkeep.db.driver import inserting
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import responses as response_queries
 from threadkeep.db.queries.responses import cancel_request, lost_streams_of
@@ -85,9 +86,15 @@ def start_stream(
         lease_token=start.token, open_branch=reservation.branch, created_at=now,
     )  # fmt: skip
     parameters = {response_queries.NEW + name: value for name, value in row.items()}
-    response_queries.stream_insert().execute(connection, {**parameters, "lease": start.lease})
+    parameters["lease"] = start.lease
     notes = StreamPart(0, dumps(start.notes).decode(), start.first_token_ms)
-    _insert_part(connection, ref, reservation.response, notes, now)
+    part = _part_row(ref, reservation.response, notes, now)
+    noted = backends.backend_of(connection).writes_together
+    if noted:
+        parameters |= {response_queries.PART + name: value for name, value in part.items()}
+    response_queries.stream_insert(noted=noted).execute(connection, parameters)
+    if not noted:
+        inserting.insert_missing(connection, models.stream_parts, [part])
     return StreamHandle(reservation.response, reservation.branch, now)
 
 
@@ -174,8 +181,9 @@ def write_batch(
     is_cancelled = is_cancelled or not response_queries.lease_renewal(cancelled=False).execute(connection, parameters)
     if is_cancelled and not response_queries.lease_renewal(cancelled=True).execute(connection, parameters):
         raise LeaseLost(number) if positions.lock(connection, _unscoped(ref), now) else ref.not_found()
-    for part in parts:
-        _insert_part(connection, ref, number, part, now)
+    if parts:  # which exist if only the reply of the database was lost
+        rows = [_part_row(ref, number, part, now) for part in parts]
+        inserting.insert_missing(connection, models.stream_parts, rows)
     return is_cancelled
 
 
@@ -184,13 +192,9 @@ def _unscoped(ref: BranchRef) -> BranchRef:
     return BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
 
 
-def _insert_part(connection: Connection, ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> None:
+def _part_row(ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> dict[str, Any]:
     values = {"part": part.number, "content": part.content, "first_token_ms": part.first_token_ms}
-    row = ref.columns(number=number, **values, created_at=now)
-    statement = backends.backend_of(connection).insert_missing(
-        models.stream_parts
-    )  # it exists if only the reply of the database was lost
-    connection.execute(statement, row)
+    return ref.columns(number=number, **values, created_at=now)
 
 
 # Ending
@@ -224,9 +228,9 @@ def finish_stream(
     values = {**stream.columns, "from_position": first, "to_position": last, "lease_until": None, "open_branch": None}
     if not keeps_token:
         values["lease_token"] = None
-    if not connection.execute(
-        response_queries.ended().values(**values), {**key, "response": number, "token": token}
-    ).rowcount:
+    parameters = {response_queries.NEW + name: value for name, value in values.items()}
+    parameters |= {**key, "response": number, "token": token}
+    if not response_queries.ended(*values).execute(connection, parameters):
         raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
     if reservation is None:
         owner = find_owner(connection, ref)
@@ -248,7 +252,7 @@ def finish_stream(
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
-    connection.execute(response_queries.parts_removal(), {**key, "number": number})
+    response_queries.parts_removal().execute(connection, {**key, "number": number})
     refused = _write_states(connection, ref, ending.states, now) if ending.states else None
     return attempts.ResponseResult(
         number, first, ref.branch, reservation.revision, row.input_to, refused=refused, stored_at=now,
@@ -282,7 +286,8 @@ def body_rows(connection: Connection, body: bytes | None, now: datetime) -> appe
 
 def _find_stream(connection: Connection, ref: ConversationRef, number: int, token: bytes) -> Any:
     """Return the row of a streamed response; None if the token is not, or no longer, its token."""
-    row = connection.execute(response_queries.stream_of(), ref.parameters(number=number)).one_or_none()
+    found = response_queries.stream_at_end().fetch_all(connection, ref.parameters(number=number))
+    row = response_queries.STREAM_READER.read(connection, found)[0] if found else None
     return row if row is not None and row.lease_token is not None and bytes(row.lease_token) == token else None
 
 

@@ -92,6 +92,5 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
             connection, ref, attempt, now,
             user_id=lifecycle.find_owner(connection, ref), response=row.number, tool_set_hash=row.tool_set_hash,
         )  # fmt: skip
-        values = {"open_branch": None, "lease_token": None, "lease_until": None}
         parameters = {"tenant": tenant, "key": key, "response": row.number, "token": row.lease_token}
-        connection.execute(ended().values(**values), parameters)
+        ended("open_branch", "lease_token", "lease_until").execute(connection, parameters)  # what is missing is NULL

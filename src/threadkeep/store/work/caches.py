@@ -19,6 +19,7 @@ from sqlalchemy import Connection, update
 from sqlalchemy.exc import IntegrityError
 
 from threadkeep.db.backends import backend_of, check_sizes
+from threadkeep.db.driver.inserting import insert_missing
 from threadkeep.db.engines import LOCK, Inheritable
 from threadkeep.db.models import configs, tool_definitions, tool_sets
 from threadkeep.db.queries import conversations as queries
@@ -238,7 +239,7 @@ def store_settings(connection: Connection, tenant: int, texts: Sequence[HashedTe
     ]
     check_sizes(connection, rows, "the session options", ("config",))
     try:
-        connection.execute(backend_of(connection).insert_missing(configs), rows)
+        insert_missing(connection, configs, rows)
     except IntegrityError as error:  # what is there already is no error, so it is the key of the tenant
         raise tenant_not_found() from error
 
@@ -280,7 +281,7 @@ def store_tools(connection: Connection, tenant: int, tool_sets_: Sequence[ToolTe
         tools.set.hash: {"tenant_id": tenant, "hash": tools.set.hash, "definitions": tools.set.text, "created_at": now}
         for tools in tool_sets_
     }
-    connection.execute(backend_of(connection).insert_missing(tool_sets), [sets[hash_] for hash_ in sorted(sets)])
+    insert_missing(connection, tool_sets, [sets[hash_] for hash_ in sorted(sets)])
 
 
 def insert_definitions(connection: Connection, tenant: int, rows: Sequence[dict[str, Any]]) -> None:

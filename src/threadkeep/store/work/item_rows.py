@@ -157,12 +157,13 @@ def insert_item_rows(
     rows: Sequence[dict[str, Any]],
     records: Sequence[ItemRecord],
     now: datetime,
-    beside: inserting.TableRows = (),
+    before: inserting.TableRows = (),
+    behind: inserting.TableRows = (),
 ) -> None:
-    """Rows of items of new conversations, and their media; `beside`: rows of other tables to write with them."""
+    """Rows of items of new conversations, and their media; `before` and `behind`: rows of other tables with them."""
     check_sizes(connection, rows, "an item", ("payload", "rest", "given"))
     insert_media_of(connection, records, rows[0]["tenant_id"] if rows else 0, now)
-    inserting.insert_rows(connection, [(items_table, rows), *beside])
+    inserting.insert_rows(connection, [*before, (items_table, rows), *behind])
     link_media_of(connection, records, rows)
 
 

@@ -164,12 +164,12 @@ class StoreRoot:
     def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
         """Return the tenant of a store without tenants; only calls with `create` create it, so that reads never write.
 
-        Within the caller's transaction, the new tenant may be rolled back again, so it is not remembered.
+        A new tenant may be rolled back again, so it is remembered after the commit.
         """
         self.open()
         tenant = self.known_tenant or find_default_tenant(transactions)
         if create and tenant == NO_TENANT:
             tenant = create_default_tenant(transactions)
-        if transactions.commits_itself:
-            self.known_tenant = tenant
+        if transactions.sees_commit:
+            transactions.after_commit(lambda _: setattr(self, "known_tenant", tenant))
         return tenant

@@ -203,24 +203,23 @@ def insert_conversations(
     if known_tools := [texts for texts in tools if texts is not None]:
         store_tools(connection, scope.tenant, known_tools, now)
     backends.check_sizes(connection, rows, "a conversation", ("title", "labels"))
-    try:
-        insert_many(connection, models.conversations, rows)
-    except IntegrityError as error:
-        raise_if_taken(scope, rows, error)
-        raise
     created = list(zip(batch, rows, strict=True))
-    labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
-    if labels:
-        insert_many(connection, models.conversation_labels, labels)
     items = [item for new, row in created for item in _item_rows_of(scope, new, row["id"], now)]
     ranges = [{"branch": 0, "from_position": 0, "to_position": row["head_position"]} for row in rows]
     new_changes = [
         change_row(scope.tenant, row["id"], row["public_id"], stored.APPENDED, now, **places)
         for row, places in zip(rows, ranges, strict=True)
     ]
-    item_rows.insert_item_rows(
-        connection, items, [record for new in batch for record in new.records], now, [(models.changes, new_changes)]
-    )
+    records = [record for new in batch for record in new.records]
+    before, behind = [(models.conversations, rows)], [(models.changes, new_changes)]
+    try:
+        item_rows.insert_item_rows(connection, items, records, now, before, behind)
+    except IntegrityError as error:
+        raise_if_taken(scope, rows, error)
+        raise
+    labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
+    if labels:
+        insert_many(connection, models.conversation_labels, labels)
     return rows
 
 

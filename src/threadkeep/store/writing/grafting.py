@@ -161,7 +161,7 @@ class GraftRows:
         changes = [self._change(spot, end, now) for spot, end in zip(self.spots, ends, strict=True)]
         insert_rows(self.connection, [(models.branches, self._new)])
         others = [(models.responses, self._responses), (models.changes, changes)]
-        item_rows.insert_item_rows(self.connection, self._items, records, now, others)
+        item_rows.insert_item_rows(self.connection, self._items, records, now, behind=others)
 
     def move_heads(self, active: int | None, title: str | None) -> None:
         """Write where the branches end that were continued, which one is active, and a title that it gets."""
