@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import platform
 import sqlite3
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from dataclasses import replace
@@ -55,6 +58,9 @@ def main() -> None:
     parser.add_argument("--listed", type=int, metavar="N", help="conversations that are listed")
     parser.add_argument("--documents", type=int, metavar="N", help="documents that are searched, against 20,000")
     parser.add_argument("--items", type=int, metavar="N", help="items of the large store that appends are compared in")
+    parser.add_argument(
+        "--against", metavar="GIT_REV", help="another build beside which the server's calls are measured"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="threadkeep_bench_") as name:
@@ -67,6 +73,8 @@ def main() -> None:
             sizes = replace(sizes, documents=(sizes.documents[0], arguments.documents))
         if arguments.items:
             sizes = replace(sizes, items=arguments.items)
+        if arguments.against:
+            sizes = replace(sizes, against=_sources(arguments.against, Path(name)))
         machine = _machine(Path(name))
         lines = [line for one in arguments.only or BENCHMARKS for line in _run(one, sizes)]
         machine["fdatasync_us_after"] = round(timing.fdatasync_seconds(Path(name)) * 1e6)
@@ -76,6 +84,14 @@ def main() -> None:
     if arguments.json:
         found = {"machine": machine, "lines": [line.to_dict() for line in lines]}
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _sources(revision: str, folder: Path) -> Path:
+    """The sources of a revision of this repository, in a folder."""
+    archive = subprocess.run(["git", "archive", revision, "src", "migrations"], check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(folder / "against", filter="data")
+    return folder / "against" / "src"
 
 
 def _run(name: str, sizes: scale.Scale) -> list[report.Line]:

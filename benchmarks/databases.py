@@ -185,21 +185,23 @@ def _set_synchronous(connection: Any, _record: object) -> None:
     """Give the library's own connections the setting that the name of the file begins with."""
     if isinstance(connection, sqlite3.Connection):
         _, _, path = connection.execute("PRAGMA database_list").fetchone()
-        connection.execute(f"PRAGMA synchronous={Path(path).name.partition('_')[0]}")
+        if path:  # not of the one in memory of which the schema is read
+            connection.execute(f"PRAGMA synchronous={Path(path).name.partition('_')[0]}")
 
 
 @contextlib.contextmanager
-def postgres_database(**options: Any) -> Iterator[Database]:
-    """A new database on the PostgreSQL server; `options` are those of `schema.upgrade`."""
+def postgres_database(*, is_empty: bool = False, **options: Any) -> Iterator[Database]:
+    """A new database on the PostgreSQL server, with the schema unless it `is_empty`; `options` of `schema.upgrade`."""
     name = f"threadkeep_bench_{os.getpid()}_{secrets.token_hex(4)}"
     server = _postgres_url()
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'".encode())
         try:
             url = make_url(server).set(database=name).render_as_string(hide_password=False)
-            engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
-            threadkeep.schema.upgrade(engine, **options)
-            engine.dispose()
+            if not is_empty:
+                engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+                threadkeep.schema.upgrade(engine, **options)
+                engine.dispose()
             yield Database("postgresql", "PostgreSQL", url)
         finally:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())

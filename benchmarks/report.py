@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from benchmarks.timing import Case, difference, ratio
 
-Unit = Literal["s", "turns/s"]
+Unit = Literal["s", "turns/s", "calls/s"]
 
 _COLUMNS: Final = ("what", "database", "floor", "threadkeep", "ratio", "CPU", "must", "")
 _STEPS: Final = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))  # from this many seconds on, unit, factor
@@ -74,7 +74,7 @@ class Line:
 
 
 def shown(value: float, unit: Unit) -> str:
-    if unit == "turns/s":
+    if unit != "s":
         return f"{value:,.0f}/s"
     _, name, factor = next(step for step in _STEPS if value >= step[0])
     scaled = value * factor

@@ -1,4 +1,4 @@
-"""What the server adds to the time of a stream: one at a time, and 500 at once on two processes."""
+"""The server: its calls a second, and what it adds to the time of a stream, one at a time and 500 at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import Final
 
+from benchmarks import calls
 from benchmarks.databases import Database, each_database
 from benchmarks.report import Line
 from benchmarks.scale import Scale
@@ -20,7 +21,8 @@ PROCESSES: Final = 2
 
 def run(scale: Scale) -> list[Line]:
     with each_database(scale.folder, "NORMAL") as databases:
-        return [line for database in databases for line in _on(database, scale)]
+        found = [*calls.run(databases, scale)]
+        return found + [line for database in databases for line in _on(database, scale)]
 
 
 def _on(database: Database, scale: Scale) -> list[Line]:
