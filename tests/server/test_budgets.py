@@ -31,8 +31,8 @@ class Budget(NamedTuple):
 
 _SAID: dict[str, Any] = {"items": [{"type": "message", "role": "user", "content": "Hi"}]}
 BUDGETS = [
-    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi"}, 2),
-    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi", "stream": True}, 2),
+    Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi"}, 2),
+    Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi", "stream": True}, 2),
     Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
     Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
     Budget("GET /v1/responses/{response}", 1, 5),

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,6 +29,7 @@ from tests.wires import SPOKEN
 from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.formats import NAMES, FormatName
 from threadkeep.http import Owner, Upstream, app, http_upstream
+from threadkeep.server.provider_answers import EventData
 from threadkeep.server.recorder.targets import RecordedUpstream
 from threadkeep.server.upstreams import shown_url
 
@@ -283,3 +286,24 @@ def test_an_upstream_gets_what_it_has_sealed_itself(
     headers = asyncio.run(talk())
     assert ("sealed" in json.dumps(asked[1])) is is_sent
     assert ("reasoning" in headers.get("x-threadkeep-losses", "")) is not is_sent
+
+
+MARKS = b"data: a", b"data:b", b"data", b"data: ", b": c", b"event: x", b"datax: 1", b" ", "\u2028ä".encode(), b"\xff"
+ENDS = b"\n", b"\r\n", b"\r", b"\n\n", b""
+
+
+@given(st.lists(st.tuples(st.sampled_from(MARKS), st.sampled_from(ENDS)), max_size=8), st.integers(1, 9))
+def test_the_data_of_events_are_those_that_httpx_reads(parts: list[tuple[bytes, bytes]], size: int) -> None:
+    text = b"".join(mark + end for mark, end in parts) + b"\n"  # httpx takes a return at the end for two
+    response = httpx2.Response(
+        200, headers={"content-type": "text/event-stream; charset=utf-8"}, content=text,
+        request=httpx2.Request("POST", "http://x"),
+    )  # fmt: skip
+    events = EventData()
+    found = [data for first in range(0, len(text), size) for data in events.feed(text[first : first + size])]
+    assert [*found, *events.end()] == [event.data for event in httpx2.EventSource(response) if event.data]
+
+
+def test_a_return_at_the_end_is_an_empty_line() -> None:
+    events = EventData()
+    assert [*events.feed(b"data: a\n\r"), *events.end()] == ["a"]
