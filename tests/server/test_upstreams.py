@@ -32,6 +32,7 @@ from threadkeep.http import Owner, Upstream, app, http_upstream
 from threadkeep.server.provider_answers import EventData
 from threadkeep.server.recorder.targets import RecordedUpstream
 from threadkeep.server.upstreams import shown_url
+from threadkeep.store.streaming.background import at_once_or_within
 
 Json = dict[str, Any]
 
@@ -307,3 +308,37 @@ def test_the_data_of_events_are_those_that_httpx_reads(parts: list[tuple[bytes, 
 def test_a_return_at_the_end_is_an_empty_line() -> None:
     events = EventData()
     assert [*events.feed(b"data: a\n\r"), *events.end()] == ["a"]
+
+
+async def _events(*pauses: float) -> AsyncGenerator[int]:
+    for number, pause in enumerate(pauses):
+        if pause:
+            await asyncio.sleep(pause)
+        yield number
+
+
+@pytest.mark.parametrize(("pauses", "expected"), [((0, 0), [0, 1]), ((0, 0.001, 0), [0, 1, 2]), ((0, 30), [0, "late"])])
+def test_what_is_in_memory_needs_no_time(pauses: tuple[float, ...], expected: list[Any]) -> None:
+    async def read() -> list[Any]:
+        events, found = _events(*pauses), list[Any]()
+        while True:
+            limit = asyncio.timeout(0.02 if max(pauses) > 1 else None)
+            try:
+                found.append(await at_once_or_within(limit, anext(events)))
+            except StopAsyncIteration:
+                return found
+            except TimeoutError:
+                return [*found, "late"]
+
+    assert asyncio.run(read()) == expected
+
+
+def test_waiting_for_an_event_can_be_cancelled() -> None:
+    async def cancel() -> None:
+        waiting = asyncio.ensure_future(at_once_or_within(asyncio.timeout(None), anext(_events(30))))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(cancel())

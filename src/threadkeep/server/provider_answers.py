@@ -14,6 +14,7 @@ import httpx2
 from threadkeep.domain import jsontext, printing
 from threadkeep.errors import MissingExtra
 from threadkeep.server import body_limits, problems, quotas
+from threadkeep.store.streaming.background import at_once_or_within
 from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
@@ -306,8 +307,7 @@ async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: fl
             has_ended = is_over or writer.has_ended
             limit = asyncio.timeout_at(now() + trailing if has_ended else end)
             try:
-                async with limit:
-                    event = await anext(events)
+                event = await at_once_or_within(limit, anext(events))
             except StopAsyncIteration:
                 return
             except Exception as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
 from functools import partial
+from types import coroutine
 from typing import Any, Final, TypeVar
 
 from threadkeep.domain.jsontext import body_object
@@ -25,6 +26,34 @@ CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to b
 def written_response(recorder: AsyncRecorder) -> ResponseDetails | None:
     """Return a response as its recorder stored it; None before its end, and where only the database knows all of it."""
     return recorder.writer.written
+
+
+async def at_once_or_within(limit: asyncio.Timeout, awaited: Awaitable[T]) -> T:
+    """Return what is awaited, within a time; what need not be waited for takes no timer, such as an event in memory."""
+    steps = awaited.__await__()
+    try:
+        waited = next(steps)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    async with limit:
+        return await _resumed(steps, waited)
+
+
+@coroutine
+def _resumed(steps: Any, waited: Any) -> Generator[Any, Any, Any]:
+    """Go on with something awaitable that has begun to wait, for a future of asyncio."""
+    while True:
+        try:
+            sent = yield waited
+        except BaseException as error:  # noqa: BLE001 - it is for what waits
+            step = partial(steps.throw, error)
+        else:
+            step = partial(steps.send, sent)
+        try:
+            waited = step()
+        except StopIteration as done:
+            return done.value
 
 
 class BackgroundFeed:
@@ -59,8 +88,8 @@ class BackgroundFeed:
             try:
                 while not self._recorder.cancel_requested:
                     try:
-                        async with asyncio.timeout(None) as self._waiting:
-                            event = await anext(events)
+                        self._waiting = asyncio.timeout(None)
+                        event = await at_once_or_within(self._waiting, anext(events))
                     except StopAsyncIteration:
                         return
                     except TimeoutError:
