@@ -31,13 +31,15 @@ def written_response(recorder: AsyncRecorder) -> ResponseDetails | None:
 async def at_once_or_within(limit: asyncio.Timeout, awaited: Awaitable[T]) -> T:
     """Return what is awaited, within a time; what need not be waited for takes no timer, such as an event in memory."""
     steps = awaited.__await__()
+    result: T
     try:
         waited = next(steps)
     except StopIteration as done:
-        result: T = done.value
-        return result
-    async with limit:
-        return await _resumed(steps, waited)
+        result = done.value
+    else:
+        async with limit:
+            result = await _resumed(steps, waited)
+    return result
 
 
 @coroutine
