@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 from pydantic_core import CoreConfig, SchemaValidator, ValidationError
 
-from tests.formats import validity_interactions
+from tests.formats import validity_interactions, validity_ui_messages
 from tests.formats.sdk_schema import SHAPES, choices, resolved, schema, type_of
 from tests.formats.sdk_types import completed
 
@@ -111,6 +111,9 @@ def unfit(payload: Json, format_name: str) -> Iterator[str]:
         return
     if format_name == "interactions":
         yield from validity_interactions.refused({"model": "m", **payload})
+        return
+    if format_name == "ui_messages":
+        yield from validity_ui_messages.refused(payload)
         return
     key, root = TURNS[format_name]
     for turn in payload[key] if isinstance(payload[key], list) else []:

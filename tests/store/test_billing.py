@@ -49,6 +49,11 @@ def gemini(model: str, grounding: Any = None, **usage: Any) -> Json:
     return {"candidates": [candidate], "modelVersion": model, "usageMetadata": usage}
 
 
+def interaction(model: str, tier: str | None = None, **usage: Any) -> Json:
+    step = {"type": "model_output", "content": [{"type": "text", "text": "Hi"}]}
+    return {"id": "i", "status": "completed", "model": model, "service_tier": tier, "steps": [step], "usage": usage}
+
+
 def converse(**usage: Any) -> Json:
     message = {"role": "assistant", "content": [{"text": "Hi"}]}
     return {"output": {"message": message}, "stopReason": "end_turn", "usage": usage}
@@ -291,6 +296,30 @@ CASES: dict[str, Case] = {
             cacheTokensDetails=[{"modality": "TEXT", "tokenCount": 300}, {"modality": "AUDIO", "tokenCount": 100}],
         ),
         (1_000, 400, None, 10), 400 * 500 + 200 * 1_000 + 300 * 50 + 100 * 100 + 10 * 3_000, flavor="google/default",
+    ),
+    "audio in an interaction, and from a cache": Case(
+        "interactions",
+        interaction(
+            "gemini-3-flash-preview", total_input_tokens=1_000, total_cached_tokens=400, total_output_tokens=10,
+            total_tool_use_tokens=500, total_tokens=1_510,
+            input_tokens_by_modality=[{"modality": "text", "tokens": 700}, {"modality": "audio", "tokens": 300}],
+            tool_use_tokens_by_modality=[{"modality": "audio", "tokens": 500}],
+            cached_tokens_by_modality=[{"modality": "text", "tokens": 300}, {"modality": "audio", "tokens": 100}],
+        ),
+        (1_500, 400, None, 10), 400 * 500 + 700 * 1_000 + 300 * 50 + 100 * 100 + 10 * 3_000,
+    ),
+    "searches of an interaction": Case(
+        "interactions",
+        interaction(
+            "gemini-3-flash-preview", total_input_tokens=100, total_output_tokens=10,
+            grounding_tool_count=[{"type": "google_search", "count": 2}, {"type": "google_maps", "count": 1}],
+        ),
+        (100, None, None, 10), 100 * 500 + 10 * 3_000 + 2 * 14_000_000,
+    ),
+    "a flexible interaction": Case(
+        "interactions",
+        interaction("gemini-3.8-flash-lite-tts", "flex", total_input_tokens=1_000_000, total_output_tokens=1_000_000),
+        (1_000_000, None, None, 1_000_000), 3_250_000_000,
     ),
     "searches of Gemini 3": Case(
         "gemini", gemini("gemini-3-flash-preview", ["a", "b"], promptTokenCount=100, candidatesTokenCount=10),
