@@ -42,7 +42,7 @@ async def find(
             if (found := await store.find_conversation(external_id=external_id)) is not None:
                 return found
         return None
-    previous = payload.get("previous_response_id")
+    previous = payload.get("previous_response_id") or payload.get("previous_interaction_id")
     if isinstance(previous, str) and previous:
         try:
             stored = await store.get_response(previous)

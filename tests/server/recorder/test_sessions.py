@@ -200,11 +200,18 @@ def test_a_tool_loop_is_one_conversation(recorded: Recorded) -> None:
     assert conversation.usage().attempts == 2
 
 
-def test_previous_responses_lead_to_their_conversation(recorded: Recorded) -> None:
-    recorded.provider.says(whole("open_responses", "Fine."), whole("open_responses", "Good."))
-    url = f"{recorded.url}/v1/responses"
-    previous = httpx2.post(url, json={"model": "gpt-5.4", "input": "Hi"}).json()["id"]
-    httpx2.post(url, json={"model": "gpt-5.4", "input": "And now?", "previous_response_id": previous})
+@pytest.mark.parametrize(
+    ("format_", "path", "key"),
+    [
+        ("open_responses", "/v1/responses", "previous_response_id"),
+        ("interactions", "/v1beta/interactions", "previous_interaction_id"),
+    ],
+)
+def test_previous_responses_lead_to_their_conversation(recorded: Recorded, format_: str, path: str, key: str) -> None:
+    recorded.provider.says(whole(format_, "Fine."), whole(format_, "Good."))
+    url = f"{recorded.url}{path}"
+    previous = httpx2.post(url, json={"model": "m", "input": "Hi"}).json()["id"]
+    httpx2.post(url, json={"model": "m", "input": "And now?", key: previous})
     recorded.wait_for(2)
     [conversation] = recorded.conversations()
     assert said(conversation) == ["user: Hi", "assistant: Fine.", "user: And now?", "assistant: Good."]
