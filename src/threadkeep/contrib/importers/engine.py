@@ -17,10 +17,15 @@ from threadkeep.contrib.importers import (
     chatgpt,
     claude_ai,
     claude_code,
+    cline,
     codex,
     databases,
+    gemini_cli,
     langchain,
     llm,
+    opencode,
+    pi,
+    qwen_code,
     records,
 )
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
@@ -43,8 +48,13 @@ from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer,
 SOURCES: Final[Mapping[str, Source]] = {
     source.name: source
     for source in (
+        qwen_code.QwenCode(),  # before Claude Code, whose lines have the same keys
         claude_code.ClaudeCode(),
         codex.Codex(),
+        gemini_cli.GeminiCli(),
+        pi.Pi(),
+        cline.Cline(),
+        opencode.Opencode(),
         chatgpt.ChatGPT(),
         claude_ai.ClaudeAI(),
         agents_sdk.AgentsSdk(),
@@ -215,7 +225,7 @@ class _Engine:
 
     def _answer(self, external_id: str, answer: records.Answer, at: datetime, key: str) -> NewAnswer:
         """A response of a conversation as it is stored; `key` is the key of its first entry."""
-        return self._grafting.answer(*_response(answer, at), f"{external_id} {key}")
+        return self._grafting.answer(*_response(answer, at), answer.name or f"{external_id} {key}")
 
     def _call(self, external_id: str, call: records.SideCall, at: datetime) -> NewCall | None:
         """The row of a call that no entry came in; None if nothing is known of what it used."""

@@ -31,6 +31,8 @@ class Answer:
         status, finish_reason: how it ended.
         latency_ms, first_token_ms: milliseconds.
         service_tier: what was asked for, where that changes prices.
+        name: tells a response without an id from all others, so that it counts once where several conversations have
+            it; None: the conversation and the entry do.
     """
 
     format: str = "open_responses"
@@ -43,6 +45,7 @@ class Answer:
     latency_ms: float | None = None
     first_token_ms: float | None = None
     service_tier: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Entry:
         revision: something that changes when the entry is edited in place, in sources where that can be, or that tells
             it from others, where ids are numbers of rows. An entry with another revision is another one,
             and what follows it is a branch.
+        covers: of a compaction, the id of the last entry that it stands for ("": nothing); None: all that is before it.
     """
 
     id: str
@@ -89,6 +93,7 @@ class Entry:
     created_at: datetime | None = None
     answer: Answer | None = None
     revision: str = ""
+    covers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

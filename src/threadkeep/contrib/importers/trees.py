@@ -96,10 +96,12 @@ class _Draft(NamedTuple):
     created_at: datetime
     answer: int | None
     turn: str | None
+    covers: Spot | NewSpot | None = None
 
     def item(self, answers: Sequence[NewAnswer]) -> NewItem:
         """The item, once the responses are known."""
-        return NewItem(self.record, self.created_at, None if self.answer is None else answers[self.answer], self.turn)
+        answer = None if self.answer is None else answers[self.answer]
+        return NewItem(self.record, self.created_at, answer, self.turn, self.covers)
 
 
 @dataclass(slots=True)
@@ -142,6 +144,7 @@ class Planned:
     _answers: list[tuple[Answer, datetime, str]] = field(default_factory=list)  # with the keys of their first entries
     _calls: list[str] = field(default_factory=list)  # the keys of side calls that are new
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
+    _ends: dict[str, str] = field(default_factory=dict)  # their keys, by their ids
     _refused: dict[str, str] = field(default_factory=dict)  # entry without an item that can be stored -> the one before
 
     def graft(self) -> Graft:
@@ -153,7 +156,7 @@ class Planned:
         transcript = self.transcript
         known = spots_of(self.parts)
         self._spots = {"": ROOT, **known}
-        moment, last, ends = moment_of(transcript.created_at), None, {}
+        moment, last, ends = moment_of(transcript.created_at), None, self._ends
         for node in ordered(transcript.entries, transcript.where, self.skipped):
             ends[node.entry.id] = node.key
             if not node.entry.items:
@@ -192,7 +195,9 @@ class Planned:
             number, is_more = number + 1, False
         answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, node.key, is_more=is_more)
         run, turn = self._runs[number], node.key if answer is None and len(records) > 1 else None
-        run.drafts += [_Draft(record, at, answer, turn) for record in records]
+        named = node.entry.covers
+        covers = None if named is None else self._spots.get(self._ends.get(named, "?") if named else "")
+        run.drafts += [_Draft(record, at, answer, turn, covers) for record in records]
         run.keys.append(node.key)
         run.counts.append(len(records))
         self._spots[node.key] = NewSpot(number, len(run.drafts) - 1)

@@ -76,12 +76,16 @@ class NewCall(NamedTuple):
 
 
 class NewItem(NamedTuple):
-    """An item to be written; items of one wire message share the object `turn`."""
+    """An item to be written; items of one wire message share the object `turn`.
+
+    `covers`: of a compaction, the last item that it stands for, where that is not the one before it.
+    """
 
     record: item_rows.ItemRecord
     created_at: datetime
     answer: NewAnswer | None = None
     turn: object = None
+    covers: Spot | NewSpot | None = None
 
 
 class Run(NamedTuple):
@@ -216,7 +220,11 @@ class GraftRows:
             is_turn = answer is not None or items[0].turn is not None
             place = self.ref.columns(branch=spot.branch, seen=None if answer is None else before)
             for index, item in enumerate(items):
-                row = item.record.row(place, position + index, position if is_turn else None)
+                record = item.record
+                if item.covers is not None:  # it says where that is
+                    value = record.entry(-1, None, None).item() | {"upto": self.spot(item.covers).position}
+                    record = item_rows.encode_item(value, maker=record.columns["maker"])
+                row = record.row(place, position + index, position if is_turn else None)
                 row["created_at"] = item.created_at
                 self._items.append(row)
             if answer is not None:
