@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.runs import Cli
 from tests.contrib.importers.claude_code_files import Session, a_session
 from tests.contrib.importers.export_files import chatgpt, large_export
+from threadkeep import Store
 
 
 def a_file(folder: Path) -> tuple[Path, Session]:
@@ -75,9 +84,87 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
     for args, message in (
         (["import", str(path), str(session)], "Import them one after the other."),
         (["import", "--from", "chatgpt", "-"], "cannot be read from stdin"),
-        (["import", "--from", "icq", str(path)], "--from must be one of claude-code"),
+        (["import", "--from", "icq", str(path)], "--from must be one of qwen-code, claude-code"),
         (["import", str(path), "--key", "k"], "--key is not for files of other software."),
         (["import", str(session), "--dry-run"], "--dry-run is for files of other software."),
     ):
         assert message in cli(*args, code=2).err
     assert cli("ls").rows == []
+
+
+PI = (
+    {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-03-01T09:30:00Z", "cwd": "/w"},
+    {"type": "message", "id": "1", "parentId": None, "message": {"role": "user", "content": "Hi."}},
+)
+
+
+def a_home(folder: Path) -> Path:
+    """A home with sessions of two clients, one of which has a damaged file."""
+    session = a_session(1)
+    texts = {
+        f".claude/projects/w/{session.id}.jsonl": session.text(),
+        ".claude/projects/w/damaged.jsonl": "{",
+        ".pi/agent/sessions/w/1_s1.jsonl": "".join(json.dumps(line) + "\n" for line in PI),
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def found_in(cli: Cli, *arguments: str) -> dict[str, tuple[int, int, int, int]]:
+    clients = cli("import", "--from", "auto", *arguments, "--json").json["clients"]
+    return {one["client"]: (one["files"], one["unchanged"], one["sessions"], one["new"]) for one in clients}
+
+
+def test_what_clients_have_stored_is_found_and_gone_on_with(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    home = a_home(tmp_path / "home")
+    expected = {"claude-code": (2, 0, 1, 1), "pi": (1, 0, 1, 1)}
+    assert found_in(cli, str(home), "--dry-run") == expected
+    assert cli("ls").rows == []
+    assert found_in(cli, str(home)) == expected
+    assert found_in(cli, str(home)) == {"claude-code": (2, 1, 0, 0), "pi": (1, 1, 0, 0)}  # a damaged file is read again
+    with (home / ".pi/agent/sessions/w/1_s1.jsonl").open("a") as file:
+        file.write(json.dumps({**PI[1], "id": "2", "parentId": "1"}) + "\n")
+    assert found_in(cli, str(home))["pi"] == (1, 0, 1, 0)
+    done = cli("import", "--from", "auto", str(home))
+    assert "damaged.jsonl" in done.err
+    shutil.rmtree(tmp_path / "state")
+    assert found_in(cli, str(home))["pi"] == (1, 0, 1, 0)  # is read again, and stored once
+    assert len(cli("ls").rows) == 2
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_clients_are_followed_until_a_signal(tmp_path: Path, end: signal.Signals) -> None:
+    home, url = a_home(tmp_path / "home"), f"sqlite:///{tmp_path}/followed.db"
+    path = home / ".pi/agent/sessions/w/1_s1.jsonl"
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-m", "threadkeep", "--url", url, "import", "--from", "auto", str(home), "--follow"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "following" in line:
+                break
+        line = json.dumps({**PI[1], "id": "2", "parentId": "1"}) + "\n"
+        with path.open("a") as file:  # a line that is not whole yet is left
+            file.write(line[:30])
+            file.flush()
+            for said in process.stderr:
+                if "1 unchanged" in said or "imported" in said:
+                    break
+            file.write(line[30:])
+        for said in process.stderr:
+            if "with 1 item" in said or "items" in said:
+                break
+        process.send_signal(end)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    with Store(url) as store:
+        session = store.find_conversation(external_id="pi:s1")
+        assert session is not None
+        assert [item.given()["content"][0]["text"] for item in session.items()] == ["Hi.", "Hi."]

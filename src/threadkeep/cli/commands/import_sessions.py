@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from reprlib import repr as short_repr
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 from typer import Argument, Option
 
 from threadkeep.cli.failures import in_shell_words
 from threadkeep.cli.options import Labels, Text, format_name, labels_of, on_target
-from threadkeep.cli.output import STDIN, note, number_of, open_input, print_json, print_text, progress
+from threadkeep.cli.output import STDIN, Column, note, number_of, open_input, print_json, print_text, progress
 from threadkeep.cli.target import Target
 from threadkeep.domain.jsontext import loads
 from threadkeep.errors import CannotParse, IdempotencyConflict, InvalidItem, InvalidOption
@@ -24,6 +26,7 @@ from threadkeep.formats import NAMES
 if TYPE_CHECKING:
     from threadkeep import Session, Store
     from threadkeep.contrib.importers import SourceReport
+    from threadkeep.contrib.importers.discovery import ClientReport
 
 
 MEBIBYTE: Final = 1 << 20
@@ -81,13 +84,102 @@ def import_software(
         report = import_from(store, files, source, user=user, dry_run=dry_run, progress=show)
     target.report(_record(report), _sentence(report))
     if not target.is_json:
-        # Say on stderr what was skipped, the most frequent reasons first
-        reasons = sorted(report.reasons.items(), key=lambda one: -one[1])
-        for reason, count in reasons[:SHOWN]:
-            first = next(one.where for one in report.skipped if one.why == reason)
-            note(f"threadkeep: skipped {count:,}: {reason} ({first})")
-        if len(reasons) > SHOWN:
-            note(f"threadkeep: and for {len(reasons) - SHOWN:,} other reasons; --json lists them")
+        note_skipped(report)
+
+
+AUTO: Final = "auto"
+CLIENT_COLUMNS: Final = (
+    Column("client"),
+    Column("files", is_number=True),
+    Column("bytes", is_number=True),
+    Column("unchanged", is_number=True),
+    Column("sessions", is_number=True),
+    Column("new", is_number=True),
+    Column("items", is_number=True),
+)
+
+
+def import_clients(target: Target, folders: Sequence[str], *, user: str | None, dry_run: bool, follow: bool) -> None:
+    """Import what clients have stored below a folder, and print what was found; with `follow`, go on until stopped."""
+    from threadkeep.contrib.importers import discovery
+
+    home = Path(folders[0]).expanduser()
+    if len(folders) != 1 or not home.is_dir():
+        raise InvalidOption("--from auto takes one folder, the home of a user: threadkeep import --from auto ~")
+    if dry_run and follow:
+        raise InvalidOption("is not for a dry run.", argument="--follow")
+    is_first = dry_run and target.is_missing
+    if is_first:
+        note(f"threadkeep: there is no database {target.shown_url} yet; an import creates it")
+    with (
+        (target.override(url=NOWHERE) if is_first else target).store(create=is_first or not dry_run) as store,
+        stopped_by_signals() as stop,
+    ):
+        marks = discovery.FileMarks.of(store, f"{target.url} {target.tenant} {user}")
+        found = discovery.Discovery(store, home, marks, user=user, dry_run=dry_run, stop=stop)
+        try:
+            with progress("bytes read") as advance:
+                found.run(advance)
+            if follow:
+                note("threadkeep: following; Ctrl+C ends it")
+                found.follow(lambda: note(f"threadkeep: {_sentence(_sum(found.clients))}"))
+        finally:
+            marks.save()
+    records = [_client_record(client) for client in found.clients.values()]
+    if not records:
+        note(f"threadkeep: no client has stored anything in {home}")
+    target.report_list("clients", records, CLIENT_COLUMNS)
+    if not target.is_json:
+        note(f"threadkeep: {_sentence(_sum(found.clients))}")
+        note_skipped(_sum(found.clients))
+
+
+def _client_record(client: ClientReport) -> dict[str, object]:
+    """A line of the table, and the report for programs."""
+    return {
+        "client": client.source, "files": client.files, "bytes": client.size, "unchanged": client.unchanged,
+        "sessions": client.report.conversations.read, "new": client.report.created,
+        "items": client.report.items.stored, "report": _record(client.report),
+    }  # fmt: skip
+
+
+def _sum(clients: Mapping[str, ClientReport]) -> SourceReport:
+    """The report of all clients."""
+    from threadkeep.contrib.importers import SourceReport
+
+    total = SourceReport(is_dry_run=any(client.report.is_dry_run for client in clients.values()))
+    for client in clients.values():
+        total.add(client.report)
+    return total
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Event]:
+    """An event that is set by the first SIGINT or SIGTERM; the second one ends the process."""
+    stop = Event()
+    before: dict[int, Any] = {}
+
+    def handle(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def note_skipped(report: SourceReport) -> None:
+    """Say on stderr what was skipped, the most frequent reasons first."""
+    reasons = sorted(report.reasons.items(), key=lambda one: -one[1])
+    for reason, count in reasons[:SHOWN]:
+        first = next((one.where for one in report.skipped if one.why == reason), "…")
+        note(f"threadkeep: skipped {count:,}: {reason} ({first})")
+    if len(reasons) > SHOWN:
+        note(f"threadkeep: and for {len(reasons) - SHOWN:,} other reasons; --json lists them")
 
 
 def _record(report: SourceReport) -> dict[str, object]:
@@ -133,7 +225,16 @@ Model = Annotated[
 ]
 User = Annotated[Text, Option("--user", metavar="ID", help="The user who will own the conversations.")]
 From = Annotated[
-    Text, Option("--from", metavar="NAME", help="The software whose files they are; by default, their contents tell.")
+    Text,
+    Option(
+        "--from",
+        metavar="NAME",
+        help="The software whose files they are; by default, their contents tell. auto: FILE is the home of a user, "
+        "and what clients have stored there is imported.",
+    ),
+]
+Follow = Annotated[
+    bool, Option("--follow", help="With --from auto: go on while clients work, until SIGINT or SIGTERM.")
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="With files of other software: report, and write nothing.")]
 Key = Annotated[
@@ -153,6 +254,7 @@ def import_sessions(
     label: Labels = None,
     key: Key = None,
     dry_run: DryRun = False,
+    follow: Follow = False,
 ) -> None:
     """Create conversations from files and print their ids.
 
@@ -163,6 +265,12 @@ def import_sessions(
     conversations is stored once; what cannot be read is reported.
     """
     options = {"--format": format, "--model": model, "--label": label, "--key": key}
+    if source == AUTO or follow:
+        _check_given(
+            options if source == AUTO else {"--follow": True}, "" if source == AUTO else " without --from auto"
+        )
+        import_clients(target, files, user=user, dry_run=dry_run, follow=follow)
+        return
     if _is_of_software(files, source, options, dry_run=dry_run):
         import_software(target, files, source, user=user, dry_run=dry_run)
         return
@@ -198,10 +306,15 @@ def _is_of_software(files: Sequence[str], source: str | None, options: dict[str,
         if dry_run:
             raise InvalidOption("is for files of other software.", argument="--dry-run")
         return False
+    _check_given(options)
+    return True
+
+
+def _check_given(options: dict[str, Any], more: str = "") -> None:
+    """Refuse options that are not for files of other software."""
     given = next((name for name, value in options.items() if value), None)
     if given is not None:
-        raise InvalidOption("is not for files of other software.", argument=given)
-    return True
+        raise InvalidOption(f"is not for files of other software{more}.", argument=given)
 
 
 def _save_batches(

@@ -162,7 +162,7 @@ class _Engine:
                 else:
                     self._import(source.name, found)
         except (CannotParse, OSError, zlib.error) as error:
-            report.skip(Skipped(input.name, f"the rest cannot be read: {error}"))
+            report.skip(Skipped(input.name, f"{records.REST}: {error}"))
 
     def _note_bytes(self, count: int) -> None:
         self._bytes += count
@@ -275,7 +275,7 @@ def _found(source: Source, input: Input) -> Iterator[Transcript | Skipped]:
     try:
         yield from source.read(input)
     except records.UNEXPECTED as error:
-        yield Skipped(input.name, f"the rest cannot be read: {records.reason(error)}")
+        yield Skipped(input.name, f"{records.REST}: {records.reason(error)}")
 
 
 def _text(value: str | None) -> str | None:

@@ -12,6 +12,7 @@ from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, MissingExtra
 
 NOT_JSON: Final = "it is not JSON"
+NOT_WHOLE: Final = "it is not JSON, or not whole yet"  # of a last line without an end
 NOT_AN_OBJECT: Final = "it is not an object"
 
 
@@ -32,7 +33,7 @@ def json_lines(input: inputs.Input) -> Iterator[FileObject | Skipped]:
             try:
                 value: Any = loads(text)
             except ValueError:
-                yield Skipped(where, NOT_JSON)
+                yield Skipped(where, NOT_JSON if line.endswith(b"\n") else NOT_WHOLE)
                 continue
             yield FileObject(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
 

@@ -13,6 +13,7 @@ from threadkeep.errors import ThreadkeepError
 if TYPE_CHECKING:
     from threadkeep.contrib.importers.inputs import Input
 
+REST: Final = "the rest cannot be read"
 SHOWN: Final = 1_000  # what was skipped is listed up to here, and counted beyond
 # what code raises that meets values of an unexpected shape
 UNEXPECTED: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -242,6 +243,16 @@ class SourceReport:
     reasons: dict[str, int] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     is_dry_run: bool = False
+
+    def add(self, other: SourceReport) -> None:
+        """Count what another report has, too."""
+        for name in ("conversations", "items", "responses"):
+            getattr(self, name).add(**getattr(other, name).values())
+        self.created, self.attempts = self.created + other.created, self.attempts + other.attempts
+        for names, more in ((self.reasons, other.reasons), (self.sources, other.sources)):
+            for name, count in more.items():
+                names[name] = names.get(name, 0) + count
+        self.skipped += other.skipped[: SHOWN - len(self.skipped)]
 
     def skip(self, *skipped: Skipped) -> None:
         """Note what is not imported."""
