@@ -317,10 +317,11 @@ def refused_status(url: str, **headers: str) -> int:
 
 
 def test_keys_are_checked_at_the_handshake_and_with_each_request(
-    serving: Serving, monkeypatch: pytest.MonkeyPatch
+    serving: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert refused_status(serving.url) == 401
     assert refused_status(serving.url, authorization="Bearer wrong") == 401
+    assert caplog.text == ""
     serving.scripted["messages"].will_say("Hi.")
     made = run(serving, lambda talk: talk.ask(model="messages", input="Hi"))
 

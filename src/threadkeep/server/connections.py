@@ -352,6 +352,12 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self.patience.note_whole(self)
         super().send_receive_event_to_app()
 
+    async def send(self, message: Any) -> None:
+        """Send a message; a handshake that is refused is complete, too, which uvicorn would log as an error."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
     def pause_writing(self) -> None:
         """Wait until what was written is read."""
         super().pause_writing()
