@@ -114,6 +114,7 @@ class _CodexSession:
     totals: dict[str, JsonObject] = field(default_factory=dict)  # of usage records, by their keys
     recorded: set[str] = field(default_factory=set)  # ids of responses whose usage records have come
     is_recorded: bool = False  # whether the next `token_count` says what a record has said
+    at: datetime | None = None
     copied_at: datetime | None = None  # the time of the newest line that may be a copy
     copies: int = 0  # of responses, whose usage counts elsewhere
     is_base: bool = False  # whether the lines are those of the session with which it begins
@@ -144,7 +145,8 @@ class _CodexSession:
             self.others[kind] += 1
 
     def _note_time(self, at: datetime | None) -> None:
-        """Find out whether a line is still one of a copy."""
+        """Note when a line was written, and find out whether it is still one of a copy."""
+        self.at = at or self.at
         if self.copied_at is not None and at is not None:
             self.copied_at = at if abs(at - self.copied_at) < COPYING else None
 
@@ -154,7 +156,8 @@ class _CodexSession:
         if not self.meta:
             spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
             origin = text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id")
-            self.meta, self.copied_at = meta, at if origin else None
+            is_paginated = text_of(meta, "history_mode") == "paginated"  # then nothing is copied
+            self.meta, self.copied_at = meta, at if origin and not is_paginated else None
             if base := object_of(meta, "history_base"):
                 self.is_base, self.copied_at = True, None
                 for number, line in enumerate(_beginning(self.input, base, MOST_BASES)):
@@ -210,7 +213,7 @@ class _CodexSession:
             record = object_of(object_of(found.value, "latest_token_usage_record"), "usage")
             response_id = text_of(found.value, "compaction_response_id")
             item, answer = {**made, "origin": FORMAT, KEEPS_USERS: True}, self._new_answer()
-            if response_id and record and not self.is_base:
+            if response_id and record and not self.is_base and response_id not in self.recorded:
                 self.calls.append(records.SideCall(id_, self._new_answer(response_id, _usage(record)), at, entry=id_))
             self.recorded.add(response_id or "")
         else:
@@ -269,6 +272,9 @@ class _CodexSession:
         """Give the newest response its usage."""
         if self.is_base:
             self.answering = []
+            return
+        if not self.answering and response_id is not None and self.copied_at is None:
+            self.calls.append(records.SideCall(response_id, self._new_answer(response_id, usage), self.at))
             return
         if not self.answering:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))

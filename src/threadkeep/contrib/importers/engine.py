@@ -30,6 +30,7 @@ from threadkeep.contrib.importers import (
 )
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.librechat import LibreChat
+from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.open_webui import OpenWebUI
 from threadkeep.contrib.importers.records import Skipped, Source, SourceReport, Transcript
 from threadkeep.contrib.importers.trees import Planned, moment_of
@@ -100,7 +101,7 @@ def import_from(
         MissingExtra: the source needs another package.
     """
     validation.optional_identifier("user", user)
-    engine = _Engine(Grafting(store), user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
+    engine = _Engine(store, user, dry_run=dry_run, progress=progress or (lambda _kind, _count: None))
     chosen, inputs = None if source is None else get_source(source), inputs_of(paths)
     for one in inputs:
         if one.url is not None and not isinstance(source, Source):
@@ -142,9 +143,9 @@ def _recognized(input: Input) -> Source | None:
 class _Engine:
     """Reads files, and writes what is new."""
 
-    def __init__(self, grafting: Grafting, user: str | None, *, dry_run: bool, progress: Progress) -> None:
+    def __init__(self, store: Store, user: str | None, *, dry_run: bool, progress: Progress) -> None:
         self.report = SourceReport(is_dry_run=dry_run)
-        self._grafting, self._user, self._progress = grafting, user, progress
+        self._store, self._grafting, self._user, self._progress = store, Grafting(store), user, progress
         self._bytes = self._told = 0
 
     def read(self, input: Input, source: Source | None) -> None:
@@ -201,12 +202,13 @@ class _Engine:
         plans: list[Planned] = []
 
         def plan(known: Known | None) -> Graft:
-            if known is not None and not known.parts:
+            recording = None if known is None else Recording.of(self._store, known.ref.public_id)
+            if known is not None and not known.parts and recording is None:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
             parts = [] if known is None else [part.value for part in known.parts]
             makers = partial(self._answer, external_id), partial(self._call, external_id)
-            plans.append(Planned(transcript, *makers, parts))
+            plans.append(Planned(transcript, *makers, parts, recording))
             graft = plans[-1].graft()
             if known is None and not graft.runs:
                 raise CannotParse("It has no messages.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
+from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.records import Answer, Count, Entry, SideCall, Skipped, Transcript
 from threadkeep.domain import response
 from threadkeep.domain.items import Item, item_from
@@ -129,6 +130,7 @@ class Planned:
 
     Attributes:
         parts: what was remembered.
+        recording: what the recorder has stored of it, if it has.
         items, responses: what is new, unchanged, and cannot be stored.
         skipped: why that cannot be stored.
     """
@@ -137,11 +139,13 @@ class Planned:
     make_answer: Callable[[Answer, datetime, str], NewAnswer]
     make_call: Callable[[SideCall, datetime], NewCall | None]
     parts: Sequence[Any] = ()
+    recording: Recording | None = None
     items: Count = field(default_factory=Count)
     responses: Count = field(default_factory=Count)
     skipped: list[Skipped] = field(default_factory=list)
     _runs: list[_NewRun] = field(default_factory=list)
     _answers: list[tuple[Answer, datetime, str]] = field(default_factory=list)  # with the keys of their first entries
+    _met: dict[str, Spot] = field(default_factory=dict)  # by the keys of entries that were recorded
     _calls: list[str] = field(default_factory=list)  # the keys of side calls that are new
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
     _ends: dict[str, str] = field(default_factory=dict)  # their keys, by their ids
@@ -166,20 +170,37 @@ class Planned:
             if node.key in known:
                 self.items.add(unchanged=len(node.entry.items))
                 self.responses.add(unchanged=int(node.entry.answer is not None and not is_more))
+            elif (spot := self._recorded(node)) is not None:
+                self._met[node.key] = self._spots[node.key] = spot
+                self.items.add(unchanged=len(node.entry.items))
+                self.responses.add(unchanged=int(node.entry.answer is not None and not is_more))
             else:
                 self._add(node, moment or datetime.now(UTC), is_more=is_more)
             last = last if node.key in self._refused else node
         active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
         answers = [self.make_answer(*one) for one in self._answers]
         runs = [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
-        calls = self._new_calls(known, moment or datetime.now(UTC))
-        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), calls, bool(self._calls))
+        calls = self._new_calls(known, ends, moment or datetime.now(UTC))
+        is_news = bool([*self._calls, *self._met])
+        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), calls, is_news)
 
-    def _new_calls(self, known: Container[str], at: datetime) -> list[NewCall]:
-        """The side calls that are not remembered."""
+    def _recorded(self, node: Node) -> Spot | None:
+        """Where an entry is that was recorded; None if it was not."""
+        if self.recording is None:
+            return None
+        after = self._spots[node.after]
+        return self.recording.find(node.entry, after if isinstance(after, Spot) else None)
+
+    def _new_calls(self, known: Container[str], ends: Mapping[str, str], at: datetime) -> list[NewCall]:
+        """The side calls that are not remembered, and were not recorded."""
         new = {key: one for one in self.transcript.calls if (key := _hashed(f"call {one.id}")) not in known}
         self._calls = list(new)
-        made = (self.make_call(one, moment_of(one.created_at) or at) for one in new.values())
+        listed = {entry.answer.id for entry in self.transcript.entries if entry.answer is not None}
+        others = set() if self.recording is None else self.recording.answers.keys() - listed
+        unrecorded = [one for one in new.values() if ends.get(one.entry or "") not in self._met]
+        if others:  # calls whose answers have no entry were recorded
+            unrecorded = [one for one in unrecorded if one.answer.usage is None or one.answer.id is not None]
+        made = (self.make_call(one, moment_of(one.created_at) or at) for one in unrecorded)
         return [one for one in made if one is not None]
 
     def _add(self, node: Node, at: datetime, *, is_more: bool) -> None:
@@ -253,6 +274,7 @@ class Planned:
         new: list[Any] = [] if not parts else list(parts[-1]["runs"])
         room = PART - sum(map(_length, new)) if parts else 0
         pieces = [piece for run, spot in zip(self._runs, spots, strict=True) for piece in run.pieces(spot)]
+        pieces += _pieces(self._met)
         for piece in [*pieces, [NOWHERE, 0, "".join(self._calls), None]] if self._calls else pieces:
             if _length(piece) > room:
                 new, room = [], PART
@@ -261,6 +283,20 @@ class Planned:
             room -= _length(piece)
             parts[-1] = {"version": VERSION, "runs": new}
         return parts
+
+
+def _pieces(met: Mapping[str, Spot]) -> Iterator[list[Any]]:
+    """What is remembered of entries that were recorded: those in a row on a branch together."""
+    rows: list[list[tuple[str, Spot]]] = []
+    for key, spot in met.items():
+        before = rows[-1][-1][1] if rows and len(rows[-1]) < PIECE else None
+        if before is None or before.branch != spot.branch or before.position > spot.position:
+            rows.append([])
+        rows[-1].append((key, spot))
+    for row in rows:
+        positions = [spot.position for _, spot in row]
+        counts = [1, *(after - before for before, after in pairwise(positions))]
+        yield [row[0][1].branch, positions[0], "".join(key for key, _ in row), counts]
 
 
 def _length(piece: Sequence[Any]) -> int:

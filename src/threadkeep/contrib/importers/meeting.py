@@ -1,0 +1,172 @@
+"""Sessions of clients that threadkeep has recorded, too: which entries of a source are stored already, and where.
+
+The recorder has what passed: it knows answers by the ids that their providers gave them, and the rest by what it says.
+A source has what the client wrote down, without reminders that were only sent, and with commands that were not. So an
+entry is looked for behind the one that it follows, and what may be missing in either is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from threadkeep.contrib.importers.records import Entry
+from threadkeep.domain.items import item_from
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.stored import Page
+from threadkeep.errors import InvalidItem, InvalidOption
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.history_sync.alignment import TEXT, utterances_of
+from threadkeep.store.store import Store
+from threadkeep.store.writing.grafting import ROOT, Spot
+
+T = TypeVar("T")
+LABEL: Final = "recorded"  # of conversations that the recorder has written
+PAGE: Final = 1_000  # branches or responses that are read at once
+_CONTENT: Final = ("summary", "encrypted_content")  # keys of a compaction by which it is known
+
+
+@dataclass(slots=True)
+class _Said:
+    """What an item says; `is_optional` if all of that may be missing in another history."""
+
+    kind: str
+    name: Hashable  # what tells it from others, if something does
+    keys: frozenset[Hashable]
+    is_optional: bool
+
+    @classmethod
+    def of(cls, item: JsonObject) -> _Said:
+        """Read an item."""
+        kind, said, name = str(item.get("type")), utterances_of([item]), None
+        if kind == "compaction":
+            name = next((item[key] for key in _CONTENT if isinstance(item.get(key), str)), None)
+        elif isinstance(item.get("call_id"), str):
+            name = item["call_id"]
+        keys = frozenset(_text_key(one.speaker, one.value) if one.kind == TEXT else one.key for one in said)
+        return cls(kind, name, keys, all(one.is_optional for one in said))
+
+    def says(self, other: _Said) -> bool:
+        """Whether it says all that another one says."""
+        if self.kind != other.kind:
+            return False
+        return self.name == other.name if other.name is not None else other.keys <= self.keys
+
+
+@dataclass(slots=True)
+class Recording:
+    """What is stored of a session that was recorded.
+
+    Attributes:
+        paths: the positions of each branch, from its beginning on.
+        answers: the ranges of responses, by the ids that their provider gave them.
+    """
+
+    paths: list[list[int]] = field(default_factory=list)
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _spots: dict[int, Spot] = field(default_factory=dict)
+    _said: dict[int, _Said] = field(default_factory=dict)
+    _places: list[dict[int, int]] = field(default_factory=list)  # of the positions in each path
+    _used: set[int] = field(default_factory=set)  # compactions
+
+    @classmethod
+    def of(cls, store: Store, conversation_id: str) -> Recording | None:
+        """Read it; None for a conversation that was not recorded."""
+        conversation = store.get_conversation(conversation_id)
+        if LABEL not in conversation.labels:
+            return None
+        recording = cls()
+        for branch in _all(lambda after: conversation.branches(after=after, limit=PAGE)):
+            recording._add(conversation.on_branch(branch.number))
+        for response in _all(lambda after: conversation.responses(after=after, limit=PAGE)):
+            if response.provider_response_id is not None:
+                recording.answers[response.provider_response_id] = response.from_position, response.to_position
+        return recording
+
+    def _add(self, conversation: Conversation) -> None:
+        items = conversation.transcript()
+        for item in items:
+            if item.position not in self._said:
+                self._said[item.position] = _Said.of(item.item.to_object())
+                self._spots[item.position] = Spot(item.branch, item.position)
+        self.paths.append([item.position for item in items])
+        self._places.append({position: place for place, position in enumerate(self.paths[-1])})
+
+    def find(self, entry: Entry, after: Spot | None) -> Spot | None:
+        """Where an entry ends that follows what is stored at `after`; None if it is not there, or nothing before it is.
+
+        One that may be missing is where that ends which it follows, if something comes behind that.
+        """
+        said = list(_said_in(entry))
+        if entry.answer is not None and entry.answer.id in self.answers:
+            first, last = self.answers[entry.answer.id]
+            places = [at for at in range(first, last + 1) if at in self._said]
+            found = self._last(said, places)
+            return self._spots.get(last if found is None else found)
+        if said and said[0].kind == "compaction":
+            return self._compaction(said[0])
+        return None if after is None else self._behind(said, after)
+
+    def _behind(self, said: Sequence[_Said], after: Spot) -> Spot | None:
+        """Where that ends which is said behind a place, on any branch."""
+        for path, places_of in zip(self.paths, self._places, strict=True):
+            start = -1 if after == ROOT else places_of.get(after.position)
+            if start is not None and (found := self._last(said, path[max(start, 0) :])) is not None:
+                return self._spots[found]
+        is_followed = any(path and path[-1] > after.position for path in self.paths)
+        return after if is_followed and all(one.is_optional for one in said) else None
+
+    def _last(self, said: Sequence[_Said], positions: Sequence[int]) -> int | None:
+        """The position of the last of these that are stored in a row; None if one is missing that may not be."""
+        found, at = None, 0
+        for one in said:
+            place = self._next(one, positions, at)
+            if place is not None:
+                found, at = positions[place], place
+            elif not one.is_optional:
+                return None
+        return found
+
+    def _next(self, one: _Said, positions: Sequence[int], start: int) -> int | None:
+        """The index from `start` on of what says it; what may be missing, and the first, may come before."""
+        for index in range(start, len(positions)):
+            stored = self._said[positions[index]]
+            if stored.says(one):
+                return index
+            if not stored.is_optional and index > start:
+                return None
+        return None
+
+    def _compaction(self, one: _Said) -> Spot | None:
+        """Where a compaction is that stands for the same, or a message that a fork begins with; each stands for one."""
+        as_message = _text_key("user", str(one.name))
+        left = [(at, stored) for at, stored in self._said.items() if at not in self._used]
+        place = next((at for at, stored in left if stored.says(one) or as_message in stored.keys), None)
+        if place is None:
+            return None
+        self._used.add(place)
+        return self._spots[place]
+
+
+def _text_key(speaker: str, text: str) -> Hashable:
+    """A text without the white space around it, which clients add."""
+    return TEXT, speaker, text.strip()
+
+
+def _all(page_after: Callable[[str | None], Page[T]]) -> Iterator[T]:
+    """What all pages of a list have."""
+    page = page_after(None)
+    yield from page
+    while page.next is not None:
+        page = page_after(page.next)
+        yield from page
+
+
+def _said_in(entry: Entry) -> Iterator[_Said]:
+    for value in entry.items:
+        try:
+            item: Any = item_from(value).to_object()
+        except (InvalidItem, InvalidOption):
+            continue
+        yield _Said.of(item)
