@@ -87,6 +87,9 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
         (["import", "--from", "icq", str(path)], "--from must be one of qwen-code, claude-code"),
         (["import", str(path), "--key", "k"], "--key is not for files of other software."),
         (["import", str(session), "--dry-run"], "--dry-run is for files of other software."),
+        (["import", ".aider.chat.history.md"], "Run aider through threadkeep record"),
+        (["import", "--from", "auto", str(path)], "--from auto takes one folder"),
+        (["import", str(tmp_path), "--follow"], "--follow is not for files of other software without --from auto."),
     ):
         assert message in cli(*args, code=2).err
     assert cli("ls").rows == []

@@ -280,9 +280,12 @@ def test_qwen_code_counts_side_calls_and_agents_once(target: Store, tmp_path: Pa
         qwen("5", "4", "tool_result", [result]),
         qwen_call("6", "5", 300, subagent_id="memory-1"),
         qwen_call("6e", "6", 0, output_token_count=0, **{"event.name": "qwen-code.api_error", "error_message": "No."}),
-        qwen("7", "6e", "system", subtype="chat_compression", systemPayload={
-            "compressedHistory": [{"role": "user", "parts": [{"text": "Asked."}]}],
-        }),
+        *(
+            qwen(uuid, parent, "system", subtype="chat_compression", systemPayload={
+                "compressedHistory": [{"role": "user", "parts": [{"text": text}]}],
+            })
+            for uuid, parent, text in (("6c", "6e", "Ask one."), ("7", "6c", "Asked."))  # first, outputs were cut
+        ),
     )  # fmt: skip
     lines(
         tmp_path / "p/subagents/s1/agent-agent-1.jsonl",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MEBIBYTE: Final = 1 << 20
 SHOWN: Final = 20  # reasons
+AIDER: Final = ".aider.chat.history.md"
 NOWHERE: Final = "sqlite://"  # an empty database in memory
 
 
@@ -40,6 +41,9 @@ def is_software(files: Sequence[str]) -> bool:
     Raises:
         InvalidOption: some are, and others are not.
     """
+    if any(Path(name).name == AIDER for name in files):
+        problem = "The history of aider is a text for people, without ids, usage and calls, so it is not imported."
+        raise InvalidOption(problem, hint="Run aider through threadkeep record to store its calls.")
     known = {name: _is_recognized(name) for name in files}
     if len(set(known.values())) > 1:
         mine = next(name for name, is_known in known.items() if is_known)

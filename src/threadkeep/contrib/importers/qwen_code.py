@@ -79,6 +79,7 @@ class _QwenSession(Draft):
     title: str | None = None
     format: str = "chat_completion"
     answer: Answer | None = None  # of the line before, of an agent
+    asked: set[str] = field(default_factory=set)  # what the user said
 
     def add(self, found: json_files.FileObject) -> None:
         """Take in a line."""
@@ -103,6 +104,7 @@ class _QwenSession(Draft):
         match kind:
             case "user":
                 texts = [make.text_part(text, "user") for part in parts if (text := text_of(part, "text"))]
+                self.asked.update(part["text"] for part in texts)
                 return make.message("user", [*texts, *self._media(parts, where)]), None
             case "tool_result":
                 results = (object_of(part, "functionResponse") for part in parts)
@@ -114,7 +116,7 @@ class _QwenSession(Draft):
                 return agent_turns.answer_items(self.format, blocks), self.answer
             case "system":
                 self.title = text_of(object_of(line, "systemPayload"), "customTitle") or self.title
-                return _compaction(line), None
+                return _compaction(line, self.asked), None
         self.skipped.append(Skipped(where, f"lines of the type {kind!r} are not part of the conversation"))
         return [], None
 
@@ -222,8 +224,8 @@ def _output(result: JsonObject) -> JsonObject:
     return make.output(str(result.get("id") or result.get("name")), text or dumps(response).decode())
 
 
-def _compaction(line: JsonObject) -> list[JsonObject]:
-    """The summary that a history was replaced with, if it was."""
+def _compaction(line: JsonObject, asked: set[str]) -> list[JsonObject]:
+    """The summary that a history was replaced with; none where only outputs were cut, and it begins as it did."""
     if line.get("subtype") != "chat_compression":
         return []
     texts = (
@@ -232,4 +234,4 @@ def _compaction(line: JsonObject) -> list[JsonObject]:
         for part in list_of(one, "parts")
     )
     summary = next((text for text in texts if text), None)
-    return [] if summary is None else [{"type": "compaction", "summary": summary}]
+    return [] if summary is None or summary in asked else [{"type": "compaction", "summary": summary}]
