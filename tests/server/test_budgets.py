@@ -30,11 +30,18 @@ class Budget(NamedTuple):
 
 
 _SAID: dict[str, Any] = {"items": [{"type": "message", "role": "user", "content": "Hi"}]}
+_HI = [{"role": "user", "content": "Hi"}]
 BUDGETS = [
     Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi"}, 2),
     Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi", "stream": True}, 2),
     Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
     Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
+    Budget("POST /v1/chat/completions", 1, 3, {"model": "m", "messages": _HI}),
+    Budget("POST /v1/chat/completions", 6, 28, {"model": "m", "messages": _HI, "store": True}, 3),
+    Budget("POST /v1/responses/input_tokens", 0, 0, {"model": "m", "input": "Hi"}),
+    Budget(
+        "POST /v1/responses/input_tokens", 4, 11, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}
+    ),
     Budget("GET /v1/responses/{response}", 1, 5),
     Budget("GET /v1/responses/{response}?stream=true", 1, 5),
     Budget("GET /v1/responses/{response}/input_items", 1, 4),
@@ -73,12 +80,17 @@ async def answer(_payload: Any, model: str) -> Any:
         yield {"id": "chatcmpl-1", "model": model, "choices": [choice]}
 
 
+async def count(payload: Any, _model: str) -> int:
+    """Count messages."""
+    return len(payload["messages"])
+
+
 class Counted:
     """The two APIs over one store, and what requests to them take."""
 
     def __init__(self, store: AsyncStore, runner: asyncio.Runner) -> None:
         self._store, self._runner, self._engine = store, runner, store.sync.handle.root.engine
-        upstreams = {"m": Upstream("any", "chat_completion", answer)}
+        upstreams = {"m": Upstream("any", "chat_completion", answer, count=count)}
         faces = {"v1": app(store, auth=self._owner, upstreams=upstreams)}
         faces["api"] = rest_app(store, auth=self._owner, upstreams=upstreams)
         self._clients = {

@@ -342,7 +342,7 @@ def test_models_are_those_that_upstreams_answer_for(served: Any, pattern: str) -
 @pytest.mark.parametrize(
     ("method", "path", "status", "says"),
     [
-        ("POST", "/chat/completions", 404, "POST /responses"),
+        ("GET", "/chat/completions/chatcmpl-1", 404, "with resp_ in place of chatcmpl-"),
         ("POST", "/embeddings", 404, "provider"),
         ("GET", "/responses", 405, "POST"),
         ("POST", "/files", 404, "media"),
@@ -358,3 +358,20 @@ def test_what_is_not_served_says_what_to_do_instead(
         answer = http.request(method, path, headers={"Authorization": "Bearer ann"}, json={})
     assert answer.status_code == status
     assert says in answer.json()["error"]["message"]
+
+
+def test_an_id_stands_for_one_item(client: openai.OpenAI) -> None:
+    """Twice in a request, or of an item that is there: refused in the words that clients of OpenAI know."""
+    said: Any = {"type": "message", "role": "user", "content": "Hi"}
+    named: Any = {**said, "id": "msg_1"}
+    talk = client.conversations.create(items=[named])
+    refused: list[tuple[str, Any, dict[str, Any]]] = [
+        ("items[2].id", client.conversations.create, {"items": [named, said, named]}),
+        ("items[1].id", client.conversations.items.create, {"conversation_id": talk.id, "items": [named, named]}),
+        ("items[0].id", client.conversations.items.create, {"conversation_id": talk.id, "items": [named]}),
+    ]
+    for param, ask, body in refused:
+        with pytest.raises(openai.BadRequestError, match="Duplicate item found with id msg_1: ") as error:
+            ask(**body)
+        assert error.value.param == param
+    assert [item.id for item in client.conversations.items.list(talk.id)] == ["msg_1"]

@@ -12,10 +12,15 @@ from contextlib import AbstractContextManager
 from threading import Event
 from typing import Any
 
+import botocore.session
 import httpx2
+import openai
 import pytest
+from anthropic.types import MessageCountTokensParams
+from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import InputTokenCountParams
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -342,3 +347,62 @@ def test_waiting_for_an_event_can_be_cancelled() -> None:
             await waiting
 
     asyncio.run(cancel())
+
+
+# How many tokens an input has
+
+COUNTED: dict[str, tuple[str, Json]] = {
+    "open_responses": ("/v1/responses/input_tokens", {"object": "response.input_tokens", "input_tokens": 7}),
+    "messages": ("/v1/messages/count_tokens", {"input_tokens": 7}),
+    "gemini": ("/v1/models/the%20model:countTokens", {"totalTokens": 7}),
+    "converse": ("/v1/model/the%20model/count-tokens", {"inputTokens": 7}),
+}
+
+
+def is_valid_count(format_: str, body: Json) -> bool:
+    """Whether a provider's SDK has all that is sent."""
+    match format_:
+        case "open_responses":
+            return body.keys() <= InputTokenCountParams.__annotations__.keys()
+        case "messages":
+            return body.keys() <= MessageCountTokensParams.__annotations__.keys()
+        case "gemini":
+            return [*body] == ["generateContentRequest"] and "contents" in body["generateContentRequest"]
+    shape = botocore.session.get_session().get_service_model("bedrock-runtime").operation_model("CountTokens")
+    return not ParamValidator().validate({"modelId": "m", **body}, shape.input_shape).has_errors()
+
+
+def test_the_provider_counts_what_would_be_sent(served: Any) -> None:
+    """With what it goes on with; nothing is stored, and Chat Completions has no such endpoint."""
+    asked, answer = list[tuple[str, Json]](), dict[str, Any]()
+
+    async def counted(request: Request) -> Response:
+        asked.append((request.scope["raw_path"].decode(), await request.json()))
+        return JSONResponse(*answer["next"])
+
+    provider = Starlette(routes=[Route("/{path:path}", counted, methods=["POST"])])
+    with running(provider) as url:
+        upstreams = {name: http_upstream(name, name, f"{url}/v1", key="secret", model="the model") for name in FORMATS}
+        client = served.client(upstreams=upstreams)
+        conversation = client.conversations.create(items=[{"role": "user", "content": "Before."}]).id
+        tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+        body: Any = {"input": "Weather?", "instructions": "Be brief.", "tools": [tool], "conversation": conversation}
+        for name, (path, value) in COUNTED.items():
+            answer["next"] = value, 200
+            assert client.responses.input_tokens.count(model=name, **body).input_tokens == 7, name
+            sent_to, sent = asked.pop()
+            assert (sent_to, is_valid_count(name, sent)) == (path, True), sent
+            assert all(text in str(sent) for text in ("Before.", "Weather?", "Be brief.", "look")), name
+        answer["next"] = {"error": {"message": "Slow down."}}, 429
+        with pytest.raises(openai.RateLimitError, match=r"Slow down\."):
+            client.responses.input_tokens.count(model="messages", input="Hi")
+        answer["next"] = {"input_tokens": "many"}, 200
+        with pytest.raises(openai.InternalServerError, match="number of tokens"):
+            client.responses.input_tokens.count(model="messages", input="Hi")
+        with pytest.raises(openai.BadRequestError, match="tokenizer"):
+            client.responses.input_tokens.count(model="chat_completion", input="Hi")
+        for upstream in upstreams.values():
+            served.call(upstream.close)
+    assert len(asked) == 2
+    assert served.call(served.store.usage, by=("provider",)) == []
+    assert len(client.conversations.items.list(conversation).data) == 1

@@ -97,11 +97,15 @@ class EventStream(Response):
         if limit.expired():
             failure = problems.Problem(504, "The answer took too long: its stream ends here.", code="timeout")
         if failure is not None:
-            last = _encoded(_error_event(failure, event))
+            last = self.failed(_error_event(failure, event))
             await send({"type": "http.response.body", "body": last, "more_body": True})
 
     def encoded(self, event: JsonObject) -> bytes:
         """Return an event as it is sent."""
+        return _encoded(event)
+
+    def failed(self, event: JsonObject) -> bytes:
+        """Return the event `error` as it is sent."""
         return _encoded(event)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -22,7 +22,7 @@ from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads
 from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
-from threadkeep.server import provider_answers
+from threadkeep.server import problems, provider_answers
 
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
@@ -35,6 +35,7 @@ _USER: Final = re.compile(r"^((?:[A-Za-z][\w+.-]*:)?/*)[^/?#]*@")
 
 # A request's payload and model -> the events of the provider's answer
 Ask: TypeAlias = Callable[[JsonObject, str], AsyncGenerator[Any]]
+Count: TypeAlias = Callable[[JsonObject, str], Awaitable[int]]  # the same -> the tokens of its input
 
 
 def spoken_format(name: FormatName) -> formats.ProviderApi:
@@ -55,6 +56,8 @@ class Upstream:
             event stream. It raises `UpstreamError` if the provider refuses.
         model: the model to ask for, whatever model the request names; None for that one.
         base_url: its URL, by which its prices are found where its name is no provider's.
+        count: takes a request's payload and model, and returns how many tokens its input has, as the provider counts
+            them. It raises `UpstreamError` if the provider refuses. None: this cannot be asked.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Upstream:
     ask: Ask = field(repr=False)
     model: str | None = None
     base_url: str | None = None
+    count: Count | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         spoken_format(self.format)
@@ -82,6 +86,19 @@ class Upstream:
             if isinstance(self.ask, _HttpAsk)
             else provider_answers.sliced(self.ask(payload, model))
         )
+
+    async def input_tokens(self, payload: JsonObject, model: str) -> int:
+        """Return how many tokens the input of a request has, as the provider counts them.
+
+        Raises:
+            Problem: it does not count.
+            UpstreamError: it refuses, or does not answer.
+        """
+        if self.count is not None:
+            return await self.count(payload, model)
+        text = f"{self.name} does not count tokens before it answers ({self.format} has no endpoint for that)"
+        instead = "count with the tokenizer of the model, or read the usage of its answers."
+        raise problems.Problem(400, f"{text}: {instead}", param="model", code="unsupported")
 
     async def close(self) -> None:
         """Close the connections that an upstream over HTTP keeps; the lifespan of the application does it, too."""
@@ -110,7 +127,8 @@ def http_upstream(
     base = checked_url(url)
     if format == "converse":
         provider_answers.event_buffer()
-    return Upstream(name, format, _HttpAsk(name, format, api, base, key), model, base)
+    ask = _HttpAsk(name, format, api, base, key)
+    return Upstream(name, format, ask, model, base, ask.count if format in _COUNTS else None)
 
 
 class _HttpAsk:
@@ -130,10 +148,7 @@ class _HttpAsk:
         """Yield the events of the answer of a model, of at most so many bytes."""
         path = self._api.path.format(model=quote(wanted, safe=""))
         content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
-        headers = {"content-type": "application/json", "accept-encoding": "identity", **self._api.headers}
-        if self._key is not None:
-            is_bearer = self._api.key_header == "authorization"
-            headers[self._api.key_header] = f"Bearer {self._key}" if is_bearer else self._key
+        headers = {**self._headers(), "accept-encoding": "identity"}
         try:
             async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
                 if not response.is_success:
@@ -148,6 +163,30 @@ class _HttpAsk:
             raise provider_answers.UpstreamError(
                 502, None, f"{self._name} did not answer: {type(error).__name__}."
             ) from error
+
+    async def count(self, payload: JsonObject, wanted: str) -> int:
+        """Return what the provider counts."""
+        path, body, key = _COUNTS[self._format](quote(wanted, safe=""), payload)
+        content, headers = dumps(body, REQUEST_DEPTH), self._headers()
+        try:
+            async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
+                if not response.is_success:
+                    raise await _refusal(self._name, response)
+                found = loads(await provider_answers.error_body(response))
+        except (httpx2.HTTPError, ValueError) as error:
+            text = f"{self._name} did not answer with a number of tokens: {type(error).__name__}."
+            raise provider_answers.UpstreamError(502, None, text) from error
+        count = found.get(key) if isinstance(found, dict) else None
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise provider_answers.UpstreamError(502, None, f"{self._name} did not answer with a number of tokens.")
+        return count
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json", **self._api.headers}
+        if self._key is not None:
+            is_bearer = self._api.key_header == "authorization"
+            headers[self._api.key_header] = f"Bearer {self._key}" if is_bearer else self._key
+        return headers
 
     def _check_encoding(self, given: list[str]) -> None:
         """Raise UpstreamError for an answer that cannot be decoded: none was asked to be encoded."""
@@ -238,6 +277,42 @@ def upstream_for(model: str, table: Mapping[str, Upstream]) -> Upstream | None:
     if model in table:
         return table[model]
     return next((upstream for pattern, upstream in table.items() if fnmatchcase(model, pattern)), None)
+
+
+# How each format is asked how many tokens an input has: path, body, and the key of the answer. Of a request, these
+# endpoints take what makes its input. Source: the API references of OpenAI (Responses, input tokens), Anthropic
+# (Messages, count tokens), Google (countTokens) and Amazon (CountTokens); Chat Completions has none.
+
+_INPUT_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "open_responses": frozenset(
+        {"conversation", "input", "instructions", "model", "parallel_tool_calls", "personality",
+         "previous_response_id", "reasoning", "text", "tool_choice", "tools", "truncation"}
+    ),
+    "messages": frozenset(
+        {"cache_control", "context_management", "mcp_servers", "messages", "model", "output_config", "system",
+         "thinking", "tool_choice", "tools"}
+    ),
+    "converse": frozenset({"messages", "system", "toolConfig", "additionalModelRequestFields"}),
+}  # fmt: skip
+
+
+def _input_of(format: str, payload: JsonObject) -> JsonObject:
+    return {key: value for key, value in payload.items() if key in _INPUT_KEYS[format]}
+
+
+_COUNTS: Final[Mapping[str, Callable[[str, JsonObject], tuple[str, JsonObject, str]]]] = {
+    "open_responses": lambda _, payload: (
+        "/responses/input_tokens", _input_of("open_responses", payload), "input_tokens"
+    ),
+    "messages": lambda _, payload: ("/messages/count_tokens", _input_of("messages", payload), "input_tokens"),
+    "gemini": lambda model, payload: (
+        f"/models/{model}:countTokens", {"generateContentRequest": {"model": f"models/{model}", **payload}},
+        "totalTokens",
+    ),
+    "converse": lambda model, payload: (
+        f"/model/{model}/count-tokens", {"input": {"converse": _input_of("converse", payload)}}, "inputTokens"
+    ),
+}  # fmt: skip
 
 
 async def _refusal(name: str, response: httpx2.Response) -> provider_answers.UpstreamError:

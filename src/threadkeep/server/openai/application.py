@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server import limits, objects, owners, problems, provider_answers, request_state, unstored
-from threadkeep.server.openai import conversations, creation, items, models, responses, sockets
+from threadkeep.server.openai import chat, conversations, creation, items, models, responses, sockets
 from threadkeep.server.service import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -39,6 +39,8 @@ _ENDPOINTS: Final[tuple[tuple[str, str, owners.Scope, Handler], ...]] = (
     ("DELETE", "/conversations/{conversation_id}/items/{item_id}", "write", items.delete),
     ("POST", "/responses", "write", creation.create),
     ("POST", "/responses/compact", "write", creation.compact),
+    ("POST", "/responses/input_tokens", "write", creation.count_input),
+    ("POST", "/chat/completions", "write", chat.create),
     ("GET", "/responses/{response_id}", "read", responses.retrieve),
     ("DELETE", "/responses/{response_id}", "write", responses.delete),
     ("POST", "/responses/{response_id}/cancel", "write", responses.cancel),

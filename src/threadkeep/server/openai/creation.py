@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from threadkeep.domain import formats, ids, options
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.rendering import Rendered
 from threadkeep.domain.stored import StoredItem
 from threadkeep.domain.tools import tools_from
 from threadkeep.errors import HeadConflict
@@ -112,10 +113,32 @@ async def compact(call: Call) -> Response:
     raise refused(UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} gave no compaction."))
 
 
-async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool = False) -> Turn:
+async def count_input(call: Call) -> Response:
+    """POST /responses/input_tokens: how many tokens the upstream counts; no model is asked, and nothing is stored."""
+    body = await body_object(call.request, call.service.max_body_bytes)
+    ways = dict.fromkeys(("stream", "stream_options", "background"))
+    turn = cast("StatelessTurn", await _turn(call, {**body, **ways, "store": False}, keeps=False, counts=True))
+    try:
+        async with call.service.attended(call.request):
+            rendered = await turn.memory.store.run_sync(turn.begin_alone)
+            model = turn.upstream.model or turn.options.model
+            count = await turn.upstream.input_tokens(rendered.payload, model)
+    except UpstreamError as error:
+        raise refused(error) from error
+    finally:
+        turn.leave_room()
+        await turn.settle()
+    found = {"object": "response.input_tokens", "input_tokens": count}
+    return answers.JsonAnswer(found, headers=loss_headers(rendered))
+
+
+async def _turn(
+    call: Call, body: JsonObject, *, keeps: bool, summarizes: bool = False, counts: bool = False
+) -> Turn:  # fmt: skip
     """The turn of a request; Problem for one that cannot be answered.
 
-    `keeps`: also one with `store: false`; `summarizes`: there is no compaction but by a summary.
+    `keeps`: also one with `store: false`; `summarizes`: there is no compaction but by a summary; `counts`: its input is
+    counted alone.
     """
     body_limits.check_tools(body)
     _check_options(body)
@@ -134,7 +157,7 @@ async def _turn(call: Call, body: JsonObject, *, keeps: bool, summarizes: bool =
         given, options = await _kept(call, body, given, upstream), options._replace(is_stored=True)
     if options.is_stored:
         return Turn(call, upstream, options, given.place or call.store, given)
-    return await stateless(call, upstream, options, given)
+    return await stateless(call, upstream, options, given, counts=counts)
 
 
 async def _answer(
@@ -289,6 +312,12 @@ class StatelessTurn(Turn):
             self.is_settled = True
             await uninterrupted(self._settle())
 
+    def begin_alone(self, face: Any) -> Rendered:
+        """Return the request that the history makes, without an answer to it (blocking)."""
+        self.is_begun, self._opened = True, self.input.say(face)
+        self._make_room(self._opened)
+        return self._rendered(self._opened)
+
     async def undo(self) -> None:
         """Forget the conversation, with what was said."""
         await self.settle()
@@ -311,36 +340,43 @@ class StatelessTurn(Turn):
         await self.memory.store.delete_conversation(id)
 
 
-async def stateless(call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput) -> StatelessTurn:
+async def stateless(
+    call: Call, upstream: Upstream, options: TurnOptions, given: ResponseInput, *, counts: bool = False
+) -> StatelessTurn:
     """Return the turn of a request with `store: false`; Problem for what that cannot be asked for with."""
     unfit = {
         "background": (options.is_background, "cannot be asked for later"),
-        "conversation": (options.conversation_id is not None, "is not added to one"),
+        "conversation": (options.conversation_id is not None and not counts, "is not added to one"),
         "Idempotency-Key": (idempotency_key(call.request) is not None, "cannot be found by a repeated request"),
     }
     for name, (is_given, why) in unfit.items():
         if is_given:
             text = f"{name} needs store: true: an answer that is not stored {why}."
             raise Problem(400, text, param=name, code="unsupported_value")
-    if given.place is not None and options.previous_response_id is not None:
+    if given.place is not None:
         given = await _with_history(given, given.place, options.previous_response_id)
     memory = call.service.memories.take()
     inner = call._replace(store=memory.store)
     return StatelessTurn(inner, upstream, options, memory.store, given, ledger=call.store, memory=memory)
 
 
-async def _with_history(given: ResponseInput, place: AsyncConversation, previous: str) -> ResponseInput:
-    """Input that begins with what a stored response answered, and its output, with the settings of its conversation."""
+async def _with_history(given: ResponseInput, place: AsyncConversation, previous: str | None) -> ResponseInput:
+    """Input that begins with what a stored response answered, and its output, with the settings of its conversation.
+
+    Without a response, it begins with the whole conversation.
+    """
     before, after = list[StoredItem](), None
     while True:
-        page = await place.input_items(previous, after=after)
+        page = await (place.items(after=after) if previous is None else place.input_items(previous, after=after))
         before += page
         if (after := page.next) is None:
             break
     said = (
         [{"type": "message", "role": "user", "content": given.given}] if isinstance(given.given, str) else given.given
     )
-    history = [item.given() for item in (*before, *await place.output_items(previous))]
+    if previous is not None:
+        before += await place.output_items(previous)
+    history = [item.given() for item in before]
     settings = await place.clone_config()
     settings.update(**given.settings.settings)
     if given.settings.tools:

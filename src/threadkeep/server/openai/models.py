@@ -18,15 +18,13 @@ from threadkeep.server import answers, pages, problems, service, upstreams
 
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
-_NOT_SERVED: Final = frozenset({"/responses/input_tokens"})  # no ids of responses
 _PATTERN: Final = re.compile(r"[*?\[]")
 
 # how a path begins behind the prefix -> what to do instead
 _INSTEAD: Final[Mapping[str, str]] = {
-    "/chat/completions": "POST /responses answers over Chat Completions upstreams, too",
+    "/chat/completions": "Stored answers are GET /responses/{id}, with resp_ in place of chatcmpl-",
     "/completions": "Use POST /responses",
     "/messages": "Use POST /responses, which answers over Messages upstreams, too",
-    "/responses/input_tokens": "Ask the provider itself",
     "/responses": "Responses are created by POST, and retrieved by their id; there is no list of them",
     "/conversations": "See the table of endpoints in the documentation of the server",
     "/files": "Send files inside of items, or upload media over the REST API: POST /media",
@@ -66,8 +64,6 @@ async def answer_unserved(request: Request, error: Any) -> Response:
         instead = next(
             (text for start, text in _INSTEAD.items() if path == start or path.startswith(start + "/")), None
         )
-        if path in _NOT_SERVED:
-            error = HTTPException(_NOT_FOUND, "This server does not have this path")
         detail = error.detail if error.status_code == _NOT_FOUND else _wrong_method(request, error)
         detail = detail if instead is None else f"{detail}. {instead}"
         error = HTTPException(error.status_code, detail, error.headers)

@@ -421,7 +421,7 @@ def check_unique_ids(ids: Mapping[int, str]) -> None:
     seen = set[str]()
     for index, item_id in ids.items():
         if item_id in seen:
-            raise _known_id(index, f"{shown(item_id)} of another new item.")
+            raise _known_id(index, item_id, "another new item")
         seen.add(item_id)
 
 
@@ -431,12 +431,14 @@ def check_new_ids(connection: Connection, ref: BranchRef, lineage: Lineage, ids:
     for index, item_id in ids.items():
         is_candidate = item_id in known or place_of(item_id) is not None
         if is_candidate and find_position(connection, ref, lineage, item_id) is not None:
-            raise _known_id(index, f"{shown(item_id)} of an item that is there already.")
+            raise _known_id(index, item_id, "an item that is there already")
 
 
-def _known_id(index: int, what: str) -> InvalidItem:
+def _known_id(index: int, item_id: str, where: str) -> InvalidItem:
+    """The error for an id that is known, in words by which clients of OpenAI recognize it."""
     hint = "Send only new items, or new items without an id."
-    return InvalidItem(f"has the id {what}", argument=f"items[{index}].id", hint=hint)
+    text = f"is not new. Duplicate item found with id {item_id[:128]}: {where} has it."
+    return InvalidItem(text, argument=f"items[{index}].id", hint=hint)
 
 
 def _derived(connection: Connection, ref: ConversationRef, item_id: str) -> Iterator[ItemPlace]:
