@@ -11,7 +11,10 @@ OLDEST := .venv-sa20
 PEERS := .venv-peers
 CLIENTS := .venv-clients
 # clients as they were when their behaviour was looked at: newer ones may do otherwise
-CLIENT_PACKAGES := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332
+CLIENT_PACKAGES := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33 \
+	@mariozechner/pi-coding-agent@0.73.1 @google/gemini-cli@0.61.0 @qwen-code/qwen-code@0.24.4 cline@3.0.65
+# those that are Python packages, each in an environment of its own
+CLIENT_PYTHON_PACKAGES := llm==0.36 aider-chat==0.86.2
 TEST_EXTRAS := postgres,mysql,prices,parquet,s3,http,viewer,importers,mcp,otel,pydantic-ai,test
 
 # Stamps of what is installed in .venv: threadkeep alone, and with everything for tests, lint and documentation.
@@ -103,10 +106,13 @@ test-peers: $(PEERS)/.installed ## Run tests of other projects, which it downloa
 $(CLIENTS)/.installed: Makefile
 	@command -v npm >/dev/null || { echo "npm is not installed, or not on the path" >&2; exit 1; }
 	npm install --silent --no-fund --no-audit --prefix $(CLIENTS) $(CLIENT_PACKAGES)
+	for package in $(CLIENT_PYTHON_PACKAGES); do \
+		$(PYTHON) -m venv $(CLIENTS)/$${package%%==*} && \
+		$(CLIENTS)/$${package%%==*}/bin/python $(PIP_INSTALL) $$package || exit 1; done
 	@touch $@
 
 test-clients: export THREADKEEP_TEST_CLIENTS = $(CLIENTS)
-test-clients: $(READY) $(CLIENTS)/.installed ## Run real coding agents, which it installs with npm, against threadkeep
+test-clients: $(READY) $(CLIENTS)/.installed ## Run real coding agents, which it installs with npm and pip, against threadkeep
 	$(BIN)/python -m pytest -q -rfEs $(ARGS) tests/clients
 
 soak: export MALLOC_ARENA_MAX = 2

@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.clients import SECONDS, Home
 from tests.server.scripts import Scripted
 from tests.server.servers import running
 from threadkeep import AsyncStore, Store
 from threadkeep.http import RecordedUpstream, app, recorder_app
 from threadkeep.server.site import site
 
-FOLDER = os.environ.get("THREADKEEP_TEST_CLIENTS", "")
-SECONDS = 120  # for a run of a client: its first start in a new home takes some
-collect_ignore_glob = [] if FOLDER else ["test_*.py"]
+collect_ignore_glob = [] if os.environ.get("THREADKEEP_TEST_CLIENTS") else ["test_*.py"]
 
 
-def program(name: str) -> Path:
+@cache
+def program(path: Path) -> Path:
     """A client's program; the test is skipped if it is not installed, or does not start: that is no fault of ours."""
-    found = Path(FOLDER).resolve() / "node_modules/.bin" / name
-    if not found.exists():
-        pytest.skip(f"{name} is not installed: make test-clients does that")
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    if not path.exists():
+        pytest.skip(f"{path.name} is not installed: make test-clients does that, where there is a registry")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
     if version.returncode:
-        pytest.skip(f"{name} does not start here: {version.stderr.strip() or version.stdout.strip()}")
-    return found
-
-
-@dataclass
-class Home:
-    """A home and a folder of work for a client, and what it printed."""
-
-    path: Path
-    environment: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def work(self) -> Path:
-        return self.path / "work"
-
-    def run(self, *command: Any) -> list[Any]:
-        """Run a program; return what it printed, of which each line is JSON, without what it logs beside that."""
-        self.work.mkdir(exist_ok=True)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.path), **self.environment}
-        done = subprocess.run(
-            [*map(str, command)], cwd=self.work, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        pytest.skip(f"{path.name} does not start here: {version.stderr.strip() or version.stdout.strip()}")
+    return path
 
 
 @pytest.fixture

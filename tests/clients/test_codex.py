@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Home, Server, program
+from tests.clients.clients import CLIENTS, Home
+from tests.clients.conftest import Server, program
 from threadkeep.domain.jsontext import dumps
 
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+hello\n*** End Patch\n"
@@ -65,14 +67,15 @@ SCRIPTS: dict[str, Callable[[int], list[Any]]] = {"chat_completion": chat, "mess
 
 @pytest.fixture(scope="session")
 def codex() -> Path:
-    return program("codex")
+    return program(CLIENTS["codex"].path)
 
 
 def run(codex: Path, home: Home, server: Server, *more: str, prompt: str = "Say hi.") -> list[Any]:
     """Run a turn headless; return its events."""
     home.environment["CODEX_API_KEY"] = "none"
     options = ["--skip-git-repo-check", "--json", "-m", "gpt-5.5", "-c", f'openai_base_url="{server.url}"']
-    return home.run(codex, "exec", "--dangerously-bypass-approvals-and-sandbox", *options, *more, prompt)
+    command = [codex, "exec", "--dangerously-bypass-approvals-and-sandbox", *options, *more, prompt]
+    return [json.loads(line) for line in home.run(command).splitlines() if line.startswith("{")]
 
 
 def said(events: list[Any]) -> list[str]:

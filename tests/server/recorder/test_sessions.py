@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
-from tests.server.recorder.provider import stream, whole
+from tests.server.recorder.provider import Reply, failure, stream, whole
 from tests.waiting import wait_until
 
 SESSION = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -197,6 +199,47 @@ def test_a_tool_loop_is_one_conversation(recorded: Recorded) -> None:
     recorded.wait_for(2)
     [conversation] = recorded.conversations()
     assert said(conversation)[2:] == ['look({"city":"Paris"})', "= 12 degrees", "assistant: Sunny."]
+    assert conversation.usage().attempts == 2
+
+
+def test_equal_sessions_are_told_apart_by_the_ids_of_their_calls(recorded: Recorded) -> None:
+    asked = {"role": "user", "content": "Weather?"}
+    body = {"model": "claude-sonnet-5", "max_tokens": 9}
+    loops = []
+    for number in range(2):
+        called = {"type": "tool_use", "id": f"call_of_{number}", "name": "look", "input": {}}
+        head = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "claude-sonnet-5"}
+        usage = {"input_tokens": 11, "output_tokens": 7}
+        answer = json.dumps({**head, "content": [called], "stop_reason": "tool_use", "usage": usage}).encode()
+        recorded.provider.says(Reply(200, {"content-type": "application/json"}, [answer]))
+        httpx2.post(f"{recorded.url}/v1/messages", json={**body, "messages": [asked]})
+        result = {"type": "tool_result", "tool_use_id": called["id"], "content": "12 degrees"}
+        loops.append([asked, {"role": "assistant", "content": [called]}, {"role": "user", "content": [result]}])
+    for loop in reversed(loops):
+        recorded.provider.says(whole("messages", "Mild."))
+        httpx2.post(f"{recorded.url}/v1/messages", json={**body, "messages": loop})
+    recorded.wait_for(4)
+    found = recorded.conversations()
+    assert [len(one.transcript()) for one in found] == [4, 4]
+    ids = [[item.item.to_object().get("call_id") for item in one.transcript()][1] for one in found]
+    assert ids == ["call_of_0", "call_of_1"]
+
+
+BROKEN = replace(stream("messages", ["Fi"]), chunks=stream("messages", ["Fi"]).chunks[:3], breaks=True)
+
+
+@pytest.mark.parametrize("reply", [failure(529, "Not now."), BROKEN], ids=["error", "broken"])
+def test_what_is_asked_again_after_it_failed_is_the_same_conversation(recorded: Recorded, reply: Reply) -> None:
+    body = {"model": "claude-sonnet-5", "max_tokens": 9, "stream": True}
+    roles = ["user", "assistant", "user", "assistant", "user"]  # it begins with examples
+    messages = [{"role": role, "content": f"Example {number}"} for number, role in enumerate(roles)]
+    for one in (reply, stream("messages", ["Fine."])):
+        recorded.provider.says(one)
+        with suppress(httpx2.HTTPError):
+            httpx2.post(f"{recorded.url}/v1/messages", json={**body, "messages": messages})
+    recorded.wait_for(2)
+    [conversation] = recorded.conversations()
+    assert said(conversation)[4:] == ["user: Example 4", "assistant: Fine."]
     assert conversation.usage().attempts == 2
 
 

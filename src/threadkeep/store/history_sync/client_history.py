@@ -41,6 +41,7 @@ class ClientHistory:
         self._items, self._turns, self._makers = session.items, session.turns, session.makers
         self._objects = [item.to_object() for item in session.items]
         self._calls = _calls_of_outputs(self._objects, self._turns)
+        self.call_ids = {one["call_id"] for one in self._objects if isinstance(one.get("call_id"), str)}
         self._references = any(item["type"] == "item_reference" for item in self._objects)
         self._utterances = alignments.without_leading_system(alignments.utterances_of(self._objects))
         self._keys = {said.key for said in self._utterances}

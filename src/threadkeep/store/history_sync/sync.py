@@ -259,29 +259,29 @@ def short_digest(text: str) -> str:
 def find_by_history(store: Store, session: Session) -> Conversation | None:
     """Return the one conversation that a client's history agrees with most; None if no other one agrees less.
 
-    An answer must agree, not only a question that many may ask, unless nothing was answered yet.
+    An answer must agree, not only a question that many may ask, unless nothing was answered yet. Ids of calls that were
+    answered count more than what is the same in many histories.
     """
     beginning = beginning_of(session)
     if beginning is None:
         return None
     history = ClientHistory(session)
     page = store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
-    agreements = [(_agreement(conversation, history), conversation) for conversation in page]
-    best = max((agreed for agreed, _ in agreements), default=0)
+    agreements = [(ComparedHistory(conversation, history).agreement, conversation) for conversation in page]
+    best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
-    return found[0] if best and len(found) == 1 else None
+    return found[0] if best[1] and len(found) == 1 else None
 
 
 def last_shared(conversation: Conversation, session: Session) -> int:
     """Return the position of the last item of a conversation that a client's history has, too; -1 for none."""
-    positions, _, delta = _compared(conversation, ClientHistory(session))
-    return positions[delta.kept - 1] if delta.kept else -1
+    compared = ComparedHistory(conversation, ClientHistory(session))
+    return compared.positions[compared.kept - 1] if compared.kept else -1
 
 
 def shares_answer(conversation: Conversation, session: Session) -> bool:
     """Return whether a client's history has, from its beginning on, an answer of a conversation."""
-    _, answers, delta = _compared(conversation, ClientHistory(session))
-    return any(answers[: delta.kept])
+    return ComparedHistory(conversation, ClientHistory(session)).has_answer
 
 
 def _texts_of(content: Any) -> list[str]:
@@ -290,24 +290,53 @@ def _texts_of(content: Any) -> list[str]:
     return [part.get("text") or json.dumps(part, sort_keys=True) for part in content if isinstance(part, dict)]
 
 
-def _agreement(conversation: Conversation, history: ClientHistory) -> int:
-    """How many items of a conversation a client's history has, from the first one on; 0 if it is not its history."""
-    _, answers, delta = _compared(conversation, history)
-    return delta.kept if any(answers[: delta.kept]) or (delta.is_all and not any(answers)) else 0
-
-
-def _compared(conversation: Conversation, history: ClientHistory) -> tuple[list[int], list[bool], HistoryDelta]:
-    """The positions of a conversation, which of its items are answers, and how a client's history continues them.
+class ComparedHistory:
+    """A conversation compared with a client's history, of which `kept` items are the same, from the first one on.
 
     Where responses are stored, only these are answers: others may be examples, with which many histories begin.
     """
-    stored, responses = conversation.transcript(), list(conversation.responses(limit=_RESPONSES))
-    positions, objects = [item.position for item in stored], [item.item.to_object() for item in stored]
-    entries = [entry_of(value, position=position) for value, position in zip(objects, positions, strict=True)]
-    answered = {at for one in responses for at in range(one.from_position, one.to_position + 1)}
-    answers = [at in answered if answered else is_answer(one) for at, one in zip(positions, objects, strict=True)]
-    cut_off = {response.to_position for response in responses if response.status in CUT_OFF}
-    return positions, answers, history.compare(entries, cut_off, may_begin_later=False)
+
+    def __init__(self, conversation: Conversation, history: ClientHistory) -> None:
+        stored, responses = conversation.transcript(), list(conversation.responses(limit=_RESPONSES))
+        self._history, self._objects = history, [item.item.to_object() for item in stored]
+        self.positions = [item.position for item in stored]
+        self._is_being_answered = any(one.status == "in_progress" for one in responses)
+        self._cut_off = {one.to_position for one in responses if one.status in CUT_OFF}
+        self._answered = {
+            at: one.status not in CUT_OFF for one in responses for at in range(one.from_position, one.to_position + 1)
+        }
+        self._delta = self._compare(self.positions)
+        self.kept = self._delta.kept
+
+    def _compare(self, positions: Collection[int]) -> HistoryDelta:
+        some = [
+            entry_of(value, position=at)
+            for value, at in zip(self._objects, self.positions, strict=True)
+            if at in positions
+        ]
+        return self._history.compare(some, self._cut_off, may_begin_later=False)
+
+    @property
+    def has_answer(self) -> bool:
+        """Return whether the client's history has an answer of the conversation."""
+        return any(self._is_answer(index) for index in range(self.kept))
+
+    def _is_answer(self, index: int) -> bool:
+        return self.positions[index] in self._answered if self._answered else is_answer(self._objects[index])
+
+    @property
+    def agreement(self) -> tuple[int, int]:
+        """How many ids of answered calls are in both, and how many items; zeros if it is not its history.
+
+        One that asks the same again has none of an answer that broke off, but of no other one.
+        """
+        if self.has_answer:
+            ids = {self._objects[at].get("call_id") for at in range(self.kept) if self._is_answer(at)}
+            return len(ids & self._history.call_ids), self.kept
+        if self._is_being_answered or any(self._answered.values()):
+            return 0, 0
+        asked = self._compare([at for at in self.positions if at not in self._answered])
+        return 0, asked.kept if asked.is_all else 0
 
 
 def is_answer(item: Mapping[str, Any]) -> bool:
