@@ -57,6 +57,31 @@ answer, and sent in every other format. Requests fit the types of the SDK that s
 not have. `lost silently` counts values of which a text, number or word is neither in the request nor reported.
 
 """
+_AGENTS: Final = """## Coding agents
+
+`make test-clients` runs real clients headless against a scripted provider, directly and through the
+[recorder](recorder.md), and compares what is stored with the script, call by call: items, usage, costs, and which
+conversation each call is in. `right` means that all of this was seen in November 2026; `-` that the client cannot be
+brought there headless. Forks have conversations of their own. Clients without a header that names their session are
+found by their history. What is not right: pi begins a compacted history with a summary and all that it keeps, which is
+then a second conversation, or a branch; aider sends other turns after a start than before, so that each start is a
+conversation, and does not ask for usage.
+
+| Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| Claude Code 2.1.332 | header | right | right | right | right | right | right | right |
+| Codex 0.171.0 | header | right | right | right | not run | right | right | right |
+| opencode 1.18.33 | header | right | not run | not run | not run | not run | not run | not run |
+| pi 0.73.1, Responses | header | right | right | not right | - | not run | not run | not run |
+| pi 0.73.1, Messages | history | right | not run | not right | - | not run | right | right |
+| Gemini CLI 0.61.0 | history | right | - | - | not run | not run | right | the client ends |
+| qwen-code 0.24.4 | history | right | - | not run | not run | not run | not run | not run |
+| cline 3.0.65 | history | right (it resumes only in a terminal) | - | not run | not run | right | right | right |
+| llm 0.36 | history | right | - | - | - | not run | not run | - |
+| aider 0.86.2 | history | not right | - | - | - | - | not run | not run |
+
+The same sessions, imported from the files that the clients write: not compared yet.
+"""
 _SERVER: Final = """## The server
 
 Suites of other projects, which call [the server](server.md) over scripted providers: how many of their tests pass, and
@@ -172,6 +197,7 @@ def page() -> str:
             _table("Tool", {what: [_tool(tool, name) for name in NAMES] for what, tool in TOOLS.items()}),
             _VALUES + _totals(),
             _SERVER,
+            _AGENTS,
             "## Losses\n\nWhat is missing from a request, by `code` of the loss.\n",
             _list("Code", "What is missing", LOSSES.items()),
             "## Repairs\n\nWhat was repaired so that the provider accepts the request, by `code` of the repair.\n",

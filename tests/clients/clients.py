@@ -17,7 +17,7 @@ import pytest
 
 Json = dict[str, Any]
 FOLDER = Path(os.environ.get("THREADKEEP_TEST_CLIENTS", "")).resolve()
-SECONDS = 120  # for a run of a client: its first start in a new home takes some
+SECONDS = 300  # for a run of a client: its first start in a new home takes some
 CONTEXT = 200_000  # tokens that a model takes
 FUNCTION = "def shell(command: str) -> str:\n    'Run a command.'\n    return 'hi'\n"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -17,6 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
+from threadkeep.http import Upstream
 
 Json = dict[str, Any]
 MARK = re.compile(r"\[\[(\w+):([\w-]+)\]\]")
@@ -101,6 +103,19 @@ class Provider:
                 yield "data: [DONE]\n\n"
 
         return StreamingResponse(texts(), media_type="text/event-stream")
+
+    def upstream(self, format_: Any) -> Upstream:
+        """It as an upstream of a server, in one format."""
+
+        async def ask(payload: Json, _model: str) -> AsyncGenerator[Any]:
+            with self._lock:
+                call = Call(len(self.calls), format_, payload, {})
+                self.calls.append(call)
+                self._script(call)
+            for event in STREAMS[format_](call):
+                yield event
+
+        return Upstream("here", format_, ask)
 
     def _script(self, call: Call) -> None:
         """Decide what a call is answered."""
@@ -296,7 +311,7 @@ def _messages(call: Call) -> Iterator[Json]:
     asked = {"input_tokens": call.input_tokens - 4, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 0}
     yield {"type": "message_start", "message": _message(call, [], {**asked, "output_tokens": 1})}
     for index, block in enumerate(_blocks(call)):
-        begun = {**block, **{key: "" for key in ("thinking", "signature", "text") if key in block}}
+        begun = {**block, **dict.fromkeys(block.keys() & {"thinking", "signature", "text"}, "")}
         deltas: list[Json] = []
         if block["type"] == "text":
             deltas = [{"type": "text_delta", "text": piece} for piece in re.findall(r"\S+\s*", block["text"])]

@@ -30,12 +30,12 @@ SITUATIONS: dict[str, list[Turn]] = {
     "forked": [FIRST, [("[[tool:other]] Another way.", "fork")]],
     "compacted": [FIRST, [("[[full:big]] Much.", "resume")], [("", "compact")], [("[[tool:after]] Go on.", "resume")]],
     "agents": [[("[[agents:kids]] Start two.", "")]],
-    "twins": [[*FIRST, *FIRST]],
+    "twins": [[("[[tool:zero]] Begin.", "")], [*FIRST, *FIRST]],
     "error": [[("[[error:bad]] Say hi.", "")]],
     "broken": [[("[[break:cut]] Say hi.", "")]],
 }
 # how many conversations there are then that are no agents' and no side calls'
-SESSIONS = {"forked": 2, "twins": 2}
+SESSIONS = {"forked": 2, "twins": 3}
 CASES = [
     (name, format_, situation)
     for name, client in CLIENTS.items()

@@ -439,3 +439,14 @@ def test_an_answer_with_a_text_before_calls_that_are_stored_without_one_is_anoth
     if end > 2:
         assert branch.request_payload(WIRE, dialect="compatible")["messages"] == messages
     assert sync(conversation, *messages) == SyncResult(matched=end + 1, appended=0)
+
+
+def test_an_output_that_is_sent_twice_is_the_same(store: Any) -> None:
+    """As Gemini CLI sends it after a resume."""
+    called = {"role": "model", "parts": [{"functionCall": {"id": "call_1", "name": "look", "args": {}}}]}
+    output = {"functionResponse": {"id": "call_1", "name": "look", "response": {"output": "hi"}}}
+    contents = [{"role": "user", "parts": [{"text": "Look"}]}, called, {"role": "user", "parts": [output]}]
+    conversation = store.import_request({"contents": contents}, "gemini", model="gemini-3-pro")
+    again = [*contents[:2], {"role": "user", "parts": [output, output]}, {"role": "user", "parts": [{"text": "On"}]}]
+    result = conversation.sync_request({"contents": again}, "gemini")
+    assert (result.branched_at, result.appended) == (None, 1)

@@ -88,6 +88,11 @@ class Origin:
     is_aside: bool = False
     may_be_aside: bool = False
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether the call does not say which conversation is its own."""
+        return not self.external_ids and self.conversation_id is None
+
     @classmethod
     def of(cls, call: ClientCall) -> Origin:
         """Read a call's headers and body."""

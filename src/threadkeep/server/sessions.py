@@ -10,13 +10,12 @@ from weakref import WeakValueDictionary
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound, ResponseInProgress
-from threadkeep.server.origins import CONVERSATION, ClientCall, Origin, labelled
+from threadkeep.server.origins import CLASS, CONVERSATION, ClientCall, Origin, labelled
 from threadkeep.server.owners import Owner
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.history_sync.client_history import configure, has_other_instructions, with_leading_instructions
+from threadkeep.store.history_sync import client_history, sync
 from threadkeep.store.history_sync.compactions import compact_beside
-from threadkeep.store.history_sync.sync import BEGINNING, beginning_of, find_by_history, last_shared, shares_answer
 from threadkeep.store.writing.branches import find_unused
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
@@ -24,7 +23,7 @@ TRIES: Final = 3  # to find a branch on which no call is being answered
 
 def place_of(owner: Owner, origin: Origin, session: Session) -> Hashable:
     """Return what calls have in common of which each must know what came of the one before."""
-    return owner, origin.conversation_id or origin.external_ids or beginning_of(session)
+    return owner, origin.conversation_id or origin.external_ids or sync.beginning_of(session)
 
 
 async def find(
@@ -49,13 +48,13 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    agreeing = await store.run_sync(find_by_history, session)
+    agreeing = await store.run_sync(sync.find_by_history, session)
     return None if agreeing is None else await store.get_conversation(agreeing.id)
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
     """Return a new branch with what a client's history has of a conversation, for calls at the same time."""
-    return await conversation.fork(at=await conversation.run_sync(last_shared, session))
+    return await conversation.fork(at=await conversation.run_sync(sync.last_shared, session))
 
 
 def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
@@ -84,7 +83,8 @@ async def placed(store: AsyncStore, call: ClientCall, locks: Locks) -> AsyncConv
     A call that names a conversation that is not there for its owner is stored as if it named none. `locks` are shared
     by all calls that are stored here.
     """
-    session = with_leading_instructions(get_format(call.format).parse_request(call.payload, **call.options))
+    parsed = get_format(call.format).parse_request(call.payload, **call.options)
+    session = client_history.with_leading_instructions(parsed)
     origin = Origin.of(call)
     try:
         return await _placed(store, call, session, origin, locks)
@@ -101,22 +101,22 @@ async def _placed(
     """The conversation to which a call belongs; NotFound if it is not there (any more)."""
     async with locks.of(place_of(call.owner, origin, session)):
         conversation = await find(store, origin, call.payload, session)
-        if conversation is not None and origin.may_be_aside:
-            found = await conversation.run_sync(_relation, session)
-            aside = origin.beside(call, origin.external_ids[0])
-            if found == "beside":
+        if conversation is not None and (origin.may_be_aside or origin.is_nameless):
+            relation = await conversation.run_sync(_relation, session)
+            aside = origin.beside(call, (*origin.external_ids, conversation.id)[0])
+            if relation == "beside":
                 return await _placed(store, call, session, aside, locks)
-            if found == "first":
+            if relation == "first":
                 await _set_aside(conversation, origin, aside)
                 conversation = None
-            else:
-                await _compact(store, call, origin, conversation, session)
+            elif origin.may_be_aside:
+                await _compact(store, aside.labels["parent"], conversation, session)
         if conversation is None:
             conversation, is_new = await _begun(store, call, session, origin)
             if is_new:
                 return conversation
         conversation = await _continued(conversation, call, session)
-        await conversation.run_sync(configure, session)
+        await conversation.run_sync(client_history.configure, session)
         labels = labelled(conversation.labels, origin)
         if labels != conversation.labels:
             await conversation.update(labels=labels)
@@ -130,29 +130,35 @@ def _relation(conversation: Conversation, session: Session) -> Literal["next", "
     has no tools, and is a side call: this one ("beside"), or what is stored ("first").
     """
     known = conversation.clone_config()
-    if bool(known.tools) is bool(session.tools) or not has_other_instructions(known, session):
+    if session.previous_response_id is not None:  # it says what it goes on with
         return "next"
-    if shares_answer(conversation, session):
+    if client_history.is_about(known, session):
+        return "beside"
+    if bool(known.tools) is bool(session.tools) or not client_history.has_other_instructions(known, session):
+        return "next"
+    if sync.shares_answer(conversation, session):
         return "next"
     return "beside" if known.tools else "first"
 
 
-async def _compact(
-    store: AsyncStore, call: ClientCall, origin: Origin, conversation: AsyncConversation, session: Session
-) -> None:
-    """Compact a conversation if a client has done so: its history has the summary that it asked for in a side call."""
-    for kind in ("compaction", "auxiliary"):
-        aside = await find(store, origin.beside(call, origin.external_ids[0], kind), {}, session)
-        for last in [] if aside is None else await aside.transcript(last=1):
-            await conversation.run_sync(compact_beside, session, last.item.to_object())
+async def _compact(store: AsyncStore, name: str, conversation: AsyncConversation, session: Session) -> None:
+    """Compact a conversation if a client has done so: its history has the summary that it asked for in a side call.
+
+    Side calls have `name` as the label of their parent.
+    """
+    for aside in await store.list_conversations(labels={"parent": name}, status="archived"):
+        if aside.labels.get(CLASS) in ("auxiliary", "compaction"):
+            for last in await aside.transcript(last=1):
+                await conversation.run_sync(compact_beside, session, last.item.to_object())
 
 
 async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Origin) -> None:
     """Have side calls that came before the conversation itself leave its place to that."""
-    names = dict(zip(origin.external_ids, aside.external_ids, strict=True))
+    names = dict(zip(origin.external_ids, aside.external_ids, strict=False))
     labels = labelled(conversation.labels, aside)
     try:
-        await conversation.update(external_id=names[str(conversation.external_id)], labels=labels)
+        external_id = names.get(str(conversation.external_id), aside.external_ids[-1])
+        await conversation.update(external_id=external_id, labels=labels)
     except InvalidOption:  # others are there
         await conversation.update(external_id=None, labels=labels)
     await conversation.archive()
@@ -200,10 +206,12 @@ async def _begun(
 async def _new_conversation(
     store: AsyncStore, call: ClientCall, session: Session, origin: Origin, external_id: str | None
 ) -> AsyncConversation:
-    labels, beginning = dict(origin.labels), beginning_of(session)
+    labels, beginning = dict(origin.labels), sync.beginning_of(session)
     if external_id is None and beginning is not None:
-        labels[BEGINNING] = beginning
+        labels[sync.BEGINNING] = beginning
     conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=call.key)
     if origin.is_aside:
         await conversation.archive()
+    elif external_id is None and (earlier := await store.run_sync(sync.find_asked_before, session)) is not None:
+        await _set_aside(await store.get_conversation(earlier.id), origin, origin.beside(call, conversation.id))
     return conversation

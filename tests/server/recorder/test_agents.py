@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy import Engine, event
 
 from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
@@ -177,6 +178,46 @@ def test_calls_of_agents(database: Database, tmp_path: Any, name: str, *, spool:
             assert conversation.status == ("archived" if is_aside else "active")
             assert is_aside or [branch.number for branch in conversation.branches()] == [0]
         assert sum(one.usage().attempts for one in recorded.conversations()) == len(steps)
+
+
+def test_a_router_without_a_header_is_beside_what_it_is_asked_about(recorded: Recorded) -> None:
+    """As Gemini CLI has it: before each turn a model is asked which one shall take it, with the history of that."""
+    json_of = {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": {"type": "object"}}}
+    history: list[str] = []
+    for number, question in enumerate(("Build it", "Go on"), 1):
+        history.append(question)
+        routed = body("gemini", history, system="Choose a model.", tools=False)
+        call(recorded, "gemini", {**routed, **json_of}, {}, '{"model": 1}')
+        recorded.wait_for(2 * number - 1)
+        call(recorded, "gemini", body("gemini", history), {}, f"Done {number}.")
+        recorded.wait_for(2 * number)
+        history.append(f"Done {number}.")
+    router, conversation = recorded.conversations()
+    assert said(conversation) == ["user: Build it", "assistant: Done 1.", "user: Go on", "assistant: Done 2."]
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert (router.status, router.labels["parent"]) == ("archived", conversation.id)
+    assert [one.usage().attempts for one in (router, conversation)] == [2, 2]
+
+
+def test_side_calls_are_looked_for_in_two_statements(recorded: Recorded) -> None:
+    """At each call, for summaries that they may have been asked for; those of the first call are not counted."""
+    history = ["Build it"]
+    statements: list[list[str]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        statements[-1].append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        for number in range(3):
+            statements.append([])
+            call(recorded, CHAT, body(CHAT, history), opencode("ses_1"), f"Done {number}.")
+            recorded.wait_for(number + 1)
+            history += [f"Done {number}.", "Go on"]
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    looked_for = [sum("'parent'" in one or "_labels" in one for one in some) for some in statements]
+    assert looked_for[1:] == [2, 2]
 
 
 def test_leading_messages_are_those_of_the_latest_request(recorded: Recorded) -> None:

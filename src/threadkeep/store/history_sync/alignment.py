@@ -77,6 +77,21 @@ def without_leading_system(utterances: Sequence[Utterance]) -> list[Utterance]:
     return list(utterances[first:])
 
 
+def without_repeated_outputs(utterances: Sequence[Utterance], items: Sequence[JsonObject]) -> list[Utterance]:
+    """The same without outputs that say again what a call has been answered, as Gemini CLI sends them."""
+    found: list[Utterance] = []
+    answered: set[Any] = set()
+    for said in utterances:
+        call_id = items[said.item].get("call_id")
+        if said.kind == CALL:
+            answered = {one for one in answered if one[0] != call_id}
+        if said.kind != "output" or not call_id or (call_id, said.value) not in answered:
+            found.append(said)
+        if said.kind == "output":
+            answered.add((call_id, said.value))
+    return found
+
+
 def _item_utterances(item: JsonObject, index: int) -> Iterator[Utterance]:
     kind = item["type"]
     if kind == "message":

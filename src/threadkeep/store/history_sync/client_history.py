@@ -43,7 +43,8 @@ class ClientHistory:
         self._calls = _calls_of_outputs(self._objects, self._turns)
         self.call_ids = {one["call_id"] for one in self._objects if isinstance(one.get("call_id"), str)}
         self._references = any(item["type"] == "item_reference" for item in self._objects)
-        self._utterances = alignments.without_leading_system(alignments.utterances_of(self._objects))
+        spoken = alignments.without_leading_system(alignments.utterances_of(self._objects))
+        self._utterances = alignments.without_repeated_outputs(spoken, self._objects)
         self._keys = {said.key for said in self._utterances}
         texts: dict[str, list[str]] = {}
         for said in self._utterances:
@@ -66,7 +67,8 @@ class ClientHistory:
             ids = [str(one.get("id")) if one["type"] == "item_reference" else None for one in self._objects]
             objects = [by_id.get(id_, one) for id_, one in zip(ids, self._objects, strict=True)]
             client = alignments.without_leading_system(alignments.utterances_of(objects))
-        stored_utterances = alignments.utterances_of(stored, indexes)
+            client = alignments.without_repeated_outputs(client, objects)
+        stored_utterances = alignments.without_repeated_outputs(alignments.utterances_of(stored, indexes), stored)
         alignment = (
             alignments.align(stored_utterances, client)
             if may_begin_later
@@ -186,6 +188,17 @@ def items_from(session: Session, start: int) -> Session:
     for item, turn, maker in zip(session.items[start:], session.turns[start:], session.makers[start:], strict=True):
         rest.add_item(item, turn=turn, maker=maker)
     return rest
+
+
+def is_about(known: Session, session: Session) -> bool:
+    """Return whether a request asks something about a conversation in place of going on with it, as routers do.
+
+    It wants JSON, and has none of its tools, and other instructions.
+    """
+    formats = ((one.settings.get("text") or {}).get("format") or {} for one in (known, session))
+    wants_json, asks_json = (str(format_.get("type")).startswith("json") for format_ in formats)
+    is_without_tools = bool(known.tools) and not session.tools
+    return asks_json and not wants_json and is_without_tools and has_other_instructions(known, session)
 
 
 def has_other_instructions(known: Session, session: Session) -> bool:

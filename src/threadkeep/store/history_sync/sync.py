@@ -15,7 +15,7 @@ from threadkeep.domain import formats, searching, stored
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.shared.parsing import CUT_OFF
-from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta
+from threadkeep.store.history_sync.client_history import ClientHistory, HistoryDelta, is_about
 from threadkeep.store.history_sync.compactions import CompactedHistory
 from threadkeep.store.reading.history import is_held
 from threadkeep.store.work import item_rows, positions
@@ -271,6 +271,15 @@ def find_by_history(store: Store, session: Session) -> Conversation | None:
     best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
     return found[0] if best[1] and len(found) == 1 else None
+
+
+def find_asked_before(store: Store, session: Session) -> Conversation | None:
+    """Return the newest conversation that only asks something about what a session begins with; None for none."""
+    beginning = beginning_of(session) if session.tools else None
+    if beginning is None:
+        return None
+    page = store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
+    return next((one for one in page if is_about(session, one.clone_config())), None)
 
 
 def last_shared(conversation: Conversation, session: Session) -> int:
