@@ -33,6 +33,13 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"model": "m", "stream": True},
     ),
+    "interactions": (
+        {
+            "model": "m", "system_instruction": "Be brief.",
+            "input": [{"type": "user_input", "content": [{"type": "text", "text": "Hi"}]}],
+        },
+        {},
+    ),
     "converse": (
         {"system": [{"text": "Be brief."}], "messages": [{"role": "user", "content": [{"text": "Hi"}]}]},
         {"model": "m"},
@@ -109,6 +116,16 @@ CALLS: dict[str, tuple[list[Any], list[Any]]] = {
             }
         ],
     ),
+    "interactions": (
+        [
+            {"type": "function_call", "id": "c1", "name": "one", "arguments": {}},
+            {"type": "function_call", "id": "c2", "name": "two", "arguments": {}},
+        ],
+        [
+            {"type": "function_result", "call_id": "c2", "result": "second"},
+            {"type": "function_result", "call_id": "c1", "result": "first"},
+        ],
+    ),
     "converse": (
         [
             {
@@ -150,7 +167,9 @@ CALLS: dict[str, tuple[list[Any], list[Any]]] = {
         ],
     ),
 }
-LISTS = {"open_responses": "input", "gemini": "contents", "pydantic_ai": "message_history"}
+LISTS = {
+    "open_responses": "input", "gemini": "contents", "interactions": "input", "pydantic_ai": "message_history",
+}  # fmt: skip
 
 
 def imported(store: Any, wire: str, **options: Any) -> Any:
