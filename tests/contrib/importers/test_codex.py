@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,17 @@ def test_a_turn_that_was_aborted_is_incomplete_and_a_fast_one_has_its_tier(targe
     conversation = found(target, "codex", MAIN)
     assert [one.status for one in conversation.responses()] == ["completed", "incomplete"]
     assert report.skipped == []
+
+
+def test_a_file_that_is_as_it_was_is_not_read_again(target: Store, tmp_path: Path) -> None:
+    write(tmp_path, MAIN, [meta(MAIN), *turn(1, 1), message("user", "x" * 10_000)])
+    [path] = tmp_path.rglob("*.jsonl")
+    first = import_from(target, tmp_path)
+    about = path.stat()
+    path.write_bytes(path.read_bytes()[:5_000] + b"?" * (about.st_size - 5_000))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    second = import_from(target, tmp_path)
+    assert (second.items.unchanged, second.responses.unchanged) == (first.items.stored, first.responses.stored)
+    assert second.skipped == []
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
+    assert import_from(target, tmp_path).reasons == {"it is not JSON": 1}

@@ -82,20 +82,32 @@ class ClaudeCode:
             for line in input.first_lines
         )
 
+    def id_of(self, input: inputs.Input, /) -> str | None:
+        """Return the id of the session of a file, which is its name; of an agent, also the name of its folder."""
+        path = input.path
+        if path is None or path.suffix != ".jsonl":
+            return None
+        if _SESSION.fullmatch(path.stem):
+            return path.stem
+        session = path.parent.parent.name
+        is_agent = path.stem.startswith("agent-") and _SESSION.fullmatch(session)
+        return f"{session}/{path.stem.removeprefix('agent-')}" if is_agent else None
+
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file, and the sessions of its agents."""
         if input.path is not None and input.path.name.endswith(".meta.json"):
             return
-        session = _ClaudeCodeSession(input)
+        session, fingerprint = _ClaudeCodeSession(input), input.fingerprint()
         for found in json_files.json_lines(input):
             if isinstance(found, Skipped):
                 yield found
             else:
                 session.add(found)
         yield from session.skipped()
-        for chain in session.chains.values():
-            if chain.lines:
-                yield chain.transcript(session)
+        chains = [chain for chain in session.chains.values() if chain.lines]
+        for chain in chains:
+            is_whole = len(chains) == 1 and not session.others
+            yield replace(chain.transcript(session), fingerprint=fingerprint if is_whole else None)
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ THREAD_TOTAL: Final = "thread_token_usage"
 TURN_TOTAL: Final = "turn_token_usage"
 MOST_BASES: Final = 1000  # forks of forks
 NAME: Final = "codex"
+_NAME: Final = re.compile(r"rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-(?P<id>[0-9A-Za-z-]+)\.jsonl")
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]+")
 _OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
 
@@ -81,9 +82,14 @@ class Codex:
         is_new = text_of(first, "type") in KINDS and isinstance(first.get("payload"), dict)
         return is_new or {"id", "timestamp", "instructions"} <= first.keys()
 
+    def id_of(self, input: inputs.Input, /) -> str | None:
+        """Return the id of the session of a rollout, which is the end of its name."""
+        found = None if input.path is None else _NAME.fullmatch(input.path.name)
+        return None if found is None else found["id"]
+
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a rollout."""
-        session = _CodexSession(input)
+        session, fingerprint = _CodexSession(input), input.fingerprint()
         for number, found in enumerate(json_lines(input)):
             if isinstance(found, Skipped):
                 yield found
@@ -93,7 +99,8 @@ class Codex:
             yield Skipped(input.name, COPIED, session.copies)
         for kind, count in session.others.items():
             yield Skipped(input.name, f"lines of the type {kind!r} are not part of the conversation", count)
-        yield session.transcript()
+        is_whole = not session.copies and not session.others
+        yield session.transcript(fingerprint if is_whole else None)
 
 
 @dataclass(slots=True)
@@ -306,7 +313,7 @@ class _CodexSession:
             self.last = self.starts[-count]
             del self.starts[-count:]
 
-    def transcript(self) -> Transcript:
+    def transcript(self, fingerprint: str | None) -> Transcript:
         """The conversation."""
         meta = self.meta
         git = object_of(meta, "git")
@@ -331,6 +338,7 @@ class _CodexSession:
             properties=known,
             active=self.last,
             calls=self.calls,
+            fingerprint=fingerprint,
             skipped=self.skipped,
         )
 

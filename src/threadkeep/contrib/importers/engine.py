@@ -33,7 +33,7 @@ from threadkeep.contrib.importers.librechat import LibreChat
 from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.open_webui import OpenWebUI
 from threadkeep.contrib.importers.records import Skipped, Source, SourceReport, Transcript
-from threadkeep.contrib.importers.trees import Planned, moment_of
+from threadkeep.contrib.importers.trees import Planned, file_of, moment_of
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
@@ -110,7 +110,8 @@ def import_from(
             hint = f"Name its source, one of {', '.join(SOURCES)}."
             raise InvalidOption(f"No source recognizes {one.name!r}.", hint=hint)
     for one in inputs:
-        engine.read(one, chosen or _recognized(one))
+        if not engine.passes_over(one, chosen):
+            engine.read(one, chosen or _recognized(one))
     return engine.report
 
 
@@ -147,6 +148,26 @@ class _Engine:
         self.report = SourceReport(is_dry_run=dry_run)
         self._store, self._grafting, self._user, self._progress = store, Grafting(store), user, progress
         self._bytes = self._told = 0
+
+    def passes_over(self, input: Input, chosen: Source | None) -> bool:
+        """Whether a file is as it was when it was imported, so that it need not be read; if so, count what it has."""
+        for source in SOURCES.values() if chosen is None else [chosen]:
+            id_ = source.id_of(input) if isinstance(source, records.NamingSource) else None
+            if id_ is None:
+                continue
+            try:
+                known = self._grafting.find(external_id_of(source.name, id_), self._user)
+            except Conflict:
+                return False
+            file = None if known is None else file_of([part.value for part in known.parts])
+            if file is not None and file[0] is not None and file[0] == input.fingerprint():
+                report = self.report
+                report.sources[source.name] = report.sources.get(source.name, 0) + 1
+                report.conversations.add(unchanged=1)
+                report.items.add(unchanged=file[1])
+                report.responses.add(unchanged=file[2])
+                return True
+        return False
 
     def read(self, input: Input, source: Source | None) -> None:
         """Import what a file has; what cannot be read of it is reported."""

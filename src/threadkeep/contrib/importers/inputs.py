@@ -9,12 +9,14 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.errors import CannotParse, InvalidOption
 
+PREFIX: Final = 4096  # bytes that tell a file from one that was written in its place
 HEAD: Final = 256 * 1024  # bytes of a file that tell what it is
 SQLITE: Final = b"SQLite format 3\x00"
 _JSON: Final = re.compile(r".*\.json", re.IGNORECASE)
@@ -101,6 +103,18 @@ class Input:
         *whole, last = self.head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         lines = whole if len(self.head) == HEAD else [*whole, last]
         return tuple(value for line in lines if isinstance(value := _value(line), dict))
+
+    def fingerprint(self) -> str | None:
+        """What changes when the file does: its size, its time, and how it begins; None for what is no file."""
+        if self.path is None:
+            return None
+        try:
+            about = self.path.stat()
+            with self.path.open("rb") as file:
+                begin = blake2b(file.read(PREFIX), digest_size=8).hexdigest()
+        except OSError:
+            return None
+        return f"{about.st_size} {about.st_mtime_ns} {begin}"
 
     def forget(self) -> None:
         """Let go of what was read to recognize it."""

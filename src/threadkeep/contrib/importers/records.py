@@ -128,6 +128,8 @@ class Transcript:
         calls: those of its calls that no entry came in.
         request: a request of the conversation without its messages, in the format `request_format`: its options and
             tools become those of the conversation.
+        fingerprint: what changes when its file does, if that has only this conversation: a file that has the same one
+            is not read again, by sources that know the id from its name (`id_of`).
         skipped: what of it is not imported.
     """
 
@@ -145,6 +147,7 @@ class Transcript:
     calls: Sequence[SideCall] = ()
     request: Mapping[str, Any] | None = None
     request_format: str = "open_responses"
+    fingerprint: str | None = None
     skipped: Sequence[Skipped] = ()
 
 
@@ -167,6 +170,15 @@ class Source(Protocol):
         Raises:
             CannotParse: it cannot be read on from here; what came before has been imported.
         """
+        ...
+
+
+@runtime_checkable
+class NamingSource(Protocol):
+    """A source that knows from the name of a file which conversation it has."""
+
+    def id_of(self, input: Input, /) -> str | None:
+        """Return the id of the conversation of a file; None if the name does not tell."""
         ...
 
 

@@ -90,6 +90,13 @@ def spots_of(parts: Sequence[Any]) -> dict[str, Spot]:
     return spots
 
 
+def file_of(parts: Sequence[Any]) -> list[Any] | None:
+    """The fingerprint of the file that was imported last, and how many items and responses it had; None if unknown."""
+    last = parts[-1] if parts else None
+    file = last.get("file") if isinstance(last, dict) else None
+    return file if isinstance(file, list) else None
+
+
 class _Draft(NamedTuple):
     """An item to be written; `answer` is the number of the response that it came in."""
 
@@ -145,6 +152,7 @@ class Planned:
     skipped: list[Skipped] = field(default_factory=list)
     _runs: list[_NewRun] = field(default_factory=list)
     _answers: list[tuple[Answer, datetime, str]] = field(default_factory=list)  # with the keys of their first entries
+    _file: list[Any] = field(default_factory=list)  # see `file_of`
     _met: dict[str, Spot] = field(default_factory=dict)  # by the keys of entries that were recorded
     _calls: list[str] = field(default_factory=list)  # the keys of side calls that are new
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
@@ -181,8 +189,17 @@ class Planned:
         answers = [self.make_answer(*one) for one in self._answers]
         runs = [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
         calls = self._new_calls(known, ends, moment or datetime.now(UTC))
-        is_news = bool([*self._calls, *self._met])
+        self._file = [transcript.fingerprint, self.items.read, self.responses.read]
+        is_news = any([self._calls, self._met, self._is_new_file()])
         return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), calls, is_news)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether its file has nothing else, and nothing that could not be imported."""
+        return self.transcript.fingerprint is not None and not [*self.skipped, *self.transcript.skipped]
+
+    def _is_new_file(self) -> bool:
+        return self._is_whole and self._file != file_of(self.parts)
 
     def _recorded(self, node: Node) -> Spot | None:
         """Where an entry is that was recorded; None if it was not."""
@@ -282,6 +299,8 @@ class Planned:
             new.append(piece)
             room -= _length(piece)
             parts[-1] = {"version": VERSION, "runs": new}
+        if parts and self._is_whole:
+            parts[-1] = {**parts[-1], "file": self._file}
         return parts
 
 
