@@ -96,11 +96,29 @@ def open_responses(text: str = "{}") -> list[Json]:
     return said
 
 
+def interactions(text: str = '{"k":1}') -> list[Json]:
+    usage = {"total_input_tokens": 10, "total_output_tokens": 5, "total_tokens": 15}
+    call = {"type": "function_call", "id": "c", "name": "look_up", "arguments": {}}
+    grown = {"type": "arguments_delta", "arguments": text}
+    return [
+        {"event_type": "interaction.created", "interaction": {"id": "i", "status": "in_progress"}},
+        {"event_type": "step.delta", "index": 0, "delta": {"type": "text", "text": "Hi"}},
+        {"event_type": "step.start", "index": 1, "step": call},
+        {"event_type": "step.delta", "index": 1, "delta": grown},
+        {"event_type": "step.stop", "index": 1},
+        {
+            "event_type": "interaction.completed",
+            "interaction": {"id": "i", "status": "requires_action", "usage": usage},
+        },
+    ]
+
+
 STREAMS: dict[FormatName, Callable[[], list[Json]]] = {
     "open_responses": open_responses,
     "chat_completion": chat_completion,
     "messages": messages,
     "gemini": gemini,
+    "interactions": interactions,
     "converse": converse,
 }
 EXACT: dict[str, tuple[FormatName, Callable[[], list[Json]]]] = {
@@ -320,6 +338,7 @@ def test_any_value_ends_on_every_database(conversation: Any, tables: Tables, wir
         "chat_completion": ("usage", "prompt_tokens_details"),
         "messages": ("usage", "server_tool_use"),
         "gemini": ("usageMetadata", "promptTokensDetails"),
+        "interactions": ("interaction", "usage", "input_tokens_by_modality"),
         "converse": ("metadata", "usage", "cacheDetails"),
     }
     index = -2 if wire == "messages" else -1

@@ -162,7 +162,7 @@ def _elements(value: Any) -> tuple[list[JsonObject], str | None]:
         return [], None
     if isinstance(value, str):
         return [_said([{"type": "text", "text": value}])], _TEXT
-    if isinstance(value, dict) and value.get("type") in steps.CONTENTS:
+    if steps.kind_of(value) in steps.CONTENTS:
         return [_said([value])], _CONTENT
     if not isinstance(value, list):
         problem = f"The input is {provider_errors.shortened(value)}, neither text nor a list of steps or contents."

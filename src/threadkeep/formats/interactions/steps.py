@@ -31,6 +31,12 @@ _RESOLUTIONS: Final = {"low": "low", "high": "high"}
 _SPELLED: Final = ("name", "is_error")  # keys of results that say nothing more than their item to others
 
 
+def kind_of(thing: Any) -> str:
+    """The type that a step or content states; empty where it states none."""
+    kind = thing.get("type") if isinstance(thing, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
 def as_it_came(wire: JsonObject, thing: JsonObject) -> JsonObject:
     """What an item or part became, with the keys that it came with; null says that it came without."""
     native = shared.native_keys(thing, NAME)
@@ -166,7 +172,7 @@ def _thoughts(item: JsonObject, context: Context) -> Iterator[JsonObject]:
     summary: list[Any] = []
     content = item.get("content")
     for index, block in enumerate(content if isinstance(content, list) else ()):
-        kind = block.get("type") if isinstance(block, dict) else None
+        kind = kind_of(block)
         if kind in CONTENTS:
             summary.append(block)
         elif kind != "thinking":
@@ -265,7 +271,7 @@ def _thought_in(step: JsonObject) -> JsonObject | None:
         if one.get("type") == "text" and isinstance(one.get("text"), str):
             block = {"type": "thinking", "thinking": one["text"]}
             content.append(with_native(block, one, {"type": "text", "text": one["text"]}))
-        elif one.get("type") in CONTENTS:
+        elif kind_of(one) in CONTENTS:
             content.append(one)
         else:
             return None
@@ -283,7 +289,7 @@ def _part_in(content: Any, role: str) -> JsonObject:
     part = None
     if known.get("type") == "text" and isinstance(known.get("text"), str):
         part = {"type": text_type(role), "text": known["text"]}
-    elif known.get("type") in CONTENTS - {"text"}:
+    elif kind_of(known) in CONTENTS - {"text"}:
         part = _media_in(known)
     return shared.block(content, NAME) if part is None else with_native(part, known, _own_content(part))
 

@@ -54,7 +54,7 @@ class InteractionAssembler(BlockAssembler):
 
     def is_last(self, event: JsonObject) -> bool:
         """Whether the interaction is whole."""
-        return event.get("event_type") in _LAST and self._interaction.get("status") != _GOES_ON
+        return str(event.get("event_type")) in _LAST and self._interaction.get("status") != _GOES_ON
 
     def body_between(self, first: int, last: int | None) -> JsonObject:
         """The interaction with these steps."""
