@@ -145,4 +145,5 @@ def test_a_file_that_is_as_it_was_is_not_read_again(target: Store, tmp_path: Pat
     assert (second.items.unchanged, second.responses.unchanged) == (first.items.stored, first.responses.stored)
     assert second.skipped == []
     os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns + 1))
-    assert import_from(target, tmp_path).reasons == {"it is not JSON": 1}
+    [why] = import_from(target, tmp_path).reasons
+    assert "not JSON" in why
