@@ -68,6 +68,8 @@ BUDGETS = [
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
     Budget("GET /api/responses/{response}", 1, 5),
+    Budget("GET /api/chat/{chat}", 1, 3),
+    Budget("GET /api/chat/{chat}/stream", 1, 2),
     Budget("GET /api/usage", 1, 1),
 ]
 
@@ -124,8 +126,8 @@ class Counted:
         if body is not None:
             body = {key: one.format(**self._names) if isinstance(one, str) else one for key, one in body.items()}
         made = self._clients[path.split("/")[1]].request(method, path.format(**self._names), json=body)
-        assert made.status_code in (200, 201), made.text
-        return made.json() if made.headers["content-type"] == "application/json" else made.text
+        assert made.status_code in (200, 201, 204), made.text
+        return made.json() if made.headers.get("content-type") == "application/json" else made.text
 
     @contextmanager
     def noted(self) -> Iterator[tuple[list[str], list[str]]]:

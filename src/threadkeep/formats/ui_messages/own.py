@@ -93,7 +93,7 @@ def _lifted(item: JsonObject, key: str) -> Any:
 
 def _thoughts(item: JsonObject, own: JsonObject) -> list[JsonObject]:
     """The parts of reasoning: one for each part of its summary, or its only block."""
-    texts = [text_of(block) for block in blocks_of(item)]
+    texts = [text_of(block) for _, block in blocks_of(item)]
     kept: Sequence[JsonObject] = own.get("parts") or [own]
     texts += [""] * (len(kept) - len(texts))
     parts = []
@@ -114,10 +114,12 @@ def _merged(part: JsonObject, native: JsonObject) -> JsonObject:
     return merged
 
 
-def blocks_of(item: JsonObject) -> list[Any]:
-    """The parts of the summary of reasoning, and its blocks."""
-    lists = [item.get(key) for key in ("summary", "content")]
-    return [block for one in lists if isinstance(one, list) for block in one]
+def blocks_of(item: JsonObject) -> list[tuple[str, Any]]:
+    """The parts of the summary of reasoning, and its blocks, with names by which they are known in their item."""
+    lists = [(key, item.get(key)) for key in ("summary", "content")]
+    return [
+        (f"{key[0]}{index}", one) for key, found in lists if isinstance(found, list) for index, one in enumerate(found)
+    ]
 
 
 def sealed_keys(item: JsonObject) -> JsonObject:

@@ -11,7 +11,7 @@ Source: the AI SDK, `UIMessage`, `DefaultChatTransport`, `LanguageModelV4Functio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject, body_object, merged
@@ -74,6 +74,21 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     rest = {key: value for key, value in native.items() if key != HISTORY} if isinstance(native, dict) else {}
     body = merged(body, rest) | {HISTORY: [message.message() for message in writer.messages]}
     return rendering.finish(body, writer.stable())
+
+
+class PageMessage(NamedTuple):
+    """A message, and the position of its first item."""
+
+    message: JsonObject
+    place: int
+
+
+def placed_messages(session: Session | Snapshot) -> list[PageMessage]:
+    """Return the messages of a conversation as a page shows them: without what only providers read of their answers."""
+    rendering = begin(session, AS_IT_IS, NAME, reports.Context(takes_signatures=True))
+    writer = UiWriter(rendering, pairing.paired(rendering.entries), has_metadata=False)
+    writer.write(rendering.entries)
+    return [PageMessage(draft.message(), draft.place) for draft in writer.messages]
 
 
 @parsing.parser(f"{NAME} request")

@@ -34,6 +34,7 @@ class DraftMessage:
 
     role: str
     keys: JsonObject
+    place: int  # the position of its first item
     parts: list[Any] = field(default_factory=list)
     turn: int | None = None  # of the last item of an answer
     has_outputs: bool = False  # whether an output has come since the last step began
@@ -47,8 +48,10 @@ class DraftMessage:
 class UiWriter(TurnWriter):
     """Writes `messages` item by item."""
 
-    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+    def __init__(self, rendering: Rendering, pairing: Pairing, *, has_metadata: bool = True) -> None:
+        """`has_metadata`: whether ids and signatures of providers are shown, of conversations of other origin."""
         super().__init__(rendering, pairing)
+        self._has_metadata = has_metadata
         self.messages: list[DraftMessage] = []
         self._calls: dict[int, tuple[DraftMessage, JsonObject]] = {}  # position of a call -> where it was written
         self._ids: set[str] = set()
@@ -84,7 +87,7 @@ class UiWriter(TurnWriter):
             keys = {"id": made}
         if isinstance(keys.get("id"), str):
             self._ids.add(keys["id"])
-        self.messages.append(DraftMessage(role, keys, is_settled=entry.turn != LAYER))
+        self.messages.append(DraftMessage(role, keys, entry.position, is_settled=entry.turn != LAYER))
         return self.messages[-1]
 
     def _answer(self, entry: ItemEntry) -> DraftMessage:
@@ -130,23 +133,29 @@ class UiWriter(TurnWriter):
         if role == "assistant":
             message = self._answer(entry) if written else None
             self._annotate(item, entry, written)
+            written = [{**part, "state": "done"} if self._is_text(part) else part for part in written]
         else:
             if role not in ("user", *_SYSTEM):
                 context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
             if role in _SYSTEM:
-                written = [part for part in written if self._is_text(part)]
+                written = [part for part in written if self._is_system_text(part)]
             message = self._open("system" if role in _SYSTEM else "user", entry) if written else None
         if message is not None:
             message.parts += written
 
     def _is_text(self, part: Any) -> bool:
-        if isinstance(part, dict) and part.get("type") == "text":
+        return isinstance(part, dict) and part.get("type") == "text"
+
+    def _is_system_text(self, part: Any) -> bool:
+        if self._is_text(part):
             return True
         self._context.loss("media", "content", "A system message has texts alone.")
         return False
 
     def _annotate(self, item: JsonObject, entry: ItemEntry, written: list[Any]) -> None:
         """Add what is known of an answer's texts: the id of the item, and what their parts are annotated with."""
+        if not self._has_metadata:
+            return
         provider, values = self._provider(entry), {}
         if entry.origin == "open_responses":
             values = {name: item[key] for name, key in {"itemId": "id", "phase": "phase"}.items() if item.get(key)}
@@ -154,7 +163,7 @@ class UiWriter(TurnWriter):
         for part, wire in zip(content, written, strict=False):
             keys = {"annotations": "annotations", "thoughtSignature": "thought_signature"}
             said = values | {name: part[key] for name, key in keys.items() if part.get(key)}
-            if said and isinstance(wire, dict) and own.spelling_of(part) is None:
+            if said and self._is_text(wire):
                 key = provider or ("google" if "thoughtSignature" in said else "openai")
                 wire[fields.METADATA] = {**wire.get(fields.METADATA, {}), key: said}
 
@@ -199,7 +208,7 @@ class UiWriter(TurnWriter):
         if item.get("thought_signature") is not None:
             values["thoughtSignature"] = item["thought_signature"]
             provider = provider or "google"
-        part |= {fields.CALL_METADATA: {provider: values}} if values else {}
+        part |= {fields.CALL_METADATA: {provider: values}} if values and self._has_metadata else {}
         message = self._answer(entry)
         message.parts.append(part)
         self._put_call(entry, message, part)
@@ -230,7 +239,10 @@ class UiWriter(TurnWriter):
             part["state"] = fields.ERROR if "errorText" in keys else fields.OUTPUT
             part.setdefault("input", {})
             if isinstance(approval := part.get("approval"), dict):
-                part["approval"] = {**approval, "approved": True}
+                is_denied = "errorText" in keys and approval.get("approved") is not True
+                part["approval"] = {**approval, "approved": not is_denied}
+                if is_denied:
+                    part["approval"]["reason"], part["state"], keys = keys["errorText"], fields.DENIED, {}
         part.update(keys)
 
     def _unanswered(self, call: ItemEntry, message: DraftMessage, part: JsonObject) -> None:
@@ -249,17 +261,23 @@ class UiWriter(TurnWriter):
         """Reasoning: a part for each part of its summary, or for each block."""
         if "native" in item:
             report_foreign(item, fields.NAME, self._context, "native")
-        provider, encrypted = self._provider(entry), item.get("encrypted_content")
-        values: JsonObject = {}
-        if entry.origin == "open_responses" or (entry.origin is None and encrypted):
-            provider = provider or "openai"
-            values = own.sealed_keys(item)
-        blocks = own.blocks_of(item) or [{}]
-        written = [part for block in blocks if (part := _thought(block, provider, values)) is not None]
+        encrypted = item.get("encrypted_content")
+        provider, values = self._sealer(item, entry)
+        blocks = own.blocks_of(item) or [("s0", {})]
+        place = entry.position
+        written = [part for name, one in blocks if (part := _thought(f"{place}:{name}", one, provider, values))]
         if not written or (encrypted and provider is None):
             self._context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
         if written:
             self._answer(entry).parts += written
+
+    def _sealer(self, item: JsonObject, entry: ItemEntry) -> tuple[str | None, JsonObject]:
+        """The provider whose metadata reasoning has, and the metadata of all its parts."""
+        if not self._has_metadata:
+            return None, {}
+        is_openai = entry.origin == "open_responses" or (entry.origin is None and item.get("encrypted_content"))
+        provider = self._provider(entry)
+        return (provider or "openai", own.sealed_keys(item)) if is_openai else (provider, {})
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A part that the user built for this format; of other formats' blocks none can be sent."""
@@ -268,7 +286,7 @@ class UiWriter(TurnWriter):
             self._answer(entry).parts.append(part)
 
 
-def _thought(block: Any, provider: str | None, values: JsonObject) -> JsonObject | None:
+def _thought(id_: str, block: Any, provider: str | None, values: JsonObject) -> JsonObject | None:
     """A part of reasoning with what its provider has signed; None where it holds nothing."""
     text = own.text_of(block)
     is_googles = provider is not None and fields.FORMATS.get(provider) == "gemini"
@@ -277,4 +295,5 @@ def _thought(block: Any, provider: str | None, values: JsonObject) -> JsonObject
         values = values | {name: block[key] for key, name in names.items() if isinstance(block.get(key), str)}
     if not text and not values:
         return None
-    return {"type": "reasoning", "text": text} | ({fields.METADATA: {provider: values}} if values else {})
+    metadata = {fields.METADATA: {provider: values}} if values else {}
+    return {"type": "reasoning", "id": id_, "text": text, "state": "done", **metadata}

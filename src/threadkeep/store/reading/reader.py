@@ -8,9 +8,11 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from threadkeep.domain.ids import place_of, public_id_bytes
+from threadkeep.db.queries.responses import open_response_of
+from threadkeep.domain.ids import place_of, public_id_bytes, response_id
 from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import calls, history, items, overviews, responses
@@ -56,6 +58,14 @@ class Reader:
 
     def _opened(self, state: ConversationState) -> Conversation:
         return Conversation(handle.Handle(self._resources, self._transactions, state))
+
+    def snapshot(self, conversation: Conversation) -> Snapshot:
+        """Read the history of a branch, from which formats render it."""
+        opened = conversation.handle
+        cache, configs = opened.cache, self._resources.configs
+        known = cache.conversation, cache.next_position
+        page = history.read_history(self._connection, opened.ref, configs, *known, media=cache.media)
+        return opened.take_in(cache, page)
 
     # Items
 
@@ -134,6 +144,13 @@ class Reader:
         """Read where a response is and how it has ended, without its items; otherwise like `response`."""
         row, state = self._located(wanted)
         return self._opened(state), responses.stored_response(row, state.ref().public_id)
+
+    def response_in_progress(self, conversation: Conversation) -> str | None:
+        """Read the id of the response that is being given on a branch; None where none is."""
+        ref = conversation.handle.conversation.ref()
+        statement, parameters = open_response_of(), ref.parameters(branch=ref.branch)
+        number = self._connection.execute(statement, parameters).scalar()
+        return None if number is None else response_id(ref.public_id, number)
 
     def _located(self, wanted: str) -> tuple[Any, ConversationState]:
         place = self._connection, self._scope, self._resources.configs

@@ -1,0 +1,237 @@
+"""Chats by the default transport of `useChat`: send, edit, regenerate, tools, stop, and streams that are resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.formats.validity_ui_messages import refused
+from tests.server.scripts import Scripted, script
+from tests.server.test_rest import Rest
+from threadkeep.formats import get_format
+from threadkeep.formats.ui_messages.response import parse_response
+from threadkeep.http import Upstream, rest_app
+
+Json = dict[str, Any]
+LOOK: Json = {"type": "function", "name": "look", "inputSchema": {"type": "object"}}
+CHAT = "chat-1"
+
+
+@pytest.fixture
+def model() -> Scripted:
+    return Scripted("chat_completion")
+
+
+@pytest.fixture
+def rest(served: Any, model: Scripted) -> Rest:
+    return Rest(served, upstreams={"m": model.upstream})
+
+
+@pytest.fixture
+def page(rest: Rest) -> Page:
+    return Page(rest.of("ann"))
+
+
+class Page:
+    """What `useChat` does: the messages that it shows, and what it sends."""
+
+    def __init__(self, client: httpx2.Client) -> None:
+        self.client = client
+        self.messages: list[Json] = []
+
+    def post(self, trigger: str = "submit-message", **keys: Any) -> httpx2.Response:
+        body = {"id": CHAT, "messages": self.messages, "trigger": trigger, **keys}
+        return self.client.post("/chat", json=body)
+
+    def say(self, text: str, number: int, **keys: Any) -> Json:
+        self.messages.append({"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]})
+        return self.take(self.post(**keys))
+
+    def take(self, response: httpx2.Response) -> Json:
+        """Read a stream into the messages, as the reader of the SDK does."""
+        message = self.read(response)
+        if self.messages[-1]["id"] == message["id"]:
+            message["parts"] = [*self.messages.pop()["parts"], *message["parts"]]
+        self.messages.append(message)
+        return message
+
+    def read(self, response: httpx2.Response) -> Json:
+        assert response.status_code == 200, response.text
+        assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+        *lines, done = response.text.strip().split("\n\n")
+        assert done == "data: [DONE]"
+        assembler = get_format("ui_messages").assembler()
+        for line in lines:
+            assembler.feed(json.loads(line.removeprefix("data: ")))
+        assert parse_response(assembler.body)
+        return assembler.body
+
+    def load(self) -> Json:
+        found: Json = self.client.get(f"/chat/{CHAT}").json()
+        assert refused(found) == []
+        return found
+
+    def refusal(self, response: httpx2.Response, status: int = 409) -> str:
+        assert response.status_code == status, response.text
+        assert self.load()["messages"] is not None
+        found: str = response.json()["error"]["message"]
+        return found
+
+
+def texts(messages: list[Json]) -> list[str]:
+    return [part["text"] for message in messages for part in message["parts"] if part["type"] == "text"]
+
+
+def test_what_the_page_makes_of_the_stream_is_what_it_loads(page: Page, model: Scripted) -> None:
+    model.will_say("Let me see. ", "Well.", calls=True)
+    answer = page.say("Weather?", 1, tools=[LOOK])
+    assert [part["type"] for part in answer["parts"]] == ["step-start", "text", "tool-look"]
+    assert page.load()["messages"] == page.messages
+    model.will_say("It rains.")
+    tool = page.messages[-1]["parts"][-1]
+    tool |= {"state": "output-available", "output": {"rain": True}}
+    page.take(page.post())
+    found = page.load()
+    assert found["messages"] == page.messages
+    assert [part["type"] for part in page.messages[-1]["parts"]][3:] == ["step-start", "text"]
+    sent = model.payloads[-1]["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool"]
+    assert sent[-1]["content"] == '{"rain":true}'
+    model.will_say("Bye.")
+    page.say("Thanks.", 2)
+    assert page.load()["messages"] == page.messages
+
+
+def test_edits_and_other_answers_are_branches(page: Page, model: Scripted) -> None:
+    model.will_say("One.")
+    page.say("First?", 1)
+    model.will_say("Two.")
+    page.messages.pop()
+    page.take(page.post("regenerate-message"))
+    assert texts(page.load()["messages"]) == ["First?", "Two."]
+    model.will_say("Three.")
+    page.messages = [{"id": "u9", "role": "user", "parts": [{"type": "text", "text": "Second?"}]}]
+    page.take(page.post(messageId="u1"))
+    assert texts(page.load()["messages"]) == ["Second?", "Three."]
+    assert page.load()["messages"] == page.messages
+    branches = page.client.get(f"/conversations/{CHAT}/branches").json()["data"]
+    assert len(branches) == 3
+
+
+def test_what_does_not_fit_is_refused_with_what_to_do(page: Page, model: Scripted) -> None:
+    model.will_say("One.", calls=True)
+    page.say("First?", 1, tools=[LOOK])
+    shown = page.messages
+    page.messages = shown[:1]
+    assert "was sent before" in page.refusal(page.post())
+    page.messages = [shown[0], {**shown[1], "id": "other"}, {**shown[0], "id": "u2"}]
+    assert "Load the messages" in page.refusal(page.post())
+    page.messages = [*shown, {**shown[0], "id": "u2"}]
+    assert "no message 'u7'" in page.refusal(page.post(messageId="u7"))
+    page.messages = shown
+    tool = shown[1]["parts"][-1]
+    forged: list[Json] = [
+        {**tool, "toolCallId": "other", "state": "output-available", "output": 1},
+        {**tool, "input": {"city": "Rome"}, "state": "output-available", "output": 1},
+        {**tool, "state": "approval-responded", "approval": {"id": "ap", "approved": True}},
+    ]
+    for part in forged:
+        page.messages = [shown[0], {**shown[1], "parts": [*shown[1]["parts"][:-1], part]}]
+        assert "Load the messages" in page.refusal(page.post())
+    page.messages = shown
+    assert "wait for their outputs" in page.refusal(page.post())
+    assert "no chat" in page.client.post("/chat", json={"id": "new", "messages": [shown[1]]}).json()["error"]["message"]
+    assert len(model.payloads) == 1
+
+
+def test_chats_belong_to_their_owners(rest: Rest, page: Page, model: Scripted) -> None:
+    model.will_say("One.")
+    page.say("First?", 1)
+    other = rest.of("bob")
+    assert other.get(f"/chat/{CHAT}").status_code == 404
+    assert other.get(f"/chat/{page.load()['conversation_id']}").status_code == 404
+    body = {"id": page.load()["conversation_id"], "messages": page.messages[:1]}
+    assert other.post("/chat", json=body).status_code == 404
+
+
+def test_there_is_nothing_to_resume_or_stop_without_an_answer_in_progress(page: Page, model: Scripted) -> None:
+    model.will_say("One.")
+    page.say("First?", 1)
+    assert page.client.get(f"/chat/{CHAT}/stream").status_code == 204
+    assert page.client.post(f"/chat/{CHAT}/stop").json()["stopped"] is False
+
+
+class Gate:
+    """An upstream that says something, waits, and says the rest."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    async def ask(self, _payload: Json, _model: str) -> AsyncGenerator[Any]:
+        first, *rest = script("chat_completion", ["One. ", "Two."])
+        yield first
+        yield rest[0]
+        await self.event.wait()
+        for event in rest[1:]:
+            yield event
+
+
+def processes(served: Any, gate: Gate) -> list[httpx2.AsyncClient]:
+    """Clients of two applications, as two processes have them."""
+    upstream = Upstream("gate", "chat_completion", gate.ask)
+    made = [rest_app(served._store, auth=served.authenticate, upstreams={"m": upstream}) for _ in range(2)]
+    headers = {"Authorization": "Bearer ann"}
+    return [
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=one), base_url="http://localhost/api", headers=headers)
+        for one in made
+    ]
+
+
+ASKED: Json = {"id": CHAT, "messages": [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}]}
+
+
+async def begun(client: httpx2.AsyncClient) -> Json:
+    """The chat, once it is being answered."""
+    while True:
+        found: Json = (await client.get(f"/chat/{CHAT}")).json()
+        if found.get("response_id") is not None:
+            return found
+        await asyncio.sleep(0.02)
+
+
+def test_another_process_resumes_an_answer_from_its_beginning(served: Any) -> None:
+    async def reload() -> None:
+        gate = Gate()
+        first, second = processes(served, gate)
+        sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
+        assert [one["id"] for one in (await begun(second))["messages"]] == ["u1"]
+        resuming = asyncio.ensure_future(second.get(f"/chat/{CHAT}/stream"))
+        await asyncio.sleep(0.3)
+        gate.event.set()
+        page = Page(httpx2.Client())
+        messages = [page.read(response) for response in (await sending, await resuming)]
+        loaded = (await second.get(f"/chat/{CHAT}")).json()["messages"]
+        assert messages == [loaded[1], loaded[1]]
+        assert texts(messages[:1]) == ["One. Two."]
+        assert (await second.get(f"/chat/{CHAT}/stream")).status_code == 204
+
+    served.runner.run(reload())
+
+
+def test_another_process_stops_an_answer(served: Any) -> None:
+    async def stop() -> None:
+        first, second = processes(served, Gate())
+        sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
+        await begun(second)
+        assert (await second.post(f"/chat/{CHAT}/stop")).json()["stopped"] is True
+        message = Page(httpx2.Client()).read(await sending)
+        loaded = (await second.get(f"/chat/{CHAT}")).json()
+        assert loaded["response_id"] is None
+        assert texts([message]) == texts(loaded["messages"][1:]) == ["One. "]
+
+    served.runner.run(stop())
