@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from threadkeep.store.changes.watching import AsyncChangeWatcher, ChangeWatcher
     from threadkeep.store.checking.findings import CheckReport, Finding
     from threadkeep.store.conversation import Conversation
+    from threadkeep.store.loops import run_tools, run_tools_async
     from threadkeep.store.writing.conversations import ConversationInfo
     from threadkeep.store.writing.importing import NewSession
     from threadkeep.store.moving.copying import CopyReport, Difference
@@ -85,7 +86,8 @@ __all__ = [
     "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnitOfWork", "UnitOfWorkEnded",
     "UnitOfWorkRolledBack", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "UploadedMedia", "Usage",
     "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
-    "default_registry", "formats", "models", "register_tool", "reset_default_registry", "schema",
+    "default_registry", "formats", "models", "register_tool", "reset_default_registry", "run_tools", "run_tools_async",
+    "schema",
 ]
 # fmt: on
 # isort: on
@@ -125,6 +127,7 @@ _NAMES: Final = {
     "store.changes.watching": "AsyncChangeWatcher ChangeWatcher",
     "store.checking.findings": "CheckReport Finding",
     "store.conversation": "Conversation",
+    "store.loops": "run_tools run_tools_async",
     "store.writing.conversations": "ConversationInfo",
     "store.writing.importing": "NewSession",
     "store.moving.copying": "CopyReport Difference",

@@ -1,0 +1,145 @@
+"""The loop of an agent: what runs, what waits for people, and how another process goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from threadkeep import AsyncStore, InvalidOption, Store, ToolRegistry, run_tools, run_tools_async
+
+Json = dict[str, Any]
+
+
+def calls(*names: str, arguments: str = '{"city": "Hull"}') -> Json:
+    output = [
+        {
+            "type": "function_call",
+            "call_id": f"call_{name}",
+            "name": name,
+            "arguments": arguments,
+            "status": "completed",
+        }
+        for name in names
+    ]
+    return {"object": "response", "status": "completed", "model": "m", "output": output}
+
+
+def says(text: str) -> Json:
+    part = {"type": "output_text", "text": text, "annotations": []}
+    message = {"type": "message", "role": "assistant", "status": "completed", "content": [part]}
+    return {"object": "response", "status": "completed", "model": "m", "output": [message]}
+
+
+class Model:
+    """A provider that gives the next answer."""
+
+    def __init__(self, *answers: Json) -> None:
+        self.answers, self.payloads = [*answers], list[Json]()
+
+    def ask(self, payload: Json) -> Json:
+        self.payloads.append(payload)
+        return self.answers.pop(0)
+
+    async def ask_async(self, payload: Json) -> Json:
+        return self.ask(payload)
+
+    def outputs(self) -> list[str]:
+        return [item["output"] for item in self.payloads[-1]["input"] if item["type"] == "function_call_output"]
+
+
+SCHEMA: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+def registry(*, has_coroutines: bool = False) -> ToolRegistry:
+    made = ToolRegistry()
+
+    def weather(city: str) -> Json:
+        return {"rain": city}
+
+    async def weather_async(city: str) -> Json:
+        return weather(city)
+
+    made.register("weather", parameters=SCHEMA, handler=weather_async if has_coroutines else weather)
+    made.register("book", parameters=SCHEMA, handler=lambda city: f"Booked {city}.")
+    return made
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(params=["sync", "async"])
+def run(request: pytest.FixtureRequest, tmp_path: Any) -> Run:
+    """Opens the conversation as a process does, and runs the loop; returns the step and the conversation."""
+    url = f"sqlite:///{tmp_path}/loop.db"
+    with Store(url) as store:
+        id_ = store.create_conversation(model="m", input="Weather?").id
+
+    def go_on(model: Model, act: Callable[[Any], Any] = lambda _: None, **options: Any) -> str:
+        with Store(url) as store:
+            act(store.get_conversation(id_))
+            if request.param == "sync":
+                return run_tools(store.get_conversation(id_), model.ask, "open_responses", tools=registry(), **options)
+
+        async def loop() -> str:
+            async with AsyncStore(url) as astore:
+                talk = await astore.get_conversation(id_)
+                tools = registry(has_coroutines=True)
+                return await run_tools_async(talk, model.ask_async, "open_responses", tools=tools, **options)
+
+        return asyncio.run(loop())
+
+    return go_on
+
+
+def test_calls_run_until_the_model_has_answered(run: Run) -> None:
+    model = Model(calls("weather", "book"), says("Wet."))
+    assert run(model) == "user"
+    assert model.outputs() == ['{"rain":"Hull"}', "Booked Hull."]
+    assert run(model) == "user"
+    assert len(model.payloads) == 2
+
+
+def test_what_needs_an_approval_waits_for_it_in_any_process(run: Run) -> None:
+    model = Model(calls("weather", "book"), says("Booked."))
+    assert run(model, needs_approval=["book"]) == "tools"
+    assert run(model, needs_approval=lambda call: call.name == "book") == "tools"
+    assert len(model.payloads) == 1
+    assert run(model, lambda talk: talk.approve("call_book"), needs_approval=["book"]) == "user"
+    assert model.outputs() == ['{"rain":"Hull"}', "Booked Hull."]
+
+
+def test_what_is_denied_does_not_run(run: Run) -> None:
+    model = Model(calls("book"), says("Pity."))
+    assert run(model, needs_approval=["book"]) == "tools"
+    assert run(model, lambda talk: talk.deny("call_book", reason="Too dear."), needs_approval=["book"]) == "user"
+    assert model.outputs() == ["Too dear."]
+
+
+def test_calls_of_unknown_functions_wait_for_others(run: Run) -> None:
+    model = Model(calls("weather", "dance"))
+    assert run(model) == "tools"
+
+
+def test_rounds_are_limited(run: Run) -> None:
+    model = Model(*(calls("weather") for _ in range(5)))
+    assert run(model, max_rounds=2) == "model"
+    assert len(model.payloads) == 2
+    with pytest.raises(InvalidOption, match="max_rounds"):
+        run(model, max_rounds=0)
+
+
+def test_an_error_of_the_provider_ends_the_loop_and_the_next_one_asks_again(run: Run) -> None:
+    model = Model()
+    with pytest.raises(IndexError):
+        run(model)
+    model.answers = [says("Sun.")]
+    assert run(model) == "user"
+
+
+def test_arguments_that_do_not_fit_are_told_to_the_model(run: Run) -> None:
+    model = Model(calls("weather", arguments="[1"), says("Sorry."))
+    assert run(model) == "user"
+    assert "argument" in model.outputs()[0].lower()
