@@ -68,7 +68,7 @@ class Page:
         assembler = get_format("ui_messages").assembler()
         for line in lines:
             assembler.feed(json.loads(line.removeprefix("data: ")))
-        assert parse_response(assembler.body)
+        assert parse_response(assembler.body).output
         return assembler.body
 
     def load(self) -> Json:

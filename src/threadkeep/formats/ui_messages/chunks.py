@@ -125,7 +125,7 @@ class ChunkWriter:
         reason = "tool-calls" if self._has_calls else "stop"
         if status == "incomplete":
             details = response.get("incomplete_details")
-            reason = _REASONS.get(details.get("reason") if isinstance(details, dict) else None, "other")
+            reason = _REASONS.get(str(details.get("reason")) if isinstance(details, dict) else "", "other")
         elif status != "completed":
             reason, error = "error", response.get("error") or event
             yield {"type": "error", "errorText": str(error.get("message") or "The answer failed.")}

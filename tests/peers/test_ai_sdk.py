@@ -1,0 +1,119 @@
+"""UIMessages and streams by the AI SDK itself, fetched from npm: its validator, its conversion and its reader."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats import ui_samples as samples
+from tests.formats.test_ui_messages import ANSWERS, ASKED, CHATS, NAME, WIRE
+from threadkeep import Session
+from threadkeep.formats.ui_messages.chunks import part_chunks
+
+Json = dict[str, Any]
+SDK = "ai@7.0.173"
+SCRIPT = """
+import { readFileSync } from 'node:fs';
+import { isDeepStrictEqual } from 'node:util';
+import { convertToModelMessages, readUIMessageStream, safeValidateUIMessages } from 'ai';
+globalThis.AI_SDK_LOG_WARNINGS = false;
+const given = JSON.parse(readFileSync(0, 'utf8')), found = { valid: {}, converted: {}, read: {} };
+for (const [name, messages] of Object.entries(given.valid))
+  found.valid[name] = (await safeValidateUIMessages({ messages })).success;
+for (const [name, [before, after]] of Object.entries(given.converted)) {
+  const [one, other] = await Promise.all([before, after].map(messages => convertToModelMessages(messages)));
+  found.converted[name] = isDeepStrictEqual(one, other);
+}
+for (const [name, chunks] of Object.entries(given.read)) {
+  let last;
+  const stream = new ReadableStream({ start(to) { chunks.forEach(one => to.enqueue(one)); to.close(); } });
+  for await (const message of readUIMessageStream({ stream })) last = message;
+  found.read[name] = last;
+}
+process.stdout.write(JSON.stringify(found));
+"""
+
+
+@pytest.fixture(scope="module")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the package is."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    folder = tmp_path_factory.mktemp("ai")
+    npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), SDK]
+    subprocess.run(npm, check=True, timeout=300)
+    (folder / "check.mjs").write_text(SCRIPT)
+    return folder
+
+
+def ask(sdk: Path, **given: Json) -> Json:
+    """What the package says of them."""
+    asked = json.dumps({"valid": {}, "converted": {}, "read": {}, **given})
+    node = ["node", "--no-warnings", str(sdk / "check.mjs")]
+    found: Json = json.loads(subprocess.run(node, input=asked, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+def rendered(messages: list[Json]) -> Any:
+    return WIRE.parse_request(messages).request_payload(NAME)["messages"]
+
+
+def test_the_sdk_validates_what_it_validated_before_and_converts_it_to_the_same(sdk: Path) -> None:
+    known = {name: messages for name, messages in CHATS.items() if not name.startswith("strange")}
+    before = ask(sdk, valid=known)["valid"]
+    assert [name for name, is_valid in before.items() if not is_valid] == ["empty", "part 56", "part 57", "all parts"]
+    after = ask(sdk, valid={name: rendered(messages) for name, messages in known.items()})["valid"]
+    assert after == before
+    pairs = {name: [messages, rendered(messages)] for name, messages in known.items() if before[name]}
+    assert all(ask(sdk, converted=pairs)["converted"].values())
+
+
+def test_the_sdk_validates_conversations_of_other_origin(sdk: Path) -> None:
+    chats: Json = {}
+    for origin, (body, _) in ANSWERS.items():
+        session = Session(model="m", input="Weather?")
+        session.add_response(body, origin)
+        session.add_function_call_output("c1", '{"degrees": 4}')
+        session.user([{"type": "input_image", "image_url": samples.PNG}, "And this?"])
+        chats[origin] = session.request_payload(NAME)["messages"]
+    assert ask(sdk, valid=chats)["valid"] == dict.fromkeys(chats, True)
+
+
+def test_the_reader_of_the_sdk_makes_the_message_of_its_chunks_that_the_assembler_makes(sdk: Path) -> None:
+    streams: Json = {}
+    for number, part in enumerate(samples.ASSISTANT_PARTS):
+        if part["type"] != "step-start" and "filename" not in part:  # which the reader drops of files
+            streams[str(number)] = [{"type": "start", "messageId": "a1"}, *part_chunks([part])]
+    streams["steps"] = [
+        {"type": "start", "messageId": "a1", "messageMetadata": {"a": {"b": 1}}}, {"type": "start-step"},
+        {"type": "text-start", "id": "t"}, {"type": "text-delta", "id": "t", "delta": "Lost."}, {"type": "reset-step"},
+        {"type": "tool-input-start", "toolCallId": "c", "toolName": "f"},
+        {"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": '{"a": "b'},
+        {"type": "tool-input-available", "toolCallId": "c", "toolName": "f", "input": {"a": "bc"}},
+        {"type": "tool-approval-request", "toolCallId": "c", "approvalId": "ap", "signature": "s"},
+        {"type": "finish-step"}, {"type": "start-step"},
+        {"type": "tool-approval-response", "approvalId": "ap", "approved": True},
+        {"type": "tool-output-available", "toolCallId": "c", "output": 1, "preliminary": True},
+        {"type": "data-x", "id": "d", "data": 1}, {"type": "data-x", "id": "d", "data": 2},
+        {"type": "data-x", "data": 3, "transient": True},
+        {"type": "message-metadata", "messageMetadata": {"a": {"c": 2}}},
+        {"type": "finish", "finishReason": "stop"},
+    ]  # fmt: skip
+    read = ask(sdk, read=streams)["read"]
+    for name, chunks in streams.items():
+        assembler = WIRE.assembler()
+        for chunk in chunks:
+            assembler.feed(chunk)
+        assert read[name] == assembler.body, name
+
+
+def test_a_message_of_the_page_is_the_one_that_it_asked_about(sdk: Path) -> None:
+    answer = samples.assistant(samples.STEP, samples.TEXTS[2], samples.STEP, samples.WEATHER)
+    chunks = [{"type": "start", "messageId": "a1"}, *part_chunks(answer["parts"])]
+    assert ask(sdk, read={"one": chunks})["read"]["one"] == answer
+    assert ask(sdk, valid={"one": [ASKED, answer]})["valid"]["one"]
