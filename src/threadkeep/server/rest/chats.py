@@ -40,9 +40,9 @@ async def send(call: deps.Writing, body: models.ChatTurn) -> Response:
     found = await call.read(_found, call, body.id)
     conversation = None if found is None else call.store.face_of(found)
     upstream, model = _asked(call, conversation, body)
-    given = ChatInput(call, body, model)
+    given = PageInput(call, body, model)
     if conversation is not None and given.has_decisions and not await conversation.run_sync(given.decide):
-        return ChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
+        return UiChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
     with ExitStack() as counted, ExitStack() as followed:
         followed.enter_context(call.service.streams.taking(call.permission.owner.name))
         options = turns.TurnOptions(
@@ -55,7 +55,7 @@ async def send(call: deps.Writing, body: models.ChatTurn) -> Response:
         headers = {**turns.loss_headers(turn.rendered), **chunks.HEADERS}
         response = await responses.read_object(call, first["response"]["id"])
         answer = _chunks(writer, responses.replay(call, response, -1))
-        return ChunkStream(answer, call.permission, headers=headers, place=followed.pop_all())
+        return UiChunkStream(answer, call.permission, headers=headers, place=followed.pop_all())
 
 
 @router.get("/{chat_id}", response_model=models.ChatObject)
@@ -85,7 +85,7 @@ async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     writer = chunks.ChunkWriter(last["id"] if is_more else f"msg_{place}", place)
     response = await responses.read_object(call, open_id)
     answer = _chunks(writer, responses.replay(call, response, -1), last["parts"] if is_more else ())
-    return ChunkStream(answer, call.permission, headers=chunks.HEADERS, streams=call.service.streams)
+    return UiChunkStream(answer, call.permission, headers=chunks.HEADERS, streams=call.service.streams)
 
 
 @router.post("/{chat_id}/stop", response_model=models.ChatStop)
@@ -100,7 +100,7 @@ async def stop_chat(call: deps.Writing, chat_id: str) -> Response:
 # Streams
 
 
-class ChunkStream(event_streams.EventStream):
+class UiChunkStream(event_streams.EventStream):
     """Server-sent events as the AI SDK reads them."""
 
     def encoded(self, event: JsonObject) -> bytes:
@@ -179,7 +179,7 @@ def _refused(text: str, param: str, code: str = "conflict") -> problems.Problem:
     return problems.Problem(409, text, param=param, code=code, headers=problems.NO_RETRY)
 
 
-class ChatInput(answering.MessageInput):
+class PageInput(answering.MessageInput):
     """What a request of a page says, and the message that the answer is of."""
 
     def __init__(self, call: service.Call, body: models.ChatTurn, model: str) -> None:
