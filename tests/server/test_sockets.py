@@ -8,8 +8,9 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import openai
@@ -32,6 +33,7 @@ from threadkeep.server.limits import Limits
 from threadkeep.server.openai import sockets
 from threadkeep.server.quotas import Quota
 from threadkeep.server.site import site
+from threadkeep.server.socket_history import RememberedResponse, SocketHistory
 
 EVENT: Any = TypeAdapter(ResponsesServerEvent)
 USERS = {"Bearer key-of-ann": "ann", "Bearer key-of-ben": "ben"}
@@ -243,7 +245,12 @@ def test_a_lane_goes_on_with_a_response_of_another(serving: Serving) -> None:
 # What is refused
 
 
+NESTED: Any = reduce(lambda inner, _: [inner], range(300), cast("Any", []))
 REFUSED: dict[str, tuple[Any, int, str]] = {
+    "nested too deeply": (
+        {"type": "response.create", "model": "messages", "input": NESTED},
+        400, "invalid_value",
+    ),
     "no JSON": ("{", 400, "invalid_json"),
     "no object": ("[]", 400, "invalid_value"),
     "another event": ({"type": "session.update"}, 400, "invalid_value"),
@@ -365,10 +372,26 @@ def test_an_owner_has_so_many_bytes(serving: Serving) -> None:
         first, second = [(await talk.ask(input="Hi", **asked)).response.id for _ in range(2)]
         gone = await talk.ask(input="Hi", previous_response_id=first, **asked)
         large = await talk.ask(input="z" * 3_000, **asked)
-        return [gone.error.code, large.error.code, second]
+        twice = await talk.ask(input="Hi", previous_response_id=second, **asked)  # the request has all of it, too
+        return [gone.error.code, large.error.code, twice.error.code]
 
-    assert run(serving, work)[:2] == ["previous_response_not_found", "too_many_websocket_bytes"]
+    too_many = "too_many_websocket_bytes"
+    assert run(serving, work) == ["previous_response_not_found", too_many, too_many]
     wait_until(lambda: quota._taken.total() == 0)
+
+
+def test_a_response_counts_once() -> None:
+    """Also one whose id comes again, as those of some providers do; others give way to requests that go on."""
+    quota = Quota(100, text="Too many bytes{key}")
+    history = SocketHistory(quota, "ann")
+    for id_ in ("resp_1", "resp_2", "resp_2"):
+        history.remember(id_, RememberedResponse(None, (b"x" * 40,)))
+    assert quota._taken.total() == 80
+    assert history.take_again("resp_2") == 40
+    assert [history.take_again(id_) for id_ in ("resp_1", "resp_3")] == [0, 0]
+    quota.give_back("ann", 40)
+    history.close()
+    assert quota._taken.total() == 0
 
 
 def test_a_connection_has_so_many_requests_at_once(start: Callable[..., Serving]) -> None:

@@ -45,6 +45,23 @@ class SocketHistory:
         self._quota, self._owner = quota, owner
         self._known: OrderedDict[str, RememberedResponse] = OrderedDict()
 
+    def take_again(self, id: Any) -> int:
+        """Count a response once more, for a request that goes on with it; others give way. Return its bytes.
+
+        QuotaExceeded: there is no room.
+        """
+        known = self._known.get(str(id))
+        size = 0 if known is None else known.size
+        while True:
+            try:
+                self._quota.take(self._owner, size)
+            except QuotaExceeded:
+                if (other := next((one for one in self._known if one != str(id)), None)) is None:
+                    raise
+                self.forget(other)
+            else:
+                return size
+
     def joined(self, body: JsonObject) -> tuple[bytes, RememberedResponse]:
         """Return the JSON text of a request with the history that is remembered, and what goes on from it.
 
@@ -61,6 +78,7 @@ class SocketHistory:
 
     def remember(self, id: str, response: RememberedResponse) -> None:
         """Remember a response, in place of others; where there is no room, it is not known, and requests bring all."""
+        self.forget(id)
         while len(self._known) >= MAX_REMEMBERED:
             self.forget(next(iter(self._known)))
         while True:

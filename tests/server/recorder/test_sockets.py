@@ -22,7 +22,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
 from tests.server.servers import running
-from tests.server.test_sockets import Serving, Talk, refused_status, run, texts_in
+from tests.server.test_sockets import NESTED, Serving, Talk, refused_status, run, texts_in
 from threadkeep.http import RecordedUpstream, UpstreamError
 from threadkeep.server.recorder import passing
 from threadkeep.server.service import socket_quota
@@ -140,6 +140,18 @@ def test_what_is_not_to_be_recorded_passes(recorded: Recorded, provider: Serving
     ended = through(recorded, lambda talk: talk.ask(input="When?", **ASKED), **{"x-threadkeep-record": "off"})
     assert ended.response.status == "completed"
     assert (recorded.conversations(), recorded.counts["recorded"]) == ([], 0)
+
+
+def test_what_cannot_be_stored_passes(recorded: Recorded, provider: Serving) -> None:
+    """And its connection goes on."""
+    provider.scripted["chat_completion"].will_say("Ten.")
+
+    async def work(talk: Talk) -> tuple[int, str]:
+        refused = await talk.ask(input=NESTED, **ASKED)
+        return refused.status, (await talk.ask(input="When?", **ASKED)).response.status
+
+    assert through(recorded, work) == (400, "completed")
+    recorded.wait_for(1, unreadable=1)
 
 
 def ended(number: int) -> Iterator[Any]:

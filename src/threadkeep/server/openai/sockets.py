@@ -22,6 +22,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite, loads
 from threadkeep.server import body_limits, problems, request_state, service
 from threadkeep.server.socket_history import RememberedResponse, SocketHistory
 from threadkeep.server.turns import LOSSES
+from threadkeep.store.streaming import background
 
 MAX_SECONDS: Final = 3600.0  # of a connection, as at OpenAI
 IDLE_SECONDS: Final = 1800.0  # without a request or an answer
@@ -181,9 +182,10 @@ class ResponsesSocket:
             if self.left.is_set():
                 return
             try:
+                size += self.history.take_again(event.get("previous_response_id"))
                 asked = self._asked(event)
-            except problems.Problem as error:
-                await self.send(error_event(error, lane))
+            except Exception as error:  # noqa: BLE001 - it is answered
+                await self.send(error_event(problems.problem_of(error), lane))
                 return
             answer = SocketAnswer(self, asked, lane)
             await self._ask(asked, answer)
@@ -286,7 +288,15 @@ class SocketAnswer:
         kind = name.decode()
         if kind in _ENDS:
             self._is_ended = True
-            data = self._last(kind, data)
+            is_large = len(data) > background.LARGE_BYTES  # others would wait while it is read
+            event, history = await asyncio.to_thread(self._read, data) if is_large else self._read(data)
+            if kind in ("error", "response.failed"):
+                self._socket.history.forget(self._asked.previous)
+            elif history is not None:  # before its client knows its end
+                self._socket.history.remember(event["response"]["id"], history)
+            if kind == "error":
+                said = {key: event.get(key) for key in ("code", "message", "param")}
+                data = dumps({"type": "error", "error": {"type": "server_error", **said}, **_numbered(event)})
         elif self._is_first and (headers := self._named()):
             data = b'%b,"headers":%b}' % (data[:-1], dumps(headers))
         self._is_first = False
@@ -294,20 +304,12 @@ class SocketAnswer:
             data = b'{"stream_id":%b,%b' % (dumps(self._lane), data[1:])
         await self._socket.send(data)
 
-    def _last(self, kind: str, data: bytes) -> bytes:
-        """The last event; a response that is not stored is remembered before its client knows its end."""
+    def _read(self, data: bytes) -> tuple[JsonObject, RememberedResponse | None]:
+        """The last event, and with what a request goes on from a response that is not stored."""
         event = loads(data)
-        if kind == "error":
-            self._socket.history.forget(self._asked.previous)
-            said = {key: event.get(key) for key in ("code", "message", "param")}
-            return dumps({"type": "error", "error": {"type": "server_error", **said}, **_numbered(event)})
-        response = event["response"]
-        if kind == "response.failed":
-            self._socket.history.forget(self._asked.previous)
-        elif response["store"] is False:
-            remembered = self._asked.history.with_items(response["output"])
-            self._socket.history.remember(response["id"], remembered)
-        return data
+        response = event.get("response")
+        is_kept = response is None or response["store"] is not False
+        return event, None if is_kept else self._asked.history.with_items(response["output"])
 
     def _named(self) -> dict[str, str]:
         return {name: self._headers[name] for name in _OF_ANSWERS if name in self._headers}

@@ -19,7 +19,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from threadkeep.domain.jsontext import JsonObject, dumps, loads
+from threadkeep.domain.jsontext import JsonObject, dumps_any, loads
+from threadkeep.errors import InvalidItem
 from threadkeep.server import answers, limits
 from threadkeep.server.permissions import Permission
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
@@ -132,7 +133,7 @@ class SocketNotes:
         """Note a message of the client."""
         event = _object(text)
         given, previous, lane = event.get("input"), event.get("previous_response_id"), event.get("stream_id")
-        if not isinstance(given, str | list | None) or not isinstance(lane, str | None):
+        if not isinstance(given, str | list | None):
             return
         if event.get("type") == _STEER:
             for call in (calls[0] for calls in self._lanes.values() if calls and calls[0].id == previous):
@@ -145,7 +146,10 @@ class SocketNotes:
 
     def _ask(self, lane: str | None, body: JsonObject) -> None:
         """Note a request."""
-        whole, history = self._history.joined(body)
+        try:
+            whole, history = self._history.joined(body)
+        except InvalidItem:  # nested too deeply to be stored: it is passed on, and counted as unreadable
+            whole, history = b"", RememberedResponse(None, ())
         rest = {key: value for key, value in body.items() if key != "input"}
         call = SocketCall(self._begin(), history, body.get("previous_response_id"), rest)
         self._lanes[lane].append(call)
@@ -178,11 +182,15 @@ class SocketNotes:
 
     def _note_end(self, call: SocketCall, response: Any) -> None:
         """Note that a call has its answer; requests go on with its response if it has not failed."""
-        if isinstance(response, dict):
-            output = call.output or response.get("output") or []
-            self._history.remember(str(response.get("id")), call.history.with_items(output))
-        else:
-            self._history.forget(call.previous)
+        given = response if isinstance(response, dict) else {}
+        output = call.output or given.get("output") or []
+        try:
+            if not given or not isinstance(output, list):
+                self._history.forget(call.previous)
+            else:
+                self._history.remember(str(given.get("id")), call.history.with_items(output))
+        except InvalidItem:  # nested too deeply to be stored
+            self._history.forget(given.get("id"))
         if call.exchange is not None:
             call.exchange.end("answered")
 
@@ -204,7 +212,7 @@ class SocketNotes:
         if call.exchange is not None:
             if not call.has_begun:
                 call.exchange.note_answer(*((_status_of(event), _JSON) if is_refusal else (200, _STREAM)))
-            body = dumps({"error": event.get("error", event)})
+            body = dumps_any({"error": event.get("error", event)})
             call.exchange.note_chunk(body if is_refusal else b"event: %b\ndata: %b\n\n" % (kind.encode(), text))
         call.has_begun = True
 
@@ -236,7 +244,7 @@ def _object(text: str | bytes) -> JsonObject:
         value = loads(text)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) and isinstance(value.get("stream_id"), str | None) else {}
 
 
 class PassedSocket:
