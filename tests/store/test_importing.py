@@ -10,7 +10,6 @@ import pytest
 from tests.factories import a_call, an_answer, texts_of
 from tests.store.watching import Tables
 from threadkeep import CannotParse, HeadConflict, InvalidOption, NotFound, ResponseInProgress, UnknownFormat
-from threadkeep.formats import NAMES
 
 pytestmark = pytest.mark.one_face
 
@@ -177,7 +176,7 @@ def imported(store: Any, wire: str, **options: Any) -> Any:
     return store.import_request(payload, wire, **others, **options)
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", REQUESTS)  # chats have no instructions: tests/formats/test_ui_messages.py has them
 def test_a_request_becomes_a_conversation(store: Any, elsewhere: Any, wire: str) -> None:
     """It can be resumed in any process, and gives its request back."""
     payload, others = REQUESTS[wire]
@@ -191,7 +190,7 @@ def test_a_request_becomes_a_conversation(store: Any, elsewhere: Any, wire: str)
     assert (rendered.losses, rendered.repairs) == ([], [])
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", REQUESTS)  # chats have no instructions: tests/formats/test_ui_messages.py has them
 def test_a_request_may_be_text(store: Any, wire: str) -> None:
     payload, others = REQUESTS[wire]
     for text in (json.dumps(payload), json.dumps(payload).encode()):
@@ -245,7 +244,7 @@ def test_a_request_of_one_user_is_theirs(store: Any) -> None:
         imported(store.for_user("ann"), "messages", user_id="ben")
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", REQUESTS)  # chats have no instructions: tests/formats/test_ui_messages.py has them
 def test_input_is_appended_turn_by_turn(store: Any, wire: str, elsewhere: Any) -> None:
     """Items remember which wire turn they came in; ids and names are resolved against what is stored."""
     conversation = imported(store, wire)

@@ -58,6 +58,10 @@ SENT: dict[str, tuple[Any, Any]] = {
         {"kind": "image-url", "url": PICTURE_URL},
         {"kind": "document-url", "url": PDF_URL, "identifier": "a.pdf"},
     ),
+    "ui_messages": (
+        {"type": "file", "mediaType": "image/png", "url": PICTURE_URL},
+        {"type": "file", "mediaType": "application/pdf", "url": PDF_URL, "filename": "a.pdf"},
+    ),
 }
 
 

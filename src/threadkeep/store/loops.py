@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from threadkeep import public as tk
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.tools import ToolRegistry, default_registry
 from threadkeep.errors import IdempotencyConflict, InvalidOption, InvalidToolArguments
-
-if TYPE_CHECKING:
-    from threadkeep.formats import FormatName
-    from threadkeep.store.aio import AsyncConversation
-    from threadkeep.store.conversation import Conversation
+from threadkeep.formats import FormatName
 
 MAX_ROUNDS: Final = 10
 NeedsApproval = Collection[str] | Callable[[PendingCall], bool]
 
 
 def run_tools(
-    conversation: Conversation,
+    conversation: tk.Conversation,
     ask: Callable[[JsonObject], Any],
     format: FormatName,
     *,
@@ -74,7 +71,7 @@ def run_tools(
 
 
 async def run_tools_async(
-    conversation: AsyncConversation,
+    conversation: tk.AsyncConversation,
     ask: Callable[[JsonObject], Awaitable[Any]],
     format: FormatName,
     *,
