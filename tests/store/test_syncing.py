@@ -56,7 +56,7 @@ def test_answers_that_the_client_has_are_appended_too(store: Any) -> None:
     assert [item.item.role for item in conversation.transcript()] == ["user", "assistant", "user"]
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", REQUESTS)
 def test_a_client_that_echoes_changes_nothing(store: Any, wire: str, tables: Tables) -> None:
     """… in any format; ids, marks, the order of outputs and reasoning do not matter."""
     payload, _ = REQUESTS[wire]
@@ -70,7 +70,7 @@ def test_a_client_that_echoes_changes_nothing(store: Any, wire: str, tables: Tab
     assert written() == {}
 
 
-@pytest.mark.parametrize("wire", NAMES)
+@pytest.mark.parametrize("wire", REQUESTS)
 @pytest.mark.parametrize("other", NAMES)
 def test_a_history_may_come_in_another_format(store: Any, wire: str, other: str) -> None:
     """What was stored from one format is known when a client sends it in another."""
