@@ -140,7 +140,7 @@ def test_nothing_reaches_into_another_object() -> None:
 
 MIN_FILE, MAX_SMALL_FILES = 40, 6
 MAX_IMPORTS = 6.0  # per cent of all lines
-MAX_ONCE = 9.5
+MAX_ONCE = 9.3  # per cent of all functions: private ones that are named in one other place only
 
 
 def test_few_files_are_small() -> None:

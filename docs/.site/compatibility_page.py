@@ -69,18 +69,31 @@ conversation, and does not ask for usage.
 
 | Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| Claude Code 2.1.332 | header | right | right | right | right | right | right | right |
+| Claude Code 2.1.332 | header | right | right | right | read by eye | right | right | right |
 | Codex 0.171.0 | header | right | right | right | not run | right | right | right |
 | opencode 1.18.33 | header | right | not run | not run | not run | not run | not run | not run |
-| pi 0.73.1, Responses | header | right | right | not right | - | not run | not run | not run |
-| pi 0.73.1, Messages | history | right | not run | not right | - | not run | right | right |
-| Gemini CLI 0.61.0 | history | right | - | - | not run | not run | right | the client ends |
+| pi 0.73.1, Responses | header | right | right | not right | - | right | right | right |
+| pi 0.73.1, Messages | history | right | not run | not right | - | not run | read by eye | read by eye |
+| Gemini CLI 0.61.0 | history | read by eye | - | - | not run | not run | read by eye | the client ends |
 | qwen-code 0.24.4 | history | right | - | not run | not run | not run | not run | not run |
-| cline 3.0.65 | history | right (it resumes only in a terminal) | - | not run | not run | right | right | right |
-| llm 0.36 | history | right | - | - | - | not run | not run | - |
+| cline 3.0.65 | history | by eye, not resumed | - | not run | not run | not run again | read by eye | not run again |
+| llm 0.36 | history | read by eye | - | - | - | not run | not run | - |
 | aider 0.86.2 | history | not right | - | - | - | - | not run | not run |
 
-The same sessions, imported from the files that the clients write: not compared yet.
+`read by eye`: what was recorded was looked at, not compared by the test. `not run again`: it was wrong, the fault is
+mended, and the client was not run after that.
+
+The files that the clients write were imported and compared with the script once, outside the tests:
+
+| Client | What was compared |
+| --- | --- |
+| Claude Code, Codex | a tool, resumed, forked, compacted, agents, error, broken stream: one bill, as recorded |
+| pi | a tool and resumed over three formats, an error and a broken stream over Responses, a compaction over Messages |
+| opencode, Responses | a tool, resumed, forked, agents, error, broken stream; its title is in no table |
+| Gemini CLI | a tool, resumed, an error, a broken stream; not its router, which is in no file |
+| qwen-code | a tool, resumed, an error, two agents, a broken stream |
+| llm | a tool, resumed |
+| cline | one tool in a loop: 158 answers |
 """
 _SERVER: Final = """## The server
 
