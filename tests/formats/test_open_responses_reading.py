@@ -26,6 +26,11 @@ from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Special
 NAME: Final = "open_responses"
 FORMAT = get_format(NAME)
 Json = dict[str, Any]
+SCREENSHOT: Final[Json] = {
+    "type": "computer_call_output",
+    "call_id": "c",
+    "output": {"type": "computer_screenshot", "file_id": "f"},
+}
 
 
 def request(*items: Any, **keys: Any) -> Json:
@@ -233,8 +238,7 @@ def test_a_wish_for_compaction_is_sent_as_the_last_item_only() -> None:
 
 @pytest.mark.parametrize("status", ["done", [], {}, 7])
 def test_a_status_that_the_input_does_not_have_becomes_one_that_it_has(status: Any) -> None:
-    output = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}}
-    rendered = FORMAT.render(parsed({**output, "status": status}))
+    rendered = FORMAT.render(parsed({**SCREENSHOT, "status": status}))
     assert rendered.payload["input"][0]["status"] == "incomplete"
     assert "range" in {repair.code for repair in rendered.repairs}
 
@@ -312,6 +316,7 @@ def test_any_request_is_read_or_refused_and_never_changed(payload: Any) -> None:
 @example(
     payload={"model": "m", "input": [{"type": "custom_tool_call_output", "call_id": "c", "output": "", "status": 7}]}
 )
+@example(payload=request({**SCREENSHOT, "status": []}))
 def test_any_request_that_is_read_goes_back_as_it_came(payload: Any) -> None:
     with contextlib.suppress(CannotParse, CannotRender):
         rendered = FORMAT.render(FORMAT.parse_request(payload))
@@ -320,6 +325,7 @@ def test_any_request_that_is_read_goes_back_as_it_came(payload: Any) -> None:
             "malformed_arguments",
             "empty_arguments",
             "invalid_text",
+            "range",  # a value that the input does not have
         }
         if not rendered.losses and not rendered.repairs:
             assert repr_of(leveled(rendered.payload)) == repr_of(leveled(payload))

@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
-from tests.formats.conversations import CONVERSATIONS, Conversation
+from tests.formats.conversations import CONVERSATIONS, Append, Conversation, grown
 from tests.formats.factories import answer, assistant, call, output, reasoning, snapshot, user
 from threadkeep.domain.rendering import Rendered
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.open_responses import plan
+
+# calls of two tools whose names are spelled alike
+ALIKE = [user("a"), call("", name="my_tool"), output(""), call("a", name="my.tool")]
 
 
 @contextmanager
@@ -47,6 +50,7 @@ def test_the_short_way_gives_what_the_passes_give(conversation: Conversation) ->
 
 
 @given(conversation=CONVERSATIONS)
+@example(conversation=grown({"model": "m"}, [], [Append([item]) for item in ALIKE]))
 def test_a_render_that_goes_on_gives_what_a_new_one_gives(conversation: Conversation) -> None:
     shared: dict[str, Any] = {}
     memo: dict[str, Any] = {}

@@ -176,8 +176,11 @@ class Context:
         return self._names
 
     def apart(self) -> Context:
-        """A context for the same request that reports for itself."""
-        return Context(self.tools, self.rule, takes_signatures=self.takes_signatures, _names=self.names)
+        """A context for the same request that reports, and spells the names of calls, for itself.
+
+        What was spelled in a try that is thrown away says nothing about the next.
+        """
+        return Context(self.tools, self.rule, takes_signatures=self.takes_signatures)
 
     # Reports about items that are the same in all formats
 
