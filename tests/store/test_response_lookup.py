@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.factories import a_completion, a_message, a_stream, an_answer
-from tests.store.watching import Tables
+from tests.store.test_removal_races import once_before, watched
+from tests.store.watching import Tables, engine_of
 from threadkeep import InvalidOption, NotFound
+from threadkeep.domain.ids import response_id
+from threadkeep.store.reading.reader import read
 
 pytestmark = pytest.mark.one_face
 
@@ -139,3 +143,16 @@ def test_what_was_removed_is_not_shown(talk: Any) -> None:
 def test_the_hash_is_that_of_the_id(talk: Any, tables: Tables) -> None:
     rows = tables.rows("responses", "number")
     assert len({bytes(row["response_hash"]) for row in rows}) == 3
+
+
+@pytest.mark.parametrize("face", ["sync"], indirect=True)
+def test_one_that_ends_while_it_is_read_has_its_output(store: Any, elsewhere: Any, conversation: Any) -> None:
+    """Each statement sees what was stored before it: the conversation is read before the response."""
+    conversation.user("Hi")
+    with ExitStack() as ending:
+        recorder = ending.enter_context(conversation.stream_response(FORMAT))
+        for event in a_stream("Hello"):
+            recorder.feed(event)
+        with watched(engine_of(elsewhere), once_before("SELECT threadkeep_responses.", ending.close)):
+            _, details = read(elsewhere, lambda reader: reader.response(response_id(conversation.id, 0)))
+    assert (details.stored.status, texts(details.items)) == ("completed", ["Hello"])

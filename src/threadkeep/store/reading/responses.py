@@ -202,10 +202,15 @@ def locate_with_state(
     """The row of the response with an id, and its conversation, on its branch; NotFound if the scope sees none."""
     found, public_id, row = _locate(connection, scope, wanted)
     check(refs.ConversationRef(scope, found["conversation_id"], public_id), found)
-    row = row or refs.find_row(connection, scope, "id", found["conversation_id"])
-    if row is None:  # it was deleted since
-        raise _not_found(wanted)
-    return found, state_of(connection, scope, row, configs, found["branch"])
+    while True:
+        is_newer = row is None
+        row = row or refs.find_row(connection, scope, "id", found["conversation_id"])
+        if row is None:  # it was deleted since
+            raise _not_found(wanted)
+        state = state_of(connection, scope, row, configs, found["branch"])
+        if is_newer or state.lineage.head >= found["to_position"]:
+            return found, state
+        row = None  # the response ended after its conversation was read, which does not have its items yet
 
 
 def read_details(
