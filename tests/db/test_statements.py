@@ -34,6 +34,7 @@ BUILDERS = [
     for _, builder in inspect.getmembers(module, callable)
     if builder.__module__ == module.__name__ and hasattr(builder, "cache_info")
 ]
+COLUMNS = {"conversations": ["title", "user_id"], "responses": ["status", "finish_reason"]}  # module -> of its table
 CHOICES: dict[str, list[Any]] = {
     "bool": [False, True],
     "int": [0, 2],
@@ -44,10 +45,11 @@ CHOICES: dict[str, list[Any]] = {
 
 def calls(builder: Callable[..., Any]) -> Iterator[Any]:
     """The builder's statements, for all combinations of its options."""
-    named, columns = {}, []
+    named: dict[str, list[Any]] = {}
+    columns: list[str] = []
     for parameter in inspect.signature(builder).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
-            columns = ["title", "user_id"]
+            columns = COLUMNS[builder.__module__.rpartition(".")[2]]
         elif parameter.name == "column":
             named["column"] = ["id", "public_id", "external_id"]
         else:

@@ -68,6 +68,21 @@ BODIES: dict[str, dict[str, Any]] = {
         ],
         "usage": {"input_tokens": 11, "output_tokens": 7}, "model_name": "gpt-5.4", "finish_reason": "tool_call",
     },
+    "interactions": {
+        "id": "int_1", "object": "interaction", "model": "gemini-3-pro", "status": "requires_action",
+        "steps": [
+            {"type": "model_output", "content": [{"type": "text", "text": "Let me see."}]},
+            {"type": "function_call", "id": "call_1", "name": "look", "arguments": TOOL},
+        ],
+        "usage": {"total_input_tokens": 11, "total_output_tokens": 7, "total_tokens": 18},
+    },
+    "ui_messages": {
+        "id": "msg_1", "role": "assistant", "parts": [
+            {"type": "text", "text": "Let me see.", "state": "done"},
+            {"type": "tool-look", "toolCallId": "call_1", "state": "input-available", "input": TOOL},
+        ],
+        "metadata": {"totalUsage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}},
+    },
 }  # fmt: skip
 
 

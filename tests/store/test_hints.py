@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[Call, str | None, str]] = {
     "OpenAI": (lambda _, c: c.render("openai"), "format", "Did you mean 'open_responses' or 'chat_completion'?"),
     "Anthropic": (lambda _, c: c.render("Anthropic"), "format", "Did you mean 'messages'?"),
     "Bedrock": (lambda _, c: c.render("bedrock"), "format", "Did you mean 'converse'?"),
-    "Google": (lambda _, c: c.render("google"), "format", "Did you mean 'gemini'?"),
+    "Google": (lambda _, c: c.render("google"), "format", "Did you mean 'gemini' or 'interactions'?"),
     "swapped": (lambda _, c: c.add_response("messages", ANSWER), "format", "The format is the second argument."),
     "swapped text": (
         lambda _, c: c.add_response("messages", json.dumps(ANSWER)), "format", "The format is the second argument.",

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.contrib.importers.export_files import BEGUN, PNG, Export, Rollout, a_rollout, chatgpt, claude_ai
@@ -398,17 +398,26 @@ values = st.recursive(
         "id", "uuid", "mapping", "message", "parent", "content", "parts", "content_type", "author", "role", "type",
         "chat_messages", "sender", "text", "payload", "timestamp", "info", "usage", "parentUuid", "sessionId",
         "metadata", "attachments", "name", "input", "thoughts", "current_node", "conversation_id", "children",
-    ]), inner | st.sampled_from(["tool_use", "tool_result", "assistant", "user", "tool", "response_item"]), max_size=6),
+        "messages", "$set", "parentId", "stopReason", "systemPayload", "toolCalls", "tokens", "summary",
+    ]), inner | st.sampled_from([
+        "tool_use", "tool_result", "assistant", "user", "tool", "response_item", "session", "gemini", "error",
+    ]), max_size=6),
     max_leaves=15,
 )  # fmt: skip
 
 
-@given(values=st.lists(values, max_size=3), name=st.sampled_from(("claude-code", "codex", "chatgpt", "claude-ai")))
+LINES = ("claude-code", "codex", "qwen-code", "gemini-cli", "pi")  # sources of JSON Lines
+CIRCLE = [{"id": "a", "parentId": "a", "message": {"stopReason": "error"}}, {"id": "b", "parentId": "a"}]
+
+
+@given(values=st.lists(values, max_size=3), name=st.sampled_from((*LINES, "cline", "chatgpt", "claude-ai")))
+@example(values=[{"type": "session"}, *CIRCLE, {"type": []}], name="pi")
+@example(values=[{"$set": {"messages": ["a", {"id": "b", "type": []}]}}], name="gemini-cli")
+@example(values=[{"uuid": "a", "type": "user", "message": {"parts": [5, "a", {"text": []}]}}], name="qwen-code")
 def test_no_json_fails_an_import(tmp_path_factory: pytest.TempPathFactory, values: list[Any], name: str) -> None:
     """Whatever it is, it is a conversation, or reported."""
     path = tmp_path_factory.getbasetemp() / "any.json"
-    is_lines = name in {"claude-code", "codex"}
-    path.write_text("\n".join(map(json.dumps, values)) if is_lines else json.dumps(values))
+    path.write_text("\n".join(map(json.dumps, values)) if name in LINES else json.dumps(values))
     read = list(get_source(name).read(Input(str(path), path)))
     assert all(isinstance(one, Skipped | Transcript) for one in read)
     find_source(Input(str(path), path))

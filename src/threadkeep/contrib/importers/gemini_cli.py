@@ -75,7 +75,10 @@ class _GeminiSession(Draft):
         elif "messages" in patch:
             before, self.order = self.order, []
             for message in list_of(patch, "messages"):
-                self._take(message, before)
+                if isinstance(message, dict):
+                    self._take(message, before)
+                else:
+                    self.skipped.append(Skipped(found.where, "a message is not an object"))
         elif text_of(line, "id"):
             self._take(line, [])
         elif not patch:

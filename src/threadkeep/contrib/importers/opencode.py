@@ -118,7 +118,7 @@ class _OpencodeSession(Draft):
                 said += [make.text_part(text, "user")] if (text := text_of(part, "text")) else []
             elif part.get("type") == "file":
                 said.append(_file(part))
-            elif part.get("type") not in {*KNOWN_PARTS, "text"}:
+            elif text_of(part, "type") not in {*KNOWN_PARTS, "text"}:
                 self.skip(f"a part of the type {part.get('type')!r} is not imported", id_)
         self._add(
             Entry(
@@ -174,7 +174,7 @@ class _OpencodeSession(Draft):
                 (found for key in ("reasoningEncryptedContent", "signature", "thoughtSignature")
                  if (found := text_of(about, key))), None,
             )  # fmt: skip
-            match part.get("type"):
+            match text_of(part, "type"):
                 case "text" if text:
                     blocks.append(AnswerBlock("text", text, item_id))
                 case "reasoning" if text or signature:

@@ -81,8 +81,10 @@ class _PiSession(Draft):
             return
         id_ = text_of(line, "id") or found.where  # the first releases had none, nor a tree
         parent = text_of(line, "parentId") if "parentId" in line else self.last
-        while parent in self.unsent:
-            parent = self.parents[parent]
+        passed: set[str | None] = set()  # ids may go in a circle
+        while parent in self.unsent and parent not in passed:
+            passed.add(parent)
+            parent = self.parents[parent or ""]
         self.parents[id_], self.last = parent, id_
         items, answer, covers = self._content(line, found.where)
         if kind == "session_info":
@@ -106,7 +108,7 @@ class _PiSession(Draft):
                 kept = text_of(line, "firstKeptEntryId") or ""
                 item = {"type": "compaction", "summary": text_of(line, "summary") or ""}
                 return [item], None, self.parents[kept] or "" if kept in self.parents else None
-        if kind not in NOTES:
+        if text_of(line, "type") not in NOTES:
             self.skipped.append(Skipped(where, f"entries of the type {kind!r} are not part of the conversation"))
         return [], None, None
 

@@ -46,7 +46,7 @@ class QwenCode:
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first lines are of a session: Claude Code's have `content` in their messages."""
         return any(
-            line.get("type") in KINDS
+            text_of(line, "type") in KINDS
             and {"uuid", "parentUuid", "sessionId"} <= line.keys()
             and ("parts" in object_of(line, "message") or "systemPayload" in line)
             for line in input.first_lines
@@ -126,7 +126,7 @@ class _QwenSession(Draft):
             kind, text = text_of(data, "mimeType") or "", text_of(data, "data")
             if text:
                 yield agent_turns.inline_part(kind, text)
-            elif "text" not in part:
+            elif not isinstance(part, dict) or "text" not in part:
                 self.skipped.append(Skipped(where, "a part of a message is neither text nor a file"))
 
     def _answer(self, line: JsonObject) -> Answer:
