@@ -34,13 +34,14 @@ def _made_columns(table: Table) -> list[tuple[Column[Any], Any]]:
 
 
 @cache
-def _missing_insert(backend: backends.Backend, table: Table) -> Statement:
+def missing_insert(backend: backends.Backend, table: Table) -> Statement:
+    """An INSERT of rows whose keys say what is in them: those that exist stay as they are."""
     return Statement(backend.insert_missing(table), [column.name for column in base.written_columns(table)])
 
 
 def insert_missing(connection: Connection, table: Table, rows: Sequence[Parameters]) -> None:
-    """Insert rows whose keys say what is in them: those that exist stay as they are."""
-    statement = _missing_insert(backends.backend_of(connection), table)
+    """Insert such rows."""
+    statement = missing_insert(backends.backend_of(connection), table)
     if len(rows) == 1:
         statement.execute(connection, rows[0])
     else:

@@ -94,7 +94,7 @@ def start_stream(
         parameters |= {response_queries.PART + name: value for name, value in part.items()}
     response_queries.stream_insert(noted=noted).execute(connection, parameters)
     if not noted:
-        inserting.insert_missing(connection, models.stream_parts, [part])
+        _insert_part(connection, part)
     return StreamHandle(reservation.response, reservation.branch, now)
 
 
@@ -181,15 +181,19 @@ def write_batch(
     is_cancelled = is_cancelled or not response_queries.lease_renewal(cancelled=False).execute(connection, parameters)
     if is_cancelled and not response_queries.lease_renewal(cancelled=True).execute(connection, parameters):
         raise LeaseLost(number) if positions.lock(connection, _unscoped(ref), now) else ref.not_found()
-    if parts:  # which exist if only the reply of the database was lost
-        rows = [_part_row(ref, number, part, now) for part in parts]
-        inserting.insert_missing(connection, models.stream_parts, rows)
+    for part in parts:
+        _insert_part(connection, _part_row(ref, number, part, now))
     return is_cancelled
 
 
 def _unscoped(ref: BranchRef) -> BranchRef:
     """The same branch, whichever user has the conversation now."""
     return BranchRef(Scope(ref.scope.tenant), ref.key, ref.public_id, ref.branch)
+
+
+def _insert_part(connection: Connection, row: dict[str, Any]) -> None:
+    """Insert a part, which exists if only the reply of the database was lost."""
+    inserting.missing_insert(backends.backend_of(connection), models.stream_parts).execute(connection, row)
 
 
 def _part_row(ref: ConversationRef, number: int, part: StreamPart, now: datetime) -> dict[str, Any]:
