@@ -42,6 +42,7 @@ WRONG: dict[str, tuple[Call, str | None, str]] = {
     "input to update": (lambda _, c: c.update(input="x"), "input", "Call user(…)"),
     "a filter of usage": (lambda store, _: store.usage(user="u1"), "user", "Did you mean 'user_id'?"),
     "an order of usage": (lambda store, _: store.usage(order_by="cost_usd"), "order_by", "Did you mean 'cost_nano'?"),
+    "an order that is no text": (lambda store, _: store.usage(order_by={"deep": [{}]}), "order_by", ""),
     "a status of usage": (lambda store, _: store.usage(status="faild"), "status", "Did you mean 'failed'?"),
     "a role": (lambda store, _: store.search("x", role="usr"), "role", "Did you mean 'user'?"),
     "a type": (lambda store, _: store.search("x", type="mesage"), "type", "Did you mean 'message'?"),

@@ -18,6 +18,13 @@ H = TypeVar("H", bound=Handler)
 # statuses of calls of which the end is missing: arguments that look whole may be completed ones
 CUT_OFF: Final = frozenset({"incomplete", "in_progress"})
 
+
+def was_cut_off(call: Mapping[str, Any]) -> bool:
+    """Return whether the end of a call is missing; a status that is no text says nothing."""
+    status = call.get("status")
+    return isinstance(status, str) and status in CUT_OFF
+
+
 # where a function stands in a tool of Chat Completions, of Bedrock
 _NESTED: Final = ("function", "toolSpec")
 # what others call the parameters of a function: Anthropic, Bedrock (and MCP), Gemini

@@ -261,7 +261,7 @@ def with_cut_call(response: Response, *, states_reason: bool = True) -> Response
     if place is None:
         return response
     item = response.output[place].to_object()
-    if item["type"] not in _CUT_CALLS or item.get("status") in tools.CUT_OFF or not _has_id(item):
+    if item["type"] not in _CUT_CALLS or tools.was_cut_off(item) or not _has_id(item):
         return response
     if item.get("status") == "completed" and response.status in (None, "completed"):  # the service says so itself
         return response

@@ -137,7 +137,7 @@ def _called(item: JsonObject) -> JsonObject:
     """The chunk of a call that has come whole, or was cut off."""
     given: Any = item.get("input") or "" if item["type"] != _CALLS[0] else object_of(item["arguments"]) or {}
     call = {"toolCallId": item["call_id"], "toolName": item["name"], "input": given}
-    if item.get("status") in tools.CUT_OFF:
+    if tools.was_cut_off(item):
         return {"type": "tool-input-error", **call, "errorText": placeholder_of(item)}
     return {"type": "tool-input-available", **call}
 

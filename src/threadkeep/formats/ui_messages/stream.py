@@ -123,7 +123,8 @@ class UiAssembler(streams.StreamAssembler):
 
     def output_in(self, event: JsonObject) -> bool:
         """Whether a chunk brings a part of the output."""
-        return event.get("type") not in _QUIET
+        kind = event.get("type")
+        return not isinstance(kind, str) or kind not in _QUIET
 
     def error_in(self, event: JsonObject) -> Any:
         """The error of an `error` chunk."""

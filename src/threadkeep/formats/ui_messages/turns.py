@@ -248,7 +248,7 @@ class UiWriter(TurnWriter):
     def _unanswered(self, call: ItemEntry, message: DraftMessage, part: JsonObject) -> None:
         """Say in a call that it was cut off, or that its output never came."""
         item = call.item()
-        is_cut = item.get("status") in tools.CUT_OFF and part["state"] != fields.STREAMING
+        is_cut = tools.was_cut_off(item) and part["state"] != fields.STREAMING
         if own.spelling_of(item) is not None or not (is_cut or message is not self.messages[-1]):
             return
         text = placeholder_of(item)

@@ -147,7 +147,9 @@ class UsageQuery:
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
         if self.order_by is not None and self.order_by not in ORDERS:
-            hint = did_you_mean(get_close_matches(str(self.order_by), ORDERS, n=1, cutoff=0.55)).strip() or None
+            given: object = self.order_by
+            word = given if isinstance(given, str) else ""
+            hint = did_you_mean(get_close_matches(word, ORDERS, n=1, cutoff=0.55)).strip() or None
             problem = f"must be one of {', '.join(ORDERS)}, not {shown(self.order_by)}."
             raise InvalidOption(problem, argument="order_by", hint=hint)
         if self.limit is not None and self.limit < 1:
