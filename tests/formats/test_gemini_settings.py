@@ -14,8 +14,8 @@ from threadkeep.domain.tool_names import Names
 from threadkeep.errors import CannotRender
 from threadkeep.formats import get_format
 from threadkeep.formats.gemini.fields import FAMILIES, FIELDS, GENERAL, family_of, fields_of, is_schema, json_schema
-from threadkeep.formats.gemini.fields import NAMES as NAME_RULE
 from threadkeep.formats.shared.fields import NoField, SpecialField
+from threadkeep.formats.shared.google import NAMES as NAME_RULE
 
 Json = dict[str, Any]
 LOOKUP = {"type": "function", "name": "lookup", "parameters": {"type": "object", "properties": {}}}

@@ -13,11 +13,11 @@ from tests.formats.factories import codes, render, user
 from threadkeep import ToolNotFound, ToolRegistry
 from threadkeep.domain.tool_names import OPENAI_NAMES, NameRule, Names, hashed, is_valid_name, stands_for
 from threadkeep.formats import NAMES, FormatName
-from threadkeep.formats.gemini import fields as gemini
 from threadkeep.formats.messages import fields as messages
+from threadkeep.formats.shared import google
 from threadkeep.formats.shared.parts import ENDINGS, in_base64, is_textual, note
 
-RULES = [OPENAI_NAMES, messages.NAMES, gemini.NAMES]
+RULES = [OPENAI_NAMES, messages.NAMES, google.NAMES]
 
 
 @given(tools=st.lists(st.text(max_size=70), max_size=6), name=st.text(max_size=70))

@@ -98,11 +98,7 @@ class ClaudeCode:
         if input.path is not None and input.path.name.endswith(".meta.json"):
             return
         session, fingerprint = _ClaudeCodeSession(input), input.fingerprint()
-        for found in json_files.json_lines(input):
-            if isinstance(found, Skipped):
-                yield found
-            else:
-                session.add(found)
+        yield from json_files.skipped_lines(input, session.add)
         yield from session.skipped()
         chains = [chain for chain in session.chains.values() if chain.lines]
         for chain in chains:

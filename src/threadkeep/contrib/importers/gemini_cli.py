@@ -47,11 +47,7 @@ class GeminiCli:
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file."""
         session = _GeminiSession(input.name)
-        for found in json_files.json_lines(input):
-            if isinstance(found, Skipped):
-                yield found
-            else:
-                session.add(found)
+        yield from json_files.skipped_lines(input, session.add)
         if session.has_said:
             yield converted(input.name, session.transcript)
 

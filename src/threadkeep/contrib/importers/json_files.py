@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import IO, Any, ClassVar, Final, NamedTuple
 
@@ -36,6 +36,15 @@ def json_lines(input: inputs.Input) -> Iterator[FileObject | Skipped]:
                 yield Skipped(where, NOT_JSON if line.endswith(b"\n") else NOT_WHOLE)
                 continue
             yield FileObject(where, value) if isinstance(value, dict) else Skipped(where, NOT_AN_OBJECT)
+
+
+def skipped_lines(input: inputs.Input, take: Callable[[FileObject], object]) -> Iterator[Skipped]:
+    """Give each object of JSON Lines to a function, and yield what is none."""
+    for found in json_lines(input):
+        if isinstance(found, Skipped):
+            yield found
+        else:
+            take(found)
 
 
 class JsonExport:

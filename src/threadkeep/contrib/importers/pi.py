@@ -53,11 +53,7 @@ class Pi:
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file."""
         session = _PiSession(input.name)
-        for found in json_files.json_lines(input):
-            if isinstance(found, Skipped):
-                yield found
-            else:
-                session.add(found)
+        yield from json_files.skipped_lines(input, session.add)
         if session.head:
             yield converted(input.name, session.transcript)
 

@@ -56,11 +56,7 @@ class QwenCode:
         """Return the session of a file, or the one of an agent."""
         session = _QwenSession(input.name, input.path)
         session.events |= _agent_events(input)
-        for found in json_files.json_lines(input):
-            if isinstance(found, Skipped):
-                yield found
-            else:
-                session.add(found)
+        yield from json_files.skipped_lines(input, session.add)
         if session.entries:
             yield converted(input.name, session.transcript)
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule
 from threadkeep.formats.gemini.spelling import camel
 from threadkeep.formats.shared import fields, reports
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
@@ -96,19 +95,8 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 NAME: Final = "gemini"
-GOOGLES: Final = frozenset({None, NAME, "interactions"})  # origins of signatures that the service reads
 MODEL: Final = "model"
 USER: Final = "user"
-
-# function names: a letter or `_`, then letters, digits and `_ . : -`
-NAMES: Final = NameRule(
-    longest=128,
-    valid=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
-    refused=REFUSED_BY_ALL,
-    prefix="_",
-    alphabet="A-Z a-z 0-9 _ . : -, beginning with a letter or _",
-    room=128,
-)
 
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 # roles of contents -> who speaks; `function` and none at all are what old clients write

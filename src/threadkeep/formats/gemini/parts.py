@@ -16,8 +16,8 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.gemini import spelling
-from threadkeep.formats.gemini.fields import GOOGLES, NAME, SYSTEM_ROLES
-from threadkeep.formats.shared import google_media
+from threadkeep.formats.gemini.fields import NAME, SYSTEM_ROLES
+from threadkeep.formats.shared import google
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.reports import Context
 
@@ -57,7 +57,7 @@ def own_parts(parts: Sequence[Any], context: Context, path: str) -> list[Any]:
 
 def thought_parts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thoughts of a reasoning item that this service can read: its own, and those that the user put there."""
-    if item.get("origin") not in GOOGLES:
+    if item.get("origin") not in google.READS:
         context.loss("reasoning", "", f"Reasoning was left out: it came from {item['origin']}.")
         return []
     wire, content = [], item.get("content")
@@ -90,7 +90,7 @@ def _as_it_came(wire: JsonObject, thing: JsonObject) -> JsonObject:
 def signature_of(thing: JsonObject) -> JsonObject:
     """The key of a part with the thought signature of a text or call; nothing where it has none."""
     signature = thing.get("thought_signature")
-    return {} if signature is None or thing.get("origin") not in GOOGLES else {"thoughtSignature": signature}
+    return {} if signature is None or thing.get("origin") not in google.READS else {"thoughtSignature": signature}
 
 
 def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
@@ -104,7 +104,7 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 def media_part(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A picture, file or video as the format sends it; a text that says what is missing where it cannot be sent."""
-    media = google_media.sent_media(part, context, path)
+    media = google.sent_media(part, context, path)
     if media is None:
         return {"text": shared.note(part)}
     key, name = ("inlineData", "data") if media.is_inline else ("fileData", "fileUri")
@@ -189,7 +189,7 @@ def media_in(part: JsonObject, names: set[str]) -> JsonObject | None:
     source = _source_in(holder, key, media_type)
     if source is None or not isinstance(media_type, str):
         return None
-    media = google_media.media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
+    media = google.media_of(media_type, source[0]) | spelling.noted(names, base64=source[1])
     media |= {"media_type": media_type} if key == "fileData" and media_type else {}
     media |= {"filename": holder["displayName"]} if isinstance(holder.get("displayName"), str) else {}
     return media if own_media(media) == {key: holder} else None

@@ -50,7 +50,7 @@ from threadkeep.formats.gemini.fields import JSON_SCHEMA, MODEL, NAME, SCHEMA, U
 from threadkeep.formats.gemini.spelling import HEAD, levelled, noted, read_part, respelled
 from threadkeep.formats.gemini.tools import DECLARATIONS, choice_in, tool_config, tools_in, wire_tools
 from threadkeep.formats.gemini.turns import Content, GeminiWriter, OpenCalls, oddities, parts_of, turns_of
-from threadkeep.formats.shared import pairing, parsing, provider_errors, reports, views
+from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports, views
 from threadkeep.formats.shared.fields import read_fields, render_fields
 from threadkeep.formats.shared.parts import block
 from threadkeep.formats.shared.rendering import Rendering, begin, needs_last_turn, no_model, nothing_to_send
@@ -98,7 +98,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 def write_request(session: Session | Snapshot, options: RenderOptions) -> RequestParts:
     """A request before it is put together; one without a model is refused."""
-    rendering = begin(session, options, NAME, reports.Context(rule=fields.NAMES, takes_signatures=True))
+    rendering = begin(session, options, NAME, reports.Context(rule=google.NAMES, takes_signatures=True))
     snapshot = rendering.snapshot
     model = snapshot.settings.get("model")
     if model is None and snapshot.imported is None:
@@ -299,7 +299,7 @@ def _choice(native: JsonObject, tools: Sequence[JsonObject]) -> JsonObject:
     """The tool choice that a request states, taken out of its keys; none that the option would not give back."""
     config = value_at(native, _CHOICE)
     choice = choice_in(config) if isinstance(config, dict) else None
-    context = reports.Context(tools, fields.NAMES)
+    context = reports.Context(tools, google.NAMES)
     has_functions = any(tool["type"] == "function" for tool in tools)
     try:
         rendered = tool_config(choice, context, has_functions=has_functions)

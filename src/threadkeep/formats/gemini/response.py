@@ -16,14 +16,15 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
-from threadkeep.domain.usage import NormalizedUsage, Usage
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.gemini import calls, spelling
 from threadkeep.formats.gemini.fields import INCOMPLETE, NAME, NUMBERS, STATUSES, UNSPECIFIED
 from threadkeep.formats.gemini.turns import CONTENT_KEYS, called_items, items_of, parts_of
+from threadkeep.formats.shared import google
 from threadkeep.formats.shared.parsing import ANSWERED, answer_parser, response_object, status_of
 from threadkeep.formats.shared.provider_errors import SENT_BODY, not_a_response, provider_error, shortened
-from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared.usage import count_at
 
 HISTORY: Final = "automaticFunctionCallingHistory"  # of calls that Google's SDK has answered by itself
 # keys of the body that are fields of a response, and what Google's SDK adds to it
@@ -135,35 +136,14 @@ def usage_of(usage: JsonObject) -> Usage:
         input_tokens=usage.get("promptTokenCount"),
         output_tokens=usage.get("candidatesTokenCount"),
         total_tokens=usage.get("totalTokenCount"),
-        input_tokens_details=_details(usage, INPUT_DETAILS),
-        output_tokens_details=_details(usage, OUTPUT_DETAILS),
+        input_tokens_details=google.details(usage, INPUT_DETAILS),
+        output_tokens_details=google.details(usage, OUTPUT_DETAILS),
         raw=usage,
-        normalized=_normalized(usage),
+        normalized=google.inclusive_usage(
+            count_at(usage, "totalTokenCount"),
+            (count_at(usage, "promptTokenCount"), count_at(usage, "toolUsePromptTokenCount")),
+            count_at(usage, "candidatesTokenCount"),
+            thoughts=count_at(usage, "thoughtsTokenCount"),
+            cached=count_at(usage, "cachedContentTokenCount"),
+        ),
     )
-
-
-def _details(usage: JsonObject, keys: dict[str, str]) -> JsonObject | None:
-    return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None
-
-
-def _normalized(usage: JsonObject) -> NormalizedUsage:
-    """Inclusive figures. The service leaves counts of zero out: what the total has beyond the parts decides."""
-    total = count_at(usage, "totalTokenCount")
-    thoughts = count_at(usage, "thoughtsTokenCount")
-    input_tokens = _sum(count_at(usage, "promptTokenCount"), count_at(usage, "toolUsePromptTokenCount"))
-    output_tokens = _sum(count_at(usage, "candidatesTokenCount"), thoughts)
-    if total is not None and (input_tokens is not None or output_tokens is not None):
-        output_tokens = max(total - (input_tokens or 0), 0) if output_tokens is None else output_tokens
-        input_tokens = max(total - output_tokens, input_tokens or 0)
-    return normalized_usage(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        total=total,
-        reasoning=thoughts,
-        cached=count_at(usage, "cachedContentTokenCount"),
-    )
-
-
-def _sum(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

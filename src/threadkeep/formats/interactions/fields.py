@@ -5,28 +5,17 @@ Source: the types of google-genai, `interactions`; Google's Gemini API reference
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule, is_valid_name
+from threadkeep.domain.tool_names import is_valid_name
 from threadkeep.domain.tools import tool_from
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared import fields, parts, reports
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, Row, SpecialField, tier_of
 
 NAME: Final = "interactions"
-# names of functions, as in the service's other API
-NAMES: Final = NameRule(
-    longest=128,
-    valid=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
-    refused=REFUSED_BY_ALL,
-    prefix="_",
-    alphabet="A-Z a-z 0-9 _ . : -, beginning with a letter or _",
-    room=128,
-)
-GOOGLES: Final = frozenset({None, NAME, "gemini"})  # origins of signatures that the service reads
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 USER_INPUT, MODEL_OUTPUT, THOUGHT = "user_input", "model_output", "thought"
 CALL, RESULT = "function_call", "function_result"

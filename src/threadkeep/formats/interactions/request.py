@@ -30,7 +30,7 @@ from threadkeep.formats.canonical.entries import ServerState, Snapshot
 from threadkeep.formats.interactions import fields, steps
 from threadkeep.formats.interactions.fields import CHOICE, FIELDS, NAME, RESULT, STEPS
 from threadkeep.formats.interactions.turns import StepWriter, is_plain_input
-from threadkeep.formats.shared import pairing, parsing, provider_errors, reports, server_state
+from threadkeep.formats.shared import google, pairing, parsing, provider_errors, reports, server_state
 from threadkeep.formats.shared.fields import read_fields, render_fields
 from threadkeep.formats.shared.rendering import Rendering, begin, no_model, nothing_to_send
 
@@ -42,7 +42,7 @@ _TEXT, _CONTENT, _CONTENTS, _EMPTY = "text", "content", "contents", "empty"  # h
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
     """Render a session as the body of a request for an interaction."""
-    rendering = begin(session, options, NAME, reports.Context(rule=fields.NAMES, takes_signatures=True))
+    rendering = begin(session, options, NAME, reports.Context(rule=google.NAMES, takes_signatures=True))
     state = server_state.known_state(rendering)
     snapshot, entries, context = rendering.snapshot, rendering.entries, rendering.context
     writer = StepWriter(rendering, pairing.paired(entries, pairing.left_alone(snapshot, NAME)))
@@ -199,7 +199,7 @@ def _choice(native: JsonObject, tools: Sequence[JsonObject]) -> JsonObject:
     """The tool choice that a request states, taken out of its keys; none that the option would not give back."""
     stated = value_at(native, CHOICE)
     choice = fields.choice_in(stated)
-    context = reports.Context(tools, fields.NAMES)
+    context = reports.Context(tools, google.NAMES)
     has_functions = any(tool["type"] == "function" for tool in tools)
     try:
         if stated is None or fields.tool_choice(choice, context, has_functions=has_functions) != stated:

@@ -20,8 +20,8 @@ from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse, StreamChunk
 from threadkeep.formats.interactions.fields import INCOMPLETE, NAME, STATUSES
 from threadkeep.formats.interactions.steps import item_in
-from threadkeep.formats.shared import parsing, provider_errors
-from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared import google, parsing, provider_errors
+from threadkeep.formats.shared.usage import count_at
 
 # keys of the body that are fields of a response
 _FIELDS: Final = frozenset(
@@ -111,33 +111,18 @@ OUTPUT_DETAILS: Final = {
 
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts under the names of Open Responses; the service's own object stays in `raw`."""
-    total, thoughts = count_at(usage, "total_tokens"), count_at(usage, "total_thought_tokens")
-    given = _sum(count_at(usage, "total_input_tokens"), count_at(usage, "total_tool_use_tokens"))
-    written = _sum(count_at(usage, "total_output_tokens"), thoughts)
-    if total is not None and (given is not None or written is not None):  # counts of zero may be left out
-        written = max(total - (given or 0), 0) if written is None else written
-        given = max(total - written, given or 0)
     return Usage(
         input_tokens=usage.get("total_input_tokens"),
         output_tokens=usage.get("total_output_tokens"),
         total_tokens=usage.get("total_tokens"),
-        input_tokens_details=_details(usage, INPUT_DETAILS),
-        output_tokens_details=_details(usage, OUTPUT_DETAILS),
+        input_tokens_details=google.details(usage, INPUT_DETAILS),
+        output_tokens_details=google.details(usage, OUTPUT_DETAILS),
         raw=usage,
-        normalized=normalized_usage(
-            input_tokens=given,
-            output_tokens=written,
-            total=total,
-            reasoning=thoughts,
+        normalized=google.inclusive_usage(
+            count_at(usage, "total_tokens"),
+            (count_at(usage, "total_input_tokens"), count_at(usage, "total_tool_use_tokens")),
+            count_at(usage, "total_output_tokens"),
+            thoughts=count_at(usage, "total_thought_tokens"),
             cached=count_at(usage, "total_cached_tokens"),
         ),
     )
-
-
-def _sum(*counts: int | None) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
-def _details(usage: JsonObject, keys: Mapping[str, str]) -> JsonObject | None:
-    return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None

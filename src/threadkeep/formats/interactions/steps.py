@@ -19,8 +19,8 @@ from threadkeep.domain.jsontext import JsonObject, dumps, loads, value_at
 from threadkeep.domain.media import base64_media_type
 from threadkeep.formats.canonical.entries import is_same
 from threadkeep.formats.canonical.items import text_type
-from threadkeep.formats.interactions.fields import CALL, GOOGLES, NAME, RESULT, STEPS, SYSTEM_ROLES, THOUGHT
-from threadkeep.formats.shared import google_media
+from threadkeep.formats.interactions.fields import CALL, NAME, RESULT, STEPS, SYSTEM_ROLES, THOUGHT
+from threadkeep.formats.shared import google
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.arguments import object_arguments
 from threadkeep.formats.shared.reports import Context
@@ -95,7 +95,7 @@ def _text(part: JsonObject, context: Context, path: str) -> JsonObject:
 
 def _media(part: JsonObject, context: Context, path: str) -> JsonObject:
     """A picture, file or video; a text that says what is missing where it cannot be sent."""
-    media = google_media.sent_media(part, context, path)
+    media = google.sent_media(part, context, path)
     if media is None:
         return {"type": "text", "text": shared.note(part)}
     sent = {"type": _kind(part["type"], media.media_type), "mime_type": media.media_type}
@@ -151,13 +151,13 @@ def signature_of(thing: JsonObject) -> str | None:
     """The thought signature of a text or call that a model of Google's gave, if it is one that the service reads."""
     # a model of this service may have made the call behind OpenAI's Chat Completions
     shown = value_at(shared.native_keys(thing, "chat_completion"), "extra_content.google.thought_signature")
-    own = thing.get("thought_signature") if thing.get("origin") in GOOGLES else None
+    own = thing.get("thought_signature") if thing.get("origin") in google.READS else None
     return next((signature for signature in (own, shown) if isinstance(signature, str)), None)
 
 
 def thoughts(item: JsonObject, context: Context) -> list[JsonObject]:
     """The thoughts that a reasoning item holds: the service's own, and those that the user put there."""
-    if item.get("origin") not in GOOGLES:
+    if item.get("origin") not in google.READS:
         context.loss("reasoning", "", f"Reasoning was left out: it came from {item['origin']}.")
         return []
     steps = list(_thoughts(item, context))
@@ -312,8 +312,8 @@ def _source_in(content: JsonObject) -> JsonObject | None:
         case {"data": _, "uri": _}:
             return None
         case {"data": str(data), "mime_type": str()} if shared.is_base64(data):
-            return google_media.media_of(str(stated), f"data:{stated};base64,{data}")
+            return google.media_of(str(stated), f"data:{stated};base64,{data}")
         case {"uri": str(uri)} if uri and not uri.startswith("data:"):
-            part = google_media.media_of(str(stated or f"{content['type']}/"), uri)
+            part = google.media_of(str(stated or f"{content['type']}/"), uri)
             return part | ({"media_type": stated} if isinstance(stated, str) and stated else {})
     return None

@@ -109,12 +109,8 @@ _HINT: Final = "Pass ModelMessagesTypeAdapter.dump_python(messages, mode='json')
 @parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
     """Read a message history, alone or among the arguments of a run; `model` and `stream` say what these do not."""
-    body = body_object(payload)
-    body = {HISTORY: body} if isinstance(body, list) else parsing.request_object(body, NAME, HISTORY)
-    messages = body.get(HISTORY)
-    parsing.check_turns(messages, NAME, HISTORY)
-    if not messages:
-        raise parsing.no_turns(body, NAME, HISTORY)
+    body = parsing.history_object(payload, NAME, HISTORY)
+    messages = body[HISTORY]
     turns = _turns(messages)
     settings, native = fields.read_fields(FIELDS, {key: body[key] for key in body if key not in (HISTORY, TOOLS)})
     tools = body.get(TOOLS) or ()

@@ -131,6 +131,16 @@ def request_object(payload: Any, format_name: str, turn_list: str) -> JsonObject
     return body
 
 
+def history_object(payload: Any, format_name: str, turn_list: str) -> JsonObject:
+    """A request as an object with a history, which may also be given alone, as a list."""
+    body = body_object(payload)
+    body = {turn_list: body} if isinstance(body, list) else request_object(body, format_name, turn_list)
+    check_turns(body.get(turn_list), format_name, turn_list)
+    if not body.get(turn_list):
+        raise no_turns(body, format_name, turn_list)
+    return body
+
+
 def check_turns(turns: Any, format_name: str, path: str) -> None:
     """Refuse turns of formats that are not read, which would become blocks, or say nothing."""
     for index, turn in enumerate(turns if isinstance(turns, list | tuple) else ()):

@@ -94,12 +94,8 @@ def placed_messages(session: Session | Snapshot) -> list[PageMessage]:
 @parsing.parser(f"{NAME} request")
 def parse_request(payload: Any, *, model: str | None = None, stream: bool | None = None) -> Session:
     """Read the messages of a chat, alone or in a body; `model` and `stream` say what the body does not."""
-    body = body_object(payload)
-    body = {HISTORY: body} if isinstance(body, list) else parsing.request_object(body, NAME, HISTORY)
-    messages = body.get(HISTORY)
-    parsing.check_turns(messages, NAME, HISTORY)
-    if not messages:
-        raise parsing.no_turns(body, NAME, HISTORY)
+    body = parsing.history_object(payload, NAME, HISTORY)
+    messages = body[HISTORY]
     turns = _turns(messages, HISTORY)
     settings, native = rows.read_fields(FIELDS, {key: body[key] for key in body if key not in (HISTORY, TOOLS)})
     tools = body.get(TOOLS) or ()

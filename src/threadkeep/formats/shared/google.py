@@ -1,4 +1,4 @@
-"""Media as both of Google's APIs take them: base64 with a media type, or an address with one.
+"""What both of Google's APIs have: names, signatures, usage, and media as base64 or an address with a media type.
 
 The media type is the one stated, else what the ending of the name says, else what the kind of the part allows.
 
@@ -7,12 +7,28 @@ Source: Google's Gemini API reference, "File input methods"; "Interactions".
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type
+from threadkeep.domain.tool_names import REFUSED_BY_ALL, NameRule
+from threadkeep.domain.usage import NormalizedUsage
 from threadkeep.formats.shared import parts as shared
 from threadkeep.formats.shared.reports import Context
+from threadkeep.formats.shared.usage import normalized_usage
+
+READS: Final = frozenset({None, "gemini", "interactions"})  # origins of signatures that the service reads
+# names of functions: a letter or `_`, then letters, digits and `_ . : -`
+NAMES: Final = NameRule(
+    longest=128,
+    valid=re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*"),
+    refused=REFUSED_BY_ALL,
+    prefix="_",
+    alphabet="A-Z a-z 0-9 _ . : -, beginning with a letter or _",
+    room=128,
+)
 
 # ending of a name -> media type
 ENDINGS: Final = {
@@ -94,3 +110,32 @@ def media_of(media_type: str, url: str) -> JsonObject:
         if media_type.startswith(beginning):
             return {"type": kind, SOURCES[kind][0 if kind == "input_video" else 1]: url}
     return {"type": "input_file", "file_data" if base64_media_type(url) else "file_url": url}
+
+
+# Usage
+
+
+def details(usage: JsonObject, keys: Mapping[str, str]) -> JsonObject | None:
+    """Return details of a usage object under their canonical names; None for none."""
+    return {name: usage[key] for name, key in keys.items() if usage.get(key) is not None} or None
+
+
+def inclusive_usage(
+    total: int | None, given: Iterable[int | None], written: int | None, thoughts: int | None, cached: int | None
+) -> NormalizedUsage:
+    """Return inclusive figures. Counts of zero may be left out: what the total has beyond the parts decides.
+
+    `given`: counts of input that exclude each other; `written`: output without thoughts.
+    """
+    input_tokens, output_tokens = _sum(*given), _sum(written, thoughts)
+    if total is not None and (input_tokens is not None or output_tokens is not None):
+        output_tokens = max(total - (input_tokens or 0), 0) if output_tokens is None else output_tokens
+        input_tokens = max(total - output_tokens, input_tokens or 0)
+    return normalized_usage(
+        input_tokens=input_tokens, output_tokens=output_tokens, total=total, reasoning=thoughts, cached=cached
+    )
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
