@@ -56,7 +56,7 @@ ACCEPTED: Final = (
         "every model of Bedrock shows the reasoning that it may show", "converse",
     ),
     Accepted(r"google\.", ("displayName",), "the name of a picture, which says nothing to a model"),
-    Accepted(".* options", ("name",), "the name of a schema, which only some APIs want", "messages|gemini"),
+    Accepted(".* options", ("name",), "the name of a schema, which few APIs want", "messages|gemini|interactions"),
     Accepted(
         r"openai\.conversations", ("type",), "the type of a text, a documented variant of spelling", values=("text",),
     ),

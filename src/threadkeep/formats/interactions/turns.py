@@ -89,6 +89,8 @@ class StepWriter(TurnWriter):
             return
         sent = steps.contents(content, role, context, "content")
         if role in SYSTEM_ROLES:
+            if any(part.get("thought_signature") is not None for part in content):
+                context.loss("signature", "content", "The signature of a thought was left out: instructions have none.")
             self.system += steps.texts_of(sent)
             return
         if role not in STEPS:

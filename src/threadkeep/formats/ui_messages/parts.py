@@ -277,8 +277,8 @@ def _media(url: str, media_type: str) -> JsonObject:
     return {"type": "input_file", "file_data" if base64_media_type(url) else "file_url": url}
 
 
-def written_parts(parts: Sequence[JsonObject], context: Context, path: str) -> list[Any]:
-    """Content of another origin as parts of a message."""
+def written_parts(parts: Sequence[JsonObject], context: Context, path: str, *, is_annotated: bool = False) -> list[Any]:
+    """Content of another origin as parts of a message; `is_annotated`: the caller writes their annotations."""
     written = []
     for index, part in enumerate(parts):
         part_path = f"{path}[{index}]"
@@ -287,8 +287,10 @@ def written_parts(parts: Sequence[JsonObject], context: Context, path: str) -> l
             continue
         value = _WRITTEN.get(part["type"], shared.unknown_part)(part, context, part_path)
         if not shared.PRIVATE.isdisjoint(part):
-            kept = {key: value for key, value in part.items() if key != "thought_signature"}
+            kept = {key: value for key, value in part.items() if not is_annotated or key != "thought_signature"}
             shared.report_private(kept, fields.NAME, context, part_path)
+        if part.get("annotations") and not is_annotated:
+            context.loss("annotations", part_path, "The annotations of the text were left out.")
         if value is not None:
             written.append(value)
     return written

@@ -129,11 +129,11 @@ class UiWriter(TurnWriter):
         role, context = item.get("role"), self._context
         if "native" in item:
             report_foreign(item, fields.NAME, context, "native")
-        written = parts.written_parts(item.get("content") or (), context, "content")
+        written = parts.written_parts(item.get("content") or (), context, "content", is_annotated=role == "assistant")
         if role == "assistant":
             message = self._answer(entry) if written else None
             self._annotate(item, entry, written)
-            written = [{**part, "state": "done"} if self._is_text(part) else part for part in written]
+            written = [{**part, "state": "done"} if _is_of(part, "text") else part for part in written]
         else:
             if role not in ("user", *_SYSTEM):
                 context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
@@ -143,11 +143,8 @@ class UiWriter(TurnWriter):
         if message is not None:
             message.parts += written
 
-    def _is_text(self, part: Any) -> bool:
-        return isinstance(part, dict) and part.get("type") == "text"
-
     def _is_system_text(self, part: Any) -> bool:
-        if self._is_text(part):
+        if _is_of(part, "text"):
             return True
         self._context.loss("media", "content", "A system message has texts alone.")
         return False
@@ -163,7 +160,7 @@ class UiWriter(TurnWriter):
         for part, wire in zip(content, written, strict=False):
             keys = {"annotations": "annotations", "thoughtSignature": "thought_signature"}
             said = values | {name: part[key] for name, key in keys.items() if part.get(key)}
-            if said and self._is_text(wire):
+            if said and _is_of(wire, "text", "file"):
                 key = provider or ("google" if "thoughtSignature" in said else "openai")
                 wire[fields.METADATA] = {**wire.get(fields.METADATA, {}), key: said}
 
@@ -284,6 +281,10 @@ class UiWriter(TurnWriter):
         part = own_block(item, fields.NAME, self._context, "")
         if isinstance(part, dict):
             self._answer(entry).parts.append(part)
+
+
+def _is_of(part: Any, *types: str) -> bool:
+    return isinstance(part, dict) and part.get("type") in types
 
 
 def _thought(id_: str, block: Any, provider: str | None, values: JsonObject) -> JsonObject | None:
