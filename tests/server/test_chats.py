@@ -153,7 +153,17 @@ def test_chats_belong_to_their_owners(rest: Rest, page: Page, model: Scripted) -
     model.will_say("One.")
     page.say("First?", 1)
     other = rest.of("bob")
-    assert other.get(f"/chat/{CHAT}").status_code == 404
+    fresh: Json = {
+        "id": CHAT,
+        "object": "chat",
+        "conversation_id": None,
+        "title": None,
+        "messages": [],
+        "response_id": None,
+    }
+    assert other.get(f"/chat/{CHAT}").json() == fresh
+    assert other.get(f"/chat/{CHAT}/stream").status_code == 204
+    assert other.post(f"/chat/{CHAT}/stop").json()["stopped"] is False
     assert other.get(f"/chat/{page.load()['conversation_id']}").status_code == 404
     body = {"id": page.load()["conversation_id"], "messages": page.messages[:1]}
     assert other.post("/chat", json=body).status_code == 404

@@ -60,11 +60,12 @@ async def send(call: deps.Writing, body: models.ChatTurn) -> Response:
 
 @router.get("/{chat_id}", response_model=models.ChatObject)
 async def retrieve_chat(call: deps.Reading, chat_id: str) -> Response:
-    """Retrieve the messages of a chat, with which a page begins, and its title."""
+    """Retrieve the messages of a chat, with which a page begins, and its title; none of a chat that has not begun."""
     found, open_id, messages = await call.read(_shown, call, chat_id)
     return answers.JsonAnswer(
         {
-            "id": chat_id, "object": "chat", "conversation_id": found.id, "title": found.title,
+            "id": chat_id, "object": "chat", "conversation_id": None if found is None else found.id,
+            "title": None if found is None else found.title,
             "messages": [placed.message for placed in messages], "response_id": open_id,
         }
     )  # fmt: skip
@@ -144,14 +145,16 @@ def _found(reader: Reader, call: service.Call, chat_id: str) -> Conversation | N
         return None
 
 
-def _with_open(reader: Reader, call: service.Call, chat_id: str) -> tuple[Conversation, str | None]:
-    found = call.find(reader, chat_id)
-    return found, reader.response_in_progress(found)
+def _with_open(reader: Reader, call: service.Call, chat_id: str) -> tuple[Conversation | None, str | None]:
+    found = _found(reader, call, chat_id)
+    return found, None if found is None else reader.response_in_progress(found)
 
 
-def _shown(reader: Reader, call: service.Call, chat_id: str) -> tuple[Conversation, str | None, list[PageMessage]]:
+def _shown(
+    reader: Reader, call: service.Call, chat_id: str
+) -> tuple[Conversation | None, str | None, list[PageMessage]]:
     found, open_id = _with_open(reader, call, chat_id)
-    return found, open_id, placed_messages(reader.snapshot(found))
+    return found, open_id, [] if found is None else placed_messages(reader.snapshot(found))
 
 
 def _messages(conversation: Conversation) -> list[PageMessage]:

@@ -239,7 +239,7 @@ class ChatObject(BaseModel):
 
     id: str
     object: Literal["chat"]
-    conversation_id: str
+    conversation_id: str | None = Field(description="null as long as nothing was said.")
     title: str | None
     messages: list[dict[str, Any]]
     response_id: str | None = Field(description="The answer that is in progress.")
