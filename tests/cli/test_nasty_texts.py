@@ -103,7 +103,8 @@ def nasty(cli: Cli) -> str:
                 a_call(f"call{TEXT}", name=TEXT, arguments=json.dumps({TEXT: TEXT}, ensure_ascii=False)),
                 an_output(f"call{TEXT}", output=f"question {TEXT}"),
                 {"type": f"other{TEXT}", TEXT: TEXT},
-            ]
+            ],
+            known=False,
         )
         conversation.add_response(an_answer(TEXT, model=TEXT), "open_responses", provider=TEXT)
         conversation.record_attempt("gemini", error=TEXT, provider=TEXT, model=TEXT)
@@ -175,7 +176,7 @@ def test_a_line_break_does_not_make_another_item(cli: Cli, field: str) -> None:
         about: dict[str, Any] = {field: forged} if field in {"title", "user_id"} else {}
         conversation = store.create_conversation(model="m", **about)
         item = a_call(name=forged) if field == "name" else a_message(role=forged if field == "role" else "user")
-        conversation.add_items([item])
+        conversation.add_items([item], known=False)
     lines = cli("show", conversation.id).out.splitlines()
     assert [line for line in lines if line.startswith("#7")] == []
     assert [line for line in lines if re.match(r" {,2}user: root", line)] == []

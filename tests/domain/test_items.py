@@ -20,13 +20,12 @@ from threadkeep.domain.items import (
     ProviderItem,
     Reasoning,
     UnknownItem,
-    call_output,
     item_from,
     item_from_object,
     items_from,
-    message_of,
 )
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.written import call_output, message_of
 from threadkeep.errors import InvalidItem
 
 TEXT_PART = {"type": "input_text", "text": "hello"}

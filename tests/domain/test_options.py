@@ -225,7 +225,7 @@ def test_the_keyword_types_name_every_option() -> None:
     assert missing == []
     assert SessionOptions.__annotations__.keys() == OPTIONS.keys()
     assert ImportOptions.__annotations__.keys() == OPTIONS.keys() - {"model", "stream"}
-    assert NewOptions.__annotations__.keys() == OPTIONS.keys() | {"input", "system", "tools"}
+    assert NewOptions.__annotations__.keys() == OPTIONS.keys() | {"input", "known", "system", "tools"}
     assert UpdateOptions.__annotations__.keys() == OPTIONS.keys() | INFO
 
 

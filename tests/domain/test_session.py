@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.domain.jsonvalues import OBJECTS, same
 from threadkeep.domain import formats
-from threadkeep.domain.content import InputText
+from threadkeep.domain.content import InputText, UnknownPart
 from threadkeep.domain.formats import Format, Signs
 from threadkeep.domain.items import FunctionCall, FunctionCallOutput, Message
 from threadkeep.domain.rendering import Rendered, RenderOptions, ViewOptions
@@ -59,7 +59,7 @@ def test_a_session_begins_with_system_and_input() -> None:
         ({"text": "a"}, ["user"]),
         ([{"role": "user", "content": "a"}, Message("assistant", "b")], ["user", "assistant"]),
         ([{"type": "provider_item", "format": "gemini", "payload": 1}], ["user"]),
-        ([{"type": "input_text", "text": "a"}, {"type": "martian", "x": 1}], ["user"]),
+        ([{"type": "input_text", "text": "a"}, UnknownPart(type="martian", x=1)], ["user"]),
     ],
 )
 def test_input_is_content_or_items(given_input: Any, roles: list[str]) -> None:
@@ -330,9 +330,9 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_requests_are_rendered_by_the_format(echo: Any) -> None:
-    session = Session(model="m")
+    session = Session(model="m", input="Hello")
     assert session.request_payload(echo, strict=True) == {"model": "m", "strict": True, "upto": None}
-    assert json.loads(session.request_body(echo, upto=3)) == {"model": "m", "strict": False, "upto": 3}
+    assert json.loads(session.request_body(echo, upto=0)) == {"model": "m", "strict": False, "upto": 0}
     assert session.render(echo).view == {"format": "echo"}
 
 

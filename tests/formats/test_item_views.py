@@ -17,8 +17,9 @@ from tests.domain.jsonvalues import JSON, TEXT
 from tests.formats.requests_open_responses import ITEMS
 from tests.store.odd_values import BODIES, LISTS, TURNS
 from tests.wires import SPOKEN
-from threadkeep.domain.items import Item, given_item, given_of
+from threadkeep.domain.items import Item, given_of
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.written import given_item
 from threadkeep.errors import InvalidItem
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
@@ -123,7 +124,7 @@ ODD = SHAPES.flatmap(lambda shape: st.permutations(list(shape.items()))).map(dic
 @example({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"})
 def test_an_item_is_given_back_as_it_was_added(raw: Json) -> None:
     try:
-        item = given_item(raw)
+        item = given_item(raw, known=False)
     except InvalidItem:
         return
     assert dumps(views_of(item).given()) == dumps(raw)
@@ -167,7 +168,7 @@ def test_what_is_given_as_it_is_stored_needs_nothing_more() -> None:
         {"type": "hologram", "x": [None, {}]},
     ]
     for raw in cases:
-        assert views_of(given_item(raw)).given_text is None
+        assert views_of(given_item(raw, known=False)).given_text is None
 
 
 @given(ODD)
@@ -185,7 +186,7 @@ def test_items_of_one_shape_are_told_apart() -> None:
     contents: list[Any] = ["Hi", [], None, "", [{"type": "input_text", "text": "Hi"}], ["Hi"]]
     for content in (*contents, *reversed(contents)):
         raw = {"role": "user", "type": "message", "content": content}
-        assert views_of(given_item(raw)).given() == raw
+        assert views_of(given_item(raw, known=False)).given() == raw
 
 
 def test_typed_items_and_those_of_other_formats_are_open_responses() -> None:
@@ -239,7 +240,7 @@ def _literals(schema: Any, key: str) -> Iterator[str]:
 @given(ODD)
 def test_odd_items_become_valid(raw: Json) -> None:
     try:
-        items = [given_item(raw)]
+        items = [given_item(raw, known=False)]
     except InvalidItem:
         items = []
     items += [item for turn in OWN.parse_turns([raw]) for item in turn]
@@ -402,7 +403,7 @@ def test_blocks_of_other_formats_are_the_items_that_openai_has_for_them(name: st
 @pytest.mark.parametrize("name", CANONICAL)
 def test_items_in_their_canonical_form(name: str) -> None:
     raw, expected = CANONICAL[name]
-    found = views_of(given_item(raw)).canonical("x_1")
+    found = views_of(given_item(raw, known=False)).canonical("x_1")
     assert found == (expected if raw.get("type") == "hologram" else {"id": "x_1", **expected})
 
 

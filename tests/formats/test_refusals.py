@@ -32,7 +32,7 @@ def conversation(provider: Provider, refusal: Refusal) -> Session:
     """A conversation that is refused as it stands."""
     session = Session(model=refusal.model or provider.model, **refusal.options)
     session.register_tools(refusal.tools)
-    session.add_items(refusal.items)
+    session.add_items(refusal.items, known=False)
     return session
 
 

@@ -217,7 +217,7 @@ def test_all_that_writes_items_puts_media(opened: Any, folder: Watched, tables: 
         return {"id": id, "status": "completed", "output": [call], "usage": {}}
 
     conversation = store.create_conversation(model="m", input=[message()])
-    conversation.add_items([message(), an_output("c", [picture()])])
+    conversation.add_items([message(), an_output("c", [picture()])], known=False)
     conversation.add_response(answer("resp_1"), "open_responses")
     with conversation.stream_response("open_responses") as recorder:
         recorder.feed({"type": "response.completed", "response": answer("resp_2")})

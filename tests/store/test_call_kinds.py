@@ -187,7 +187,7 @@ def test_an_output_without_its_call_is_left_out(conversation: Any, kind: str) ->
 def test_a_second_output_of_a_call_is_left_out(conversation: Any, kind: str) -> None:
     called(conversation, the_call(kind))
     conversation.add_item(the_output(kind))
-    conversation.add_item(the_output(kind))
+    conversation.add_item(the_output(kind), known=False)
     rendered = conversation.render(FORMAT)
     assert types(rendered).count(the_output(kind)["type"]) == 1
     assert [(loss.code, loss.position) for loss in rendered.losses] == [("orphan_output", 3)]

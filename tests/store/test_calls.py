@@ -485,7 +485,7 @@ def test_the_calls_are_those_for_which_a_request_waits(stores: Any, tenant: str)
                 case "call":
                     conversation.add_item(a_call(name))
                 case "output":
-                    conversation.add_item(an_output(name))
+                    conversation.add_item(an_output(name), known=False)
                 case "fork":
                     conversation = conversation.fork(at=conversation.transcript()[-1].position)
                 case _:

@@ -39,7 +39,7 @@ def full(store: Any, user: str = "ann", external_id: str | None = "x") -> Any:
     )  # fmt: skip
     conversation.user([a_picture(noise(20_000))], idempotency_key="key")
     conversation.add_response(an_answer("Hello", calls=("c1",)), "open_responses", idempotency_key="answer")
-    conversation.add_item(an_output("c1"), author_id="tool")
+    conversation.add_item(an_output("c1"), author_id="tool", known=False)
     conversation.fork(at=1).user("more \ud800 \x00 ☃")
     conversation.update(title="Another title", temperature=0.5)
     conversation.compact(upto=0, summary="So far")
@@ -392,7 +392,7 @@ def test_any_text_comes_back() -> None:
     with Store("sqlite://") as one, Store("sqlite://") as two:
 
         @settings(max_examples=500 if is_set("THREADKEEP_LONG") else 15)
-        @given(st.lists(st.text(max_size=40), min_size=1, max_size=5), titles, st.text(max_size=20))
+        @given(st.lists(st.text(max_size=40).map("a{}".format), min_size=1, max_size=5), titles, st.text(max_size=20))
         def comes_back(texts: list[str], title: str, name: str) -> None:
             found = one.create_conversation(model="m", input=[a_message(text) for text in texts], labels={"a": name})
             found.update(title=title)

@@ -179,7 +179,7 @@ CASES: dict[str, Callable[[Any, int], Thunk]] = {
     "a copy": lambda s, n: with_last(with_history(s, n), lambda c: s.copy_conversation(c.id)),
     "a search": lambda s, n: lambda: s.search(" ".join(f"word{one}" for one in range(min(n // 4, 99)))),
     "filters": lambda s, n: lambda: s.usage(model=texts(n)),
-    "deep": lambda s, n: with_call(s, lambda c: c.add_item({"type": "x", "value": nested(45 * n // N)})),
+    "deep": lambda s, n: with_call(s, lambda c: c.add_item({"type": "x", "value": nested(45 * n // N)}, known=False)),
 }
 for _name in requests(2):
     CASES |= {

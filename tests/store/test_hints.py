@@ -114,7 +114,7 @@ def test_text_that_is_no_url_is_shown_whole() -> None:
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_role_and_type_of_somebody_elses_own_are_searched(store: Any) -> None:
     conversation = store.create_conversation(model="m")
-    conversation.add_item({"type": "message", "role": "users", "content": "trains"})
+    conversation.add_item({"type": "message", "role": "users", "content": "trains"}, known=False)
     assert len(store.search("trains", role="users").items) == 1
     assert store.search("trains", role="critic").items == []
 

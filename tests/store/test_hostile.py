@@ -102,19 +102,20 @@ def test_any_text_comes_back(store: Any, elsewhere: Any, value: str) -> None:
 
 
 @by_name(NUMBERS)
-def test_any_number_comes_back(store: Any, elsewhere: Any, value: float) -> None:
+def test_any_number_of_a_provider_comes_back(store: Any, elsewhere: Any, value: float) -> None:
+    is_json = isinstance(value, int) or math.isfinite(value)
     conversation = store.create_conversation(
-        model="m", extra={"open_responses": {"x": value}},
-        tools=[{"type": "function", "name": "t", "parameters": {"maximum": value}}],
+        model="m", extra={"open_responses": {"x": value if is_json else 1}},
+        tools=[{"type": "function", "name": "t", "parameters": {"maximum": value if is_json else 1}}],
     )  # fmt: skip
-    conversation.add_item({"type": "web_search_call", "x": [value, {"y": value}]})
+    conversation.add_item({"type": "web_search_call", "x": [value, {"y": value}]}, known=False)
     conversation.add_response(an_answer("Hi", metadata={"x": value}), "open_responses")
     found = elsewhere.get_conversation(conversation.id)
     assert same(found.get_item(0).item.to_dict(), {"type": "web_search_call", "x": [value, {"y": value}]})
-    assert same(found.settings["extra"], {"open_responses": {"x": value}})
-    assert same(found.tools[0]["parameters"], {"maximum": value})
+    assert same(found.settings["extra"], {"open_responses": {"x": value if is_json else 1}})
+    assert same(found.tools[0]["parameters"], {"maximum": value if is_json else 1})
     assert same(json.loads(found.response_body(0))["metadata"], {"x": value})
-    sent = [value, {"y": value}] if isinstance(value, int) or math.isfinite(value) else [None, {}]
+    sent = [value, {"y": value}] if is_json else [None, {}]
     assert same(json.loads(found.request_body("open_responses"))["input"][0]["x"], sent)
 
 
@@ -212,7 +213,7 @@ def test_a_bad_session_among_many(store: Any, tables: Tables) -> None:
     """A batch is stored whole or not at all."""
     written = tables.written()
     bad = Session(model="m")
-    bad.add_item({"type": "x" * LONG})
+    bad.add_item({"type": "x" * LONG}, known=False)
     with pytest.raises(InvalidItem):
         store.save_many([Session(model="m", input="Hi"), bad])
     assert written() == {}
@@ -254,7 +255,7 @@ def test_an_error_envelope_leaves_its_ledger_row(store: Any, conversation: Any, 
 
 def test_an_unanswered_call_is_no_lossless_request(conversation: Any) -> None:
     conversation.user("Hi")
-    conversation.add_item({"type": "input_audio_x", "x": 1})
+    conversation.add_item({"type": "input_audio_x", "x": 1}, known=False)
     with pytest.raises(LossError):
         conversation.render("chat_completion", strict=True)
 

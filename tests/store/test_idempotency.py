@@ -114,7 +114,7 @@ def prepared(conversation: Any) -> Any:
     """A conversation that every writing method can be called on."""
     conversation.user("before")
     conversation.compact(summary="before")
-    conversation.add_items([a_call("open_1"), a_call("open_2")])
+    conversation.add_items([a_call("open_1"), a_call("open_2"), a_call("call_1")])
     conversation.fork()
     conversation.register_tools([{"type": "function", "name": "old1"}, {"type": "function", "name": "old2"}])
     return conversation
@@ -423,6 +423,7 @@ def test_one_of_many_tasks_wins(stores: Any, tenant: str) -> None:
 
 
 def test_an_output_is_said_once_by_any_name(conversation: Any) -> None:
+    conversation.add_items([a_call("c"), a_call()])
     conversation.add_item(an_output(output="x"), idempotency_key="a")
     first = conversation.add_function_call_output(call_id="c", output="x", idempotency_key="b")
     assert (

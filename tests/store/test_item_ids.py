@@ -29,7 +29,7 @@ def digits(conversation: Any) -> str:
 
 
 def test_an_item_without_an_id_gets_one_with_the_prefix_of_its_type(store: Any, conversation: Any) -> None:
-    added = [conversation.user("Hi"), *conversation.add_items([a_call(), an_output(), {"type": "odd"}])]
+    added = [conversation.user("Hi"), *conversation.add_items([a_call(), an_output(), {"type": "odd"}], known=False)]
     prefixes = ["msg", "fc", "fco", "item"]
     expected = [f"{prefix}_{digits(conversation)}{position}" for position, prefix in enumerate(prefixes)]
     assert [stored.id for stored in added] == expected

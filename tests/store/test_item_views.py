@@ -62,7 +62,7 @@ def as_given(store: Any, conversation: Any, expected: list[dict[str, Any]]) -> N
 @pytest.mark.parametrize("how", ["add_items", "add_item", "add_input", "create", "import", "save", "a copy"])
 def test_items_are_given_back(store: Any, how: str, items: list[dict[str, Any]]) -> None:
     if how == "create":
-        conversation = store.create_conversation(model="m", input=items)
+        conversation = store.create_conversation(model="m", input=items, known=False)
     elif how in {"add_input", "import"}:
         items = [
             raw for raw in items if all(part["type"] in WIRE_PARTS and "url" not in part for part in parts_of(raw))
@@ -75,7 +75,11 @@ def test_items_are_given_back(store: Any, how: str, items: list[dict[str, Any]])
             assert [dumps(stored.given()) for stored in added] == [dumps(raw) for raw in items]
     else:
         conversation = store.create_conversation(model="m")
-        added = conversation.add_items(items) if how != "add_item" else [conversation.add_item(raw) for raw in items]
+        added = (
+            conversation.add_items(items, known=False)
+            if how != "add_item"
+            else [conversation.add_item(raw, known=False) for raw in items]
+        )
         assert [dumps(stored.given()) for stored in added] == [dumps(raw) for raw in items]
         assert [stored.canonical() for stored in added] == [
             stored.canonical() for stored in store.get_conversation(conversation.id).transcript()
@@ -106,8 +110,8 @@ def test_items_that_say_where_they_came_from_are_given_back(store: Any) -> None:
 
 
 def test_a_repetition_gives_the_same_items_back(conversation: Any) -> None:
-    first = conversation.add_items(GIVEN, idempotency_key="once")
-    again = conversation.add_items(GIVEN, idempotency_key="once")
+    first = conversation.add_items(GIVEN, idempotency_key="once", known=False)
+    again = conversation.add_items(GIVEN, idempotency_key="once", known=False)
     assert all(stored.replayed for stored in again)
     assert [dumps(stored.given()) for stored in again] == [dumps(stored.given()) for stored in first]
 
@@ -171,14 +175,14 @@ def test_a_stored_item_of_ones_own_has_no_views() -> None:
 
 def test_nothing_is_stored_where_the_item_is_stored_as_it_was_given(conversation: Any, tables: Tables) -> None:
     conversation.user("Hi")
-    conversation.add_items([a_message(), a_call(), an_output(), {"type": "odd", "x": [None]}])
+    conversation.add_items([a_message(), a_call(), an_output(), {"type": "odd", "x": [None]}], known=False)
     conversation.add_input([a_message()], "open_responses")
     conversation.add_response(BODIES["messages"], "messages")
     assert {row["given"] for row in tables.rows("items")} == {None}
 
 
 def test_media_is_stored_once(store: Any, conversation: Any, tables: Tables) -> None:
-    conversation.add_items(WITH_MEDIA)
+    conversation.add_items(WITH_MEDIA, known=False)
     assert tables.counts()["blobs"] == 1
     for row in tables.rows("items", "position"):
         assert sum(len(row[name] or "") for name in ("payload", "rest", "given")) < 1_000
@@ -197,7 +201,7 @@ def test_a_long_text_is_stored_once(conversation: Any, tables: Tables) -> None:
 
 
 def test_requests_are_rendered_without_it(store: Any, conversation: Any) -> None:
-    conversation.add_items(GIVEN)
+    conversation.add_items(GIVEN, known=False)
     fresh = store.get_conversation(conversation.id)
     with statements_of(fresh) as seen:
         fresh.render("open_responses")

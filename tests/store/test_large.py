@@ -30,7 +30,7 @@ def test_a_large_output_is_stored_or_refused(
     written = tables.written()
     if database.kind == "mariadb":
         calls: list[Callable[[], Any]] = [
-            lambda: conversation.add_item(an_output("c", output)),
+            lambda: conversation.add_item(an_output("c", output), known=False),
             lambda: conversation.add_response(an_answer(output), "open_responses"),
         ]
         for call in calls:
@@ -39,7 +39,7 @@ def test_a_large_output_is_stored_or_refused(
         assert written() == {}
         conversation.user("The connection is as good as before")
     else:
-        conversation.add_item(an_output("c", output))
+        conversation.add_item(an_output("c", output), known=False)
         assert elsewhere.get_conversation(conversation.id).get_item(0).item.output == output
 
 
@@ -89,7 +89,7 @@ def test_media_in_a_blob_store_may_be_larger_than_a_packet(database: Database, t
 
 
 def test_odd_ids_beside_a_large_output(conversation: Any, elsewhere: Any) -> None:
-    conversation.add_item({**an_output("\ud800\x00", "x" * 300_000), "id": "\udfff"})
+    conversation.add_item({**an_output("\ud800\x00", "x" * 300_000), "id": "\udfff"}, known=False)
     item = elsewhere.get_conversation(conversation.id).get_item(0).item
     assert (item.call_id, item.id, len(item.output)) == ("\ud800\x00", "\udfff", 300_000)
 

@@ -80,7 +80,7 @@ def test_outputs_of_tools_hold_media(conversation: Any, elsewhere: Any, tables: 
         picture,
         {"type": "input_file", "file_data": file_data(noise(30_000)), "filename": "a.pdf"},
     ]
-    conversation.add_item(an_output("c", output))
+    conversation.add_item(an_output("c", output), known=False)
     assert tables.counts()["blobs"] == 2
     found = elsewhere.get_conversation(conversation.id).get_item(0).item.to_dict()["output"]
     assert [part.get("url") for part in found] == [None, picture["image_url"], output[2]["file_data"]]
@@ -106,7 +106,7 @@ NOT_ROUND = {
 def test_text_that_would_not_come_back_stays(conversation: Any, elsewhere: Any, tables: Tables, change: Any) -> None:
     text = change(base64.b64encode(noise(20_000)).decode())  # ends with one "="
     url = f"data:image/png;base64,{text}"
-    conversation.add_item({"role": "user", "content": [{"type": "input_image", "image_url": url}]})
+    conversation.add_item({"role": "user", "content": [{"type": "input_image", "image_url": url}]}, known=False)
     assert urls(elsewhere.get_conversation(conversation.id).get_item(0).item) == [url]
     assert tables.counts()["blobs"] == 0
 

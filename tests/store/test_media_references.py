@@ -30,7 +30,9 @@ def parts(stored: Any) -> list[Any]:
 def test_references_take_the_place_of_data_urls(conversation: Any, elsewhere: Any) -> None:
     small = a_picture(noise(100))
     conversation.user(["Look", PICTURE, "and", PICTURE, small])
-    conversation.add_item(an_output("c", [{"type": "input_file", "file_data": PICTURE["image_url"], "filename": "a"}]))
+    conversation.add_item(
+        an_output("c", [{"type": "input_file", "file_data": PICTURE["image_url"], "filename": "a"}]), known=False
+    )
     shown = ["Look", REFERENCE, "and", REFERENCE, small["image_url"]]
     found = elsewhere.get_conversation(conversation.id)
     first = found.get_item(0, media="reference")

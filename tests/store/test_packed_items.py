@@ -69,7 +69,7 @@ def read(conversation: Conversation) -> tuple[list[ItemEntry], list[ItemEntry], 
 @pytest.mark.parametrize("name", [*PLAIN, *ODD])
 def test_items_are_those_of_the_columns(stored: Store, name: str) -> None:
     conversation = stored.create_conversation(model="gpt-5.4")
-    conversation.add_items((PLAIN | ODD)[name])
+    conversation.add_items((PLAIN | ODD)[name], known=False)
     found, columns, packed = read(conversation)
     assert found == columns != []
     if name in PLAIN:

@@ -21,11 +21,12 @@ IDS = st.sampled_from(["c1", "c2", "c 3", "c3", "c" * 70])
 NAMES = st.sampled_from(["look_up", "look up", "look.up", "n" * 80, "é"])
 ARGUMENTS = st.sampled_from(["{}", '{"city": "Rome"}', "{not json", "", "[1]"])
 TEXTS = st.one_of(st.sampled_from(["Hi", "", " ", "\n"]), TEXT)
+SAID = st.one_of(st.just("Hi"), TEXT.map(lambda text: f"{text}."))
 ROLES = st.sampled_from(["user", "user", "user", "assistant", "system", "developer"])
 
 CALLS = st.builds(a_call, IDS, NAMES, ARGUMENTS)
 OUTPUTS = st.builds(an_output, IDS, TEXTS)
-MESSAGES = st.builds(a_message, TEXTS, ROLES)
+MESSAGES = st.builds(a_message, SAID, ROLES)
 REASONING = st.builds(
     lambda text, sealed: {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], **sealed},
     TEXTS,
@@ -95,7 +96,7 @@ def render(handle: Any, wire: str) -> Any:
 
 def apply(conversation: Any, step: tuple[Any, ...], rendered: list[Any]) -> None:
     if step[0] == "items":
-        conversation.add_items(step[1])
+        conversation.add_items(step[1], known=False)
         return
     wire, items, age = step
     shown = [one for one in rendered[: len(rendered) - age] if one is not None and one.view["format"] == wire]
@@ -162,8 +163,8 @@ def test_upto_shows_what_was_shown(kept: Store, reader: Store, steps: list[Any],
 
 @given(st.lists(ITEMS, max_size=8), OBJECTS)
 def test_a_session_comes_back(kept: Store, reader: Store, items: list[Any], metadata: dict[str, Any]) -> None:
-    session = Session(model="m", metadata=metadata, extra={"open_responses": metadata})
-    session.add_items(items)
+    session = Session.from_dict({"model": "m", "metadata": metadata, "extra": {"open_responses": metadata}})
+    session.add_items(items, known=False)
     found = reader.get_conversation(kept.save(session).id).session()
     assert same(found.to_dict(), session.to_dict())
 

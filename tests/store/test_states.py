@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.factories import a_message, a_stream, an_answer, an_error
+from tests.factories import a_call, a_message, a_stream, an_answer, an_error
 from tests.store.watching import Tables, engine_of
 from threadkeep import (
     HeadConflict,
@@ -52,9 +52,6 @@ APPENDS: dict[str, Callable[[Any, Any, str | None], Any]] = {
     "developer": lambda c, states, key: c.developer("Hi", states=states, idempotency_key=key),
     "add_item": lambda c, states, key: c.add_item(a_message("Hi"), states=states, idempotency_key=key),
     "add_items": lambda c, states, key: c.add_items([a_message("a")] * 2, states=states, idempotency_key=key),
-    "add_function_call_output": lambda c, states, key: c.add_function_call_output(
-        call_id="c", output="x", states=states, idempotency_key=key
-    ),
     "add_input": lambda c, states, key: c.add_input(
         [a_turn("Hi")], "chat_completion", states=states, idempotency_key=key
     ),
@@ -192,6 +189,12 @@ def test_an_append_writes_states(begun: Any, elsewhere: Any, method: str) -> Non
     APPENDS[method](begun, {"run": RUN, "new": StateWrite([], expected_version=0)}, None)
     states = elsewhere.get_conversation(begun.id).states()
     assert [(state.name, state.value, state.version) for state in states] == [("new", [], 1), ("run", RUN, 2)]
+
+
+def test_the_output_of_a_call_writes_states(conversation: Any, elsewhere: Any) -> None:
+    conversation.add_item(a_call("c"))
+    conversation.add_function_call_output(call_id="c", output="x", states={"run": RUN})
+    assert [state.value for state in elsewhere.get_conversation(conversation.id).states()] == [RUN]
 
 
 @over_appends
@@ -450,7 +453,7 @@ def test_states_are_written_within_the_callers_transaction(tmp_path: Any) -> Non
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
 )

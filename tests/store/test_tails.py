@@ -45,7 +45,7 @@ def grown(store: Store, chance: random.Random, length: int) -> list[Any]:
         elif kind == "call":
             branch.add_item(a_call(chance.choice(CALL_IDS)))
         elif kind == "output":
-            branch.add_item(an_output(chance.choice(CALL_IDS), f"found {number}"))
+            branch.add_item(an_output(chance.choice(CALL_IDS), f"found {number}"), known=False)
         elif kind == "answer":
             branch.user(f"question {number}")
             calls = tuple(chance.sample(CALL_IDS, chance.randint(0, 2)))
@@ -146,7 +146,7 @@ def test_what_lies_before_a_window_is_found(stores: Any, face: str, size: int, f
     """A system message, and the call of an output: two statements more for what is read along with it."""
     handle.add_items([a_message("Be kind.", "system"), a_message("Look it up."), a_call("far")])
     talked(handle, 100)
-    handle.add_items([a_message("And now?"), an_output("far")])
+    handle.add_items([a_message("And now?"), an_output("far")], known=False)
     opened = fresh(stores, face, handle, filled, size)
     assert count(opened, lambda: opened.request_body("chat_completion", window=Turns(2))) <= PAGE + MARKS + 1 + 2
     messages = opened.request_payload("chat_completion", window=Turns(2))["messages"]

@@ -125,7 +125,7 @@ QUESTIONS: list[dict[str, Any]] = [
     },
     {"by": ("day",), "since": datetime(2025, 10, 26, 1, 30, tzinfo=UTC)},
     {"by": ("day",), "until": datetime(2026, 2, 2, 4, 30, tzinfo=UTC)},
-    {"since": date(2026, 2, 2), "until": date(2026, 2, 1)},
+    {"since": date(2026, 2, 2), "until": date(2026, 2, 2)},
     {"by": ("model",), "since": date(2030, 1, 1)},
     {"by": ("model",), "since": date.min, "until": date.max, "limit": 10**30},
     {"by": ("day",), "until": date.min},

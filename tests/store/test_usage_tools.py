@@ -28,7 +28,8 @@ def called(store: Any) -> Any:
             {"type": "custom_tool_call", "call_id": "four", "name": "shell", "input": "ls"},
             {"type": "custom_tool_call_output", "call_id": "four", "output": "files"},
             a_call("five", "\u00e9"), answered("nobody's", "failed"),
-        ]
+        ],
+        known=False,
     )  # fmt: skip
     return conversation
 
@@ -82,7 +83,7 @@ def test_a_call_before_a_fork_is_answered_on_any_branch(store: Any) -> None:
 
 def test_ids_of_other_conversations_are_other_ids(store: Any) -> None:
     for items in ([a_call("x", "find")], [answered("x")]):
-        store.create_conversation(input="Hi").add_items(items)
+        store.create_conversation(input="Hi").add_items(items, known=False)
     assert figures(store.tool_usage()) == [("find", 1, 1, 0)]
 
 

@@ -234,8 +234,9 @@ def test_a_request_whose_options_are_gone_is_not_recorded(conversation: Any, sto
     assert [repair.code for repair in conversation.render(FORMAT, upto=0).repairs] == ["not_recorded"]
 
 
-def test_a_position_beyond_all_columns_shows_everything(talk: Any) -> None:
-    assert texts(talk, upto=2**70) == texts(talk)
+def test_a_position_beyond_all_columns_is_refused(talk: Any) -> None:
+    with pytest.raises(InvalidOption, match="upto lies behind the last item"):
+        talk.render(FORMAT, upto=2**70)
 
 
 def test_options_that_are_given_come_before_those_that_were_recorded(conversation: Any) -> None:

@@ -77,7 +77,8 @@ def test_a_reference_to_what_others_have_is_only_named(pages: Pages) -> None:
     pages.store.create_conversation(user_id="ben").user([a_picture(1)])
     name = sha256(PNG + bytes([1]) * 9_000).hexdigest()
     conversation = pages.store.create_conversation(user_id="ann")
-    conversation.add_items([{"role": "user", "content": [{"type": "input_image", "image_url": f"{REFERENCE}{name}"}]}])
+    image = {"type": "input_image", "image_url": f"{REFERENCE}{name}"}
+    conversation.add_item({"role": "user", "content": [image]}, known=False)
     assert f"image (not in this file: {REFERENCE}{name})" in html_of(pages.store, conversation.id)
 
 

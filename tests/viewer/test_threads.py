@@ -189,10 +189,11 @@ def test_markdown_beyond_a_limit_is_text(pages: Pages) -> None:
 )
 def test_only_hashes_are_addresses_of_media(pages: Pages, name: str) -> None:
     conversation = pages.store.create_conversation()
-    conversation.user([
+    parts = [
         {"type": "input_image", "image_url": f"threadkeep-media:{name}"},
         {"type": "input_file", "filename": "a.txt", "file_url": f"threadkeep-media:{name}"},
-    ])  # fmt: skip
+    ]
+    conversation.add_item({"role": "user", "content": parts}, known=False)
     html = pages.get(f"/c/{conversation.id}")
     assert "/media/" not in html
     assert "image (threadkeep-media:" in html
@@ -274,7 +275,7 @@ def test_texts_of_a_page_have_a_limit(pages: Pages) -> None:
     for one in parts_of_every_kind():
         for items_before in (0, 3):
             conversation = pages.store.create_conversation(input=[a_message("x" * 8_000)] * items_before)
-            conversation.add_items([one] * 3)
+            conversation.add_items([one] * 3, known=False)
             html = pages.get(f"/c/{conversation.id}")
             assert html.count("x") < 27_000, one["type"]
             assert len(items(html)) >= items_before + 1

@@ -157,7 +157,7 @@ class ThreadkeepSession:
 
     async def _add(self, items: Sequence[Any], wrapper: RunContextWrapper[Any] | None) -> None:
         conversation = await self.conversation(wrapper=wrapper)
-        await conversation.add_items([_written(item) for item in items], on_conflict="append")
+        await conversation.add_items([_written(item) for item in items], on_conflict="append", known=False)
 
     async def _pop(self, wrapper: RunContextWrapper[Any] | None) -> TResponseInputItem | None:
         conversation = await self._find(wrapper)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from threadkeep.domain.jsontext import SCALARS, ErrorClass, JsonObject, at, copy_or_raise, json_copy, mismatch
 from threadkeep.domain.media import DEFAULT_MEDIA_TYPE, base64_media_type, data_url, parse_data_url
-from threadkeep.errors import InvalidItem, InvalidOption, shown
+from threadkeep.errors import InvalidItem, InvalidOption, did_you_mean, shown
 
 # parts of Pydantic's messages other than the expected value
 _NOISE: Final = re.compile(r"^(?:Value error, )?(?:Input should be )?|\bvalid |, unable to parse .*$")
@@ -378,6 +379,7 @@ Content: TypeAlias = str | Part | Mapping[str, Any] | Sequence[str | Part | Mapp
 """The content of a message: text, a part, a dict that describes one, or a list of these."""
 
 PARTS: Final[dict[str, type[Part]]] = by_type(Part)
+PART_TYPES: Final = frozenset({*PARTS, "computer_screenshot"})
 # types of items that would be lost as content: no call would find its output there
 _TURNS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 
@@ -423,3 +425,20 @@ def content_from(value: object, role: str | None = None, path: str = "content") 
     if isinstance(value, list | tuple):
         return [part_from(element, role, f"{path}[{index}]") for index, element in enumerate(value)]
     return [part_from(value, role, path)]
+
+
+def refuse_unknown_parts(parts: Iterable[object], given: object, path: str) -> None:
+    """Refuse parts of unknown types that an application wrote as dicts; `UnknownPart` marks a new type as meant."""
+    named = given if isinstance(given, list | tuple) else [given]
+    for index, part in enumerate(parts):
+        if not isinstance(part, UnknownPart) or part.origin is not None or part.type in PART_TYPES:
+            continue
+        if not any(part is one for one in named):
+            hint = "For a new type of a provider, pass UnknownPart(type=…, …)."
+            raise unknown_word(part.type, PART_TYPES, "type of content part", f"{path}[{index}].type", hint)
+
+
+def unknown_word(word: str, known: Collection[str], what: str, path: str, hint: str = "") -> InvalidItem:
+    """The error for a word that is not known, with those that may have been meant."""
+    meant = did_you_mean(get_close_matches(word.lower(), sorted(known), n=1))
+    return InvalidItem(f"is the unknown {what} {shown(word)}.", argument=path, hint=f"{meant}{hint}".strip() or None)

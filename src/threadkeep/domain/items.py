@@ -25,10 +25,11 @@ from threadkeep.domain.content import (
     TypedObject,
     by_type,
     content_from,
+    refuse_unknown_parts,
     typed_part,
 )
-from threadkeep.domain.jsontext import UNSET, JsonObject, at, dumps, encode_texts, mismatch, parsed_arguments
-from threadkeep.errors import InvalidItem, shown
+from threadkeep.domain.jsontext import JsonObject, at, dumps, encode_texts, mismatch, parsed_arguments
+from threadkeep.errors import InvalidItem
 
 Parts = list[SkipValidation[Part]]
 # The result of a function call: text, a part, or a list of parts and dicts
@@ -66,6 +67,7 @@ class Message(TypedObject):
 
     def __init__(self, role: str, content: Content = (), **extra: Any) -> None:
         self._fill({"role": role, "content": content, **extra}, "")
+        refuse_unknown_parts(self.content, content, "content")
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
@@ -155,6 +157,8 @@ class FunctionCallOutput(TypedObject):
 
     def __init__(self, call_id: str | None, output: Output | None = None, **extra: Any) -> None:
         super().__init__(call_id=call_id, output=output, **extra)
+        if isinstance(self.output, list):
+            refuse_unknown_parts(self.output, output, "output")
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
@@ -273,21 +277,6 @@ def items_from(values: object, path: str = "items") -> list[Item]:
     return [item_from(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 
-def given_item(value: object, path: str = "item") -> Item:
-    """Return the item of `item_from`, which remembers the dict that it was read from, without the author."""
-    item = item_from(value, path)
-    if not isinstance(value, Mapping):
-        return item
-    return with_given(item, {key: inner for key, inner in value.items() if key != "author_id"})
-
-
-def given_items(values: object, path: str = "items") -> list[Item]:
-    """Return the items of a list; see `given_item`."""
-    if isinstance(values, str | bytes | Mapping | TypedObject) or not isinstance(values, Iterable):
-        raise mismatch(InvalidItem, "a list of items", values, path)
-    return [given_item(value, f"{path}[{index}]") for index, value in enumerate(values)]
-
-
 class Given(NamedTuple):
     """The JSON text that an item was read from.
 
@@ -347,24 +336,6 @@ def are_items(values: Sequence[object]) -> bool:
         elif kind not in _ALSO_ITEMS:
             return False
     return has_items
-
-
-def message_of(role: str, content: Content, author_id: str | None = None) -> Message:
-    """Return a message written by the application."""
-    if content is None:
-        raise InvalidItem("must not be None.", argument="content", hint="Pass text, a part, or a list of these.")
-    return Message(role, content) if author_id is None else Message(role, content, author_id=author_id)
-
-
-def call_output(
-    call_id: str | None, output: Output | None = UNSET, result: Output | None = UNSET, status: str | None = None
-) -> FunctionCallOutput:
-    """Return the output of a call; `result` is an alias of `output`."""
-    if (output is UNSET) is (result is UNSET):
-        problem = "is missing" if output is UNSET else "and result must not be passed together"
-        hint = "Pass output=, text or a list of parts."
-        raise InvalidItem(f"{problem} in the output of the call {shown(call_id)}.", argument="output", hint=hint)
-    return FunctionCallOutput(call_id=call_id, output=result if output is UNSET else output, status=status)
 
 
 def item_from_object(value: Mapping[str, Any]) -> Item:

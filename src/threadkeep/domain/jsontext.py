@@ -165,13 +165,13 @@ def check_depth(value: object, limit: int = MAX_DEPTH) -> None:
         level = list({id(child): child for child in children}.values())  # once each: a list may contain itself twice
 
 
-def check_finite(value: object) -> None:
-    """Refuse a number in a value that is not finite, without recursion; the error says where it is."""
+def check_finite(value: object, path: str = "") -> None:
+    """Refuse a number in a value at `path` that is not finite, without recursion; the error says where it is."""
     pending: list[tuple[Any, object]] = [((), value)]  # the keys that lead to a node, innermost first, as nested pairs
     while pending:
         keys, node = pending.pop()
         if isinstance(node, float) and not math.isfinite(node):
-            raise mismatch(InvalidItem, "a finite number", node, _path(keys))
+            raise mismatch(InvalidItem, "a finite number", node, at(path, _path(keys)) if keys else path)
         inner = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
         pending += [((key, keys), each) for key, each in inner if isinstance(each, float | dict | list | tuple)]
 

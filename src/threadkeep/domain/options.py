@@ -19,8 +19,8 @@ from typing import Any, Final, Generic, Self, TypedDict, TypeVar, overload
 
 from threadkeep import public as tk
 from threadkeep.domain import formats, items
-from threadkeep.domain.jsontext import JsonObject, copy_or_raise, mismatch
-from threadkeep.errors import InvalidOption, did_you_mean, shown
+from threadkeep.domain.jsontext import JsonObject, check_finite, copy_or_raise, mismatch
+from threadkeep.errors import InvalidItem, InvalidOption, did_you_mean, shown
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -290,6 +290,7 @@ class NewOptions(SessionOptions, total=False):
     """The arguments of a new session or conversation."""
 
     input: items.Input | None
+    known: bool
     system: tk.Content | None
     tools: Iterable[tk.Tool | Json] | None
 
@@ -340,16 +341,47 @@ def unknown_option(name: object, known: Iterable[str]) -> InvalidOption:
     return InvalidOption("is not an option.", argument=name if isinstance(name, str) else shown(name), hint=hint)
 
 
-def settings_with(settings: Json, options: Json, besides: Iterable[str] = ()) -> JsonObject:
+# options that are words -> those that providers know; others may be a provider's
+_WORDS: Final = {"tool_choice": ("auto", "none", "required", "any", "validated"), "truncation": ("auto", "disabled")}
+
+
+def _check_written(name: str, value: object) -> None:
+    """Refuse what an application would not set on purpose; requests that are imported may have it."""
+    if name == "model" and isinstance(value, str) and not value.strip():
+        hint = "Pass the name of a model, or None for no model."
+        raise InvalidOption(f"must be text that is not blank, not {shown(value)}.", argument=name, hint=hint)
+    if name in _WORDS and isinstance(value, str) and value not in _WORDS[name]:
+        similar = difflib.get_close_matches(value.lower(), _WORDS[name], n=1, cutoff=_SIMILARITY)
+        if similar:
+            hint = did_you_mean(similar).strip()
+            raise InvalidOption(f"is the unknown word {shown(value)}.", argument=name, hint=hint)
+    if isinstance(value, dict | list):
+        refuse_infinite(value, name)
+
+
+def refuse_infinite(value: object, path: str) -> None:
+    """Raise InvalidOption for a number in a value that is not finite, which JSON does not have."""
+    try:
+        check_finite(value, path)
+    except InvalidItem as error:
+        raise InvalidOption(error.message, argument=error.argument) from None
+
+
+def settings_with(
+    settings: Json, options: Json, besides: Iterable[str] = (), *, is_imported: bool = False
+) -> JsonObject:
     """Return settings with these options on top, as they are stored; options that are None are removed.
 
-    `besides` are other names the caller accepts, one of which may be misspelled.
+    `besides` are other names the caller accepts, one of which may be misspelled. `is_imported`: the options are those
+    of a stored session or a provider's request, in which they may be odd.
     """
     merged = dict(settings)
     for name, value in options.items():
         if name not in OPTIONS:
             raise unknown_option(name, [*OPTIONS, *besides])
-        merged[name] = OPTIONS[name].coerce(value)
+        merged[name] = coerced = OPTIONS[name].coerce(value)
+        if not is_imported:
+            _check_written(name, coerced)
     return {name: value for name, value in merged.items() if value is not None}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypedDict
 from threadkeep.domain import formats, media, options
 from threadkeep.domain.context_caches import ContextCache
 from threadkeep.domain.jsontext import REQUEST_DEPTH, JsonObject, dumps, loads_stored, mismatch
-from threadkeep.errors import InvalidOption, ItemRefused, LossError
+from threadkeep.errors import InvalidOption, ItemRefused, LossError, shown
 
 ASKED: Final = "asked"  # key of a recorded view: what a request said of itself, which was not sent to the provider
 
@@ -147,6 +147,12 @@ class RenderOptions:
             options.dialect_name("dialect", self.dialect)
         if self.media_url is not None:
             media.check_media_url(self.media_url)
+
+    def check_end(self, head: int) -> None:
+        """Refuse an `upto` behind the last item, which is at position `head` (-1: there is none)."""
+        if self.upto is not None and self.upto > head:
+            problem = f"lies behind the last item, which is at position {head}: {shown(self.upto)}."
+            raise InvalidOption(problem, argument="upto", hint="Leave it out to show all items.")
 
     @property
     def shows_all(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, Self, Unpack
 
 from threadkeep.domain import items as item_objects
 from threadkeep.domain import options as option_table
+from threadkeep.domain import written
 from threadkeep.domain.content import Content
 from threadkeep.domain.formats import STATEFUL, FormatName, get_format
 from threadkeep.domain.items import FunctionCallOutput, Item, ItemInput, Message, Output
@@ -33,6 +34,7 @@ class Session(OptionAttributes, ToolList):
         input: the content of a first user message, or a list of items.
         system: the content of a system message at the very beginning.
         tools: tool definitions.
+        known: False takes the items of `input` as a provider or another library has them, also of unknown types.
         options: `model`, `instructions`, `temperature` and the other session options.
 
     Attributes:
@@ -52,6 +54,7 @@ class Session(OptionAttributes, ToolList):
         input: item_objects.Input | None = None,
         system: Content | None = None,
         tools: Iterable[Tool | Mapping[str, Any]] | None = None,
+        known: bool = True,
         **options: Unpack[SessionOptions],
     ) -> None:
         self._settings = option_table.settings_with({}, options)
@@ -67,9 +70,9 @@ class Session(OptionAttributes, ToolList):
         if system is not None:
             self.system(system)
         if isinstance(input, list | tuple) and item_objects.are_items(input):
-            self._append(item_objects.given_items(input, "input"), None)
+            self._append(written.given_items(input, "input", known=known), None)
         elif input is not None:
-            self._append([Message("user", input)], None)  # type: ignore[arg-type]  # the message checks it
+            self._append([written.message_of("user", input)], None)  # type: ignore[arg-type]  # the message checks it
 
     def __repr__(self) -> str:
         return f"<Session model={self.model!r} items={len(self._items)} tools={len(self._tools)}>"
@@ -206,27 +209,25 @@ class Session(OptionAttributes, ToolList):
         return self._add_message("developer", content, author_id)
 
     def _add_message(self, role: str, content: Content, author_id: str | None) -> Message:
-        message = item_objects.message_of(role, content, author_id)
+        message = written.message_of(role, content, author_id)
         self._append([message], None)
         return message
 
-    def add_item(self, item: ItemInput, *, turn: int | None = None, maker: str | None = None) -> Item:
-        """Add an item and return it; `maker` as in `makers`.
+    def add_item(
+        self, item: ItemInput, *, turn: int | None = None, maker: str | None = None, known: bool = True
+    ) -> Item:
+        """Add an item and return it; `maker` as in `makers`. With ``known=False``, it is taken as a provider has it.
 
         Raises:
-            InvalidItem: it is not an item.
+            InvalidItem: it is not an item, or one that no provider could use, such as one of an unknown type.
         """
-        result = item_objects.given_item(item)
+        result = written.given_item(item, known=known)
         self._append([result], turn, maker)
         return result
 
-    def add_items(self, items: Iterable[ItemInput], *, turn: int | None = None) -> list[Item]:
-        """Add items, all or none, and return them.
-
-        Raises:
-            InvalidItem: one of them is not an item.
-        """
-        result = item_objects.given_items(items)
+    def add_items(self, items: Iterable[ItemInput], *, turn: int | None = None, known: bool = True) -> list[Item]:
+        """Add items, all or none, and return them. `known` and errors as for `add_item`."""
+        result = written.given_items(items, known=known)
         self._append(result, turn)
         return result
 
@@ -238,7 +239,7 @@ class Session(OptionAttributes, ToolList):
         Raises:
             InvalidItem: the output is missing, or neither text nor a list of parts.
         """
-        item = item_objects.call_output(call_id, output, result, status)
+        item = written.call_output(call_id, output, result, status)
         self._append([item], None)
         return item
 
@@ -294,7 +295,9 @@ class Session(OptionAttributes, ToolList):
         for name in options:
             if name not in _RENDER_OPTIONS:
                 raise option_table.unknown_option(name, _RENDER_OPTIONS)
-        return get_format(format).render(self, RenderOptions(**options))
+        wire, view = get_format(format), RenderOptions(**options)
+        view.check_end(len(self._items) - 1)
+        return wire.render(self, view)
 
     def request_payload(self, format: FormatName, **options: Unpack[ViewOptions]) -> JsonObject:
         """Return the next request as a dict. Options and errors as for `render`."""
@@ -308,7 +311,7 @@ class Session(OptionAttributes, ToolList):
 
     def to_dict(self) -> JsonObject:
         """Return the session as a JSON object that `from_dict` can read; unset and empty values are omitted."""
-        result: JsonObject = option_table.settings_with({}, self._settings)
+        result: JsonObject = option_table.settings_with({}, self._settings, is_imported=True)
         if self._items:
             result["input"] = [item.to_dict() for item in self._items]
         if self._tools:
@@ -339,12 +342,13 @@ class Session(OptionAttributes, ToolList):
             if name not in OPTIONS and name not in _LISTS:
                 raise option_table.unknown_option(name, [*OPTIONS, *_LISTS])
         session = cls(tools=data.get("tools"))
-        session._settings = option_table.settings_with({}, {name: data[name] for name in OPTIONS if name in data})
+        given = {name: data[name] for name in OPTIONS if name in data}
+        session._settings = option_table.settings_with({}, given, is_imported=True)
         content = data.get("input")
         if isinstance(content, str):
             session.user(content)
         elif content is not None:
-            session.add_items(item_objects.items_from(content, "input"))
+            session.add_items(item_objects.items_from(content, "input"), known=False)
         session.response_boundary = _boundary(data.get("response_boundary"), len(session.items))
         session._turns = _one_each(data, "turns", len(session.items), int, "numbers")
         session._makers = _one_each(data, "makers", len(session.items), str, "texts")

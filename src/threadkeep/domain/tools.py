@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar, overload
 
 from pydantic import Field, PrivateAttr
 
-from threadkeep.domain import content, formats, tool_names
+from threadkeep.domain import content, formats, options, tool_names
 from threadkeep.domain.function_tools import FunctionSignature, Handler, takes_names
 from threadkeep.domain.jsontext import UNSET, ErrorClass, JsonObject, at, canonical, loads, mismatch
-from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound, shown
+from threadkeep.errors import CannotParse, InvalidOption, InvalidToolArguments, ToolNotFound, did_you_mean, shown
 
 H = TypeVar("H", bound=Handler)
 
@@ -26,6 +27,7 @@ def was_cut_off(call: Mapping[str, Any]) -> bool:
 
 
 # where a function stands in a tool of Chat Completions, of Bedrock
+_SIMILARITY: Final = 0.85  # from which the type of a tool counts as a misspelt one
 _NESTED: Final = ("function", "toolSpec")
 # what others call the parameters of a function: Anthropic, Bedrock (and MCP), Gemini
 _SCHEMAS: Final = ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
@@ -74,6 +76,7 @@ class FunctionTool(Tool):
             hint = f'Write register_tool("{getattr(name, "__name__", "name")}", …).'
             raise InvalidOption("must be the name of the tool, not the function.", argument="name", hint=hint)
         super().__init__(name=name, description=description, parameters=parameters, strict=strict, **extra)
+        options.refuse_infinite(self.parameters, "parameters")
 
     @classmethod
     def _prepare(cls, known: JsonObject, extras: JsonObject, path: str, /) -> None:
@@ -113,9 +116,14 @@ def tool_from(value: object, path: str = "tool") -> Tool:
         raise mismatch(InvalidOption, "a tool definition", value, path, hint)
     kind = value.get("type")
     if kind in (None, "function") or (kind == "custom" and "input_schema" in value):  # custom: Anthropic's
-        return FunctionTool.read({**value, "type": "function"}, path)
+        tool = FunctionTool.read({**value, "type": "function"}, path)
+        options.refuse_infinite(tool.parameters, at(path, "parameters"))
+        return tool
     if not isinstance(kind, str) or not kind:
         raise mismatch(InvalidOption, "the type of a tool", kind, at(path, "type"))
+    if get_close_matches(kind, ("function",), cutoff=_SIMILARITY):
+        hint = did_you_mean(("function",)).strip()
+        raise InvalidOption(f"is the unknown type of tool {shown(kind)}.", argument=at(path, "type"), hint=hint)
     return BuiltinTool.read(value, path)
 
 
@@ -310,14 +318,24 @@ class ToolRegistry:
 
         Instead of a name and arguments, give a call: a `FunctionCall` or `PendingCall`; it may have the name in the
         form in which a provider took it. A call with a namespace means the tool ``namespace.name``, if there is one.
-        The result of an ``async`` handler is to be awaited; see `ainvoke`. Errors
-        raised by the handler are passed on.
+        Errors raised by the handler are passed on.
 
         Raises:
+            InvalidOption: the handler is ``async``; `ainvoke` awaits it.
             ToolNotFound: there is no handler with that name, or more than one that a provider's form of it can mean.
             InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function,
                 or the call was cut off. The text of the error is meant to be sent back to the model.
         """
+        result = self._invoke(name, arguments)
+        if not inspect.isawaitable(result):
+            return result
+        if inspect.iscoroutine(result):
+            result.close()  # it has not begun
+        tool = getattr(name, "name", name)
+        hint = "Call await registry.ainvoke(…), or run_tools_async."
+        raise InvalidOption(f"The handler of the tool {shown(tool)} is asynchronous; nothing was run.", hint=hint)
+
+    def _invoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None) -> Any:
         tool: Any = name
         if not isinstance(name, str):
             call, arguments = getattr(name, "item", name), getattr(name, "arguments", None)
@@ -353,7 +371,7 @@ class ToolRegistry:
 
     async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""
-        result = self.invoke(name, arguments)
+        result = self._invoke(name, arguments)
         return await result if inspect.isawaitable(result) else result
 
 

@@ -77,10 +77,20 @@ class Conversation(ConversationAttributes):
         return _items.append_message(self.handle, "developer", content, options, author_id)
 
     def add_item(
-        self, item: tk.ItemInput, *, author_id: str | None = None, **options: Unpack[tk.AppendOptions]
+        self,
+        item: tk.ItemInput,
+        *,
+        author_id: str | None = None,
+        known: bool = True,
+        **options: Unpack[tk.AppendOptions],
     ) -> tk.StoredItem:
-        """Append an item of any type: a typed item, or an Open Responses dict. Options and errors as for `user`."""
-        return _items.append_item(self.handle, item, options, author_id)
+        """Append an item of any type: a typed item, or an Open Responses dict. Options and errors as for `user`.
+
+        InvalidItem is raised for what no model would see: a dict of an unknown type, media without a source, an output
+        of a call that is not there or has one already. With ``known=False``, the item is taken as it is, as a provider
+        or library has it.
+        """
+        return _items.append_item(self.handle, item, options, author_id, known=known)
 
     def add_items(
         self,
@@ -88,14 +98,15 @@ class Conversation(ConversationAttributes):
         *,
         author_id: str | None = None,
         unique_ids: bool = False,
+        known: bool = True,
         **options: Unpack[tk.AppendOptions],
     ) -> list[tk.StoredItem]:
-        """Append several items, all or none. Options and errors as for `user`.
+        """Append several items, all or none. `known`, options and errors as for `add_item`.
 
         With `unique_ids`, InvalidItem is raised for an item whose id another one, or an item of the branch, has: for
         input of clients, which may send what is stored once more.
         """
-        return _items.append_items(self.handle, items, options, author_id, unique_ids=unique_ids)
+        return _items.append_items(self.handle, items, options, author_id, unique_ids=unique_ids, known=known)
 
     def add_function_call_output(
         self,

@@ -7,7 +7,6 @@ again. An output is stored once: of two processes that run the same call, the fi
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
@@ -132,8 +131,7 @@ def _output(call: PendingCall, run: Callable[[], Any]) -> JsonObject:
 
 async def _awaited_output(call: PendingCall, registry: ToolRegistry) -> JsonObject:
     try:
-        result = registry.invoke(call)
-        result = await result if inspect.isawaitable(result) else result
+        result = await registry.ainvoke(call)
     except InvalidToolArguments as error:
         failure: InvalidToolArguments = error
 

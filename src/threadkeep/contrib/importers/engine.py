@@ -277,7 +277,7 @@ def _session(transcript: Transcript) -> Session:
         request = get_format(transcript.request_format).parse_request(transcript.request)
         session = with_leading_instructions(request).clone_config()
     own: dict[str, Any] = {"model": _text(transcript.model), "instructions": _text(transcript.instructions)}
-    session.update(**{name: value for name, value in own.items() if value is not None})
+    session.update(**{name: value for name, value in own.items() if value})
     return session
 
 

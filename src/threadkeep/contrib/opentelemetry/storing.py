@@ -103,7 +103,7 @@ def _asked(store: Store, completion: Completion, payload: JsonObject) -> Convers
 
 def _appended(conversation: Conversation, session: Session) -> Conversation:
     """The conversation with all of the request, of which the provider has what came before."""
-    conversation.add_items([item.to_object() for item in session.items], on_conflict="append")
+    conversation.add_items([item.to_object() for item in session.items], on_conflict="append", known=False)
     client_history.configure(conversation, session)
     return conversation
 

@@ -274,7 +274,7 @@ def _on_place(conversation: Conversation, place: _Place) -> Conversation:
 
 def _append(conversation: Conversation, entry: ConversationEntry, *, is_new: bool) -> None:
     message, items = _written(entry)
-    first, *rest = conversation.add_items(items)
+    first, *rest = conversation.add_items(items, known=False)
     conversation.label_item(first.position, {LABEL: entry.id, SIZE: str(1 + len(rest))})
     if is_new and isinstance(entry.message, ModelResponse):
         response = entry.message

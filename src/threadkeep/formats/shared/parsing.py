@@ -205,11 +205,10 @@ def session_of(
     spelling: JsonObject | None = None,
 ) -> Session:
     """The session of a request, from the item objects of each turn; `native` are its keys that have no option."""
-    session = Session(tools=tools)
     extra = {**(settings.get("extra") or {}), **({format_name: native} if native else {})}
-    session.update(**{**settings, "extra": extra or None})
+    session = Session.from_dict({**settings, "extra": extra or None, "tools": tools})
     for number, items in enumerate(turns):
-        session.add_items([_typed(item) for item in items], turn=number)
+        session.add_items([_typed(item) for item in items], turn=number, known=False)
     session.attribute(asked_of(session.settings).answering(None))  # as far as a request tells
     session.imported = rendering.ImportInfo(format_name, len(session.items), spelling or {})
     return session

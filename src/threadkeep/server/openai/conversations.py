@@ -37,7 +37,7 @@ async def create(call: Call) -> Response:
     key = owners.own_key(idempotency_key(call.request), call.user_id)
     with named("items"):
         conversation = await call.store.create_conversation(
-            input=items, properties=_metadata(body.get("metadata")), idempotency_key=key
+            input=items, known=False, properties=_metadata(body.get("metadata")), idempotency_key=key
         )
     return _answer(conversation, is_whole=call.may_read)
 

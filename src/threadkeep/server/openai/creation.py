@@ -233,7 +233,7 @@ class ResponseInput(TurnInput):
             key = owners.own_key(self.key, self.user_id)
             settings: Any = self.settings.settings
             self.stored = face.create_conversation(
-                input=self.given or None, tools=self.settings.tools, idempotency_key=key, **settings
+                input=self.given or None, known=False, tools=self.settings.tools, idempotency_key=key, **settings
             )
             return self.stored
         conversation: Conversation = face
@@ -259,7 +259,7 @@ class ResponseInput(TurnInput):
             return [conversation.user(self.given, **options)]
         if self.given:
             with named("input"):
-                return conversation.add_items(self.given, unique_ids=True, **options)
+                return conversation.add_items(self.given, unique_ids=True, known=False, **options)
         if end is not None and end != conversation.head:
             raise HeadConflict(end, conversation.head)
         return []

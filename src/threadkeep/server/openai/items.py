@@ -38,6 +38,7 @@ async def create(call: Call) -> Response:
         expected_head=head,
         on_conflict="raise",
         unique_ids=True,
+        known=False,
     )
     data = [objects.item_object(item, masked(call)) for item in stored]
     etag = {"ETag": f'"{stored[-1].position}"'} if stored else None

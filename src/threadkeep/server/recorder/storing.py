@@ -91,7 +91,7 @@ async def _count_warm_up(
     """Have a request of a WebSocket that generates nothing in the ledger alone: it is no conversation."""
     memory = Memory()
     try:
-        conversation = await memory.store.create_conversation(model=payload.get("model"))
+        conversation = await memory.store.create_conversation(model=payload.get("model") or None)
         await _store_answered(memory.store, conversation, exchange, most, answer_bytes)
         for call in memory.calls.pop(conversation.id, ()):
             await store.run_sync(record_unstored, call, int(exchange.facts.id[:_KEY_DIGITS], 16))

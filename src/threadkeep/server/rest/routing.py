@@ -21,6 +21,8 @@ from threadkeep.server import answers, problems, requests, service
 from threadkeep.server.rest.deps import Key, ReadRequest
 from threadkeep.server.rest.models import Error, StreamEvent
 
+_IN_URLS: Final = frozenset({"access_token"})  # RFC 6750 has a key there, which an `auth` may read
+_LONGEST_NAME: Final = 100
 _REFERENCE: Final = "#/components/schemas/{model}"
 # what any operation may be answered with instead
 _PROBLEMS: Final[Mapping[int, str]] = {
@@ -54,7 +56,7 @@ class BoundedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers a request."""
-        handle = super().get_route_handler()
+        handle = self._checking_query(super().get_route_handler())
         if self.body_field is None:
             return handle
         model: Any = self.body_field.field_info.annotation
@@ -65,6 +67,29 @@ class BoundedRoute(APIRoute):
             most = min(call.service.max_body_bytes, model.max_bytes or call.service.max_body_bytes)
             body = await requests.body_object(request, most, model.max_values)
             return await handle(ReadRequest(key, call, body))
+
+        return answer
+
+    def _checking_query(
+        self, handle: Callable[[Request], Coroutine[Any, Any, Response]]
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what refuses parameters that the operation has not: a misspelt filter would pass for no filter."""
+        pending, known = [self.dependant], list[str]()
+        while pending:
+            dependant = pending.pop()
+            known += [parameter.alias for parameter in dependant.query_params]
+            pending += dependant.dependencies
+        objects = [one["name"] for one in (self.openapi_extra or {}).get("parameters", ())]  # as name[key]
+
+        async def answer(request: Request) -> Response:
+            for name in request.query_params:
+                base, bracket, _ = name.partition("[")
+                if name not in known and not (bracket and base in objects) and name not in _IN_URLS:
+                    shown = name[:_LONGEST_NAME]
+                    names = ", ".join([*known, *(f"{one}[name]" for one in objects)]) or "none"
+                    problem = f"{shown!r} is no query parameter of this operation. Parameters: {names}."
+                    raise problems.Problem(400, problem, param=shown, code="unknown_parameter")
+            return await handle(request)
 
         return answer
 

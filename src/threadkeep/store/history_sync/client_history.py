@@ -186,7 +186,7 @@ def items_from(session: Session, start: int) -> Session:
     """Return a session with its items from an index on."""
     rest = session.clone_config()
     for item, turn, maker in zip(session.items[start:], session.turns[start:], session.makers[start:], strict=True):
-        rest.add_item(item, turn=turn, maker=maker)
+        rest.add_item(item, turn=turn, maker=maker, known=False)
     return rest
 
 

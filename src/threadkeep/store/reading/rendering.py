@@ -104,6 +104,7 @@ def _replay(handle: Handle, wire: Format, view: ViewOptions) -> Rendered:
         lambda connection: _read_request(connection, handle, cache, position)
     )
     snapshot = handle.take_in(cache, page)
+    options.check_end(snapshot.entries[-1].position if snapshot.entries else -1)
     snapshot = replace(snapshot, settings=then.settings, tools=then.tools, imported=then.imported, memo=None, shared={})
     if view_then is not None:
         others: dict[str, Any] = {name: value for name, value in view.items() if name != "upto"}
@@ -212,7 +213,7 @@ def _read_session(connection: Connection, handle: Handle) -> tuple[Session, Sequ
         typed = item_from_object(item)
         if given is not None:
             typed = with_given(typed, given_item(entry, given))
-        session.add_item(typed, turn=entry.turn, maker=entry.maker)
+        session.add_item(typed, turn=entry.turn, maker=entry.maker, known=False)
     before = [None, *page.entries]
     session.gaps = [index for index, entry in enumerate(page.entries) if is_behind_gap(before[index], entry)]
     if page.server_state is not None:
@@ -257,9 +258,7 @@ def _session_with(settings: JsonObject, tools: Sequence[JsonObject]) -> tuple[Se
     options = dict(settings)
     boundary: int = options.pop("response_boundary", 0)
     options.pop("imported", None)
-    session = Session(tools=tools)
-    session.update(**options)
-    return session, boundary
+    return Session.from_dict({**options, "tools": tools}), boundary
 
 
 # ---------------------------------------------------------------------------------------------------------------------

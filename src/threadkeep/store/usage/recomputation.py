@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 from threadkeep.db.models import usage_records
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.usage import FIGURES, Cost, NormalizedUsage
-from threadkeep.errors import InvalidOption, MissingExtra, shown
+from threadkeep.errors import MissingExtra
 from threadkeep.store.usage import rollups
 from threadkeep.store.usage.billing import BillableCall
 from threadkeep.store.usage.prices import OWN, REPORTED, PriceBook
-from threadkeep.store.usage.reports import moment_of
-from threadkeep.store.work import refs, validation
+from threadkeep.store.usage.reports import span_of
+from threadkeep.store.work import refs
 from threadkeep.store.work.transactions import Transactions
 
 BATCH: Final = 500  # rows in one transaction
@@ -134,11 +134,7 @@ def recompute_costs(
 ) -> reports.RecomputationReport:
     """Compute costs again; see `Store.recompute_costs`."""
     scope.check_all_users("Costs are recomputed for all users", "it")
-    first, end = (
-        moment_of(validation.date_or_moment(name, bound), UTC) for name, bound in (("since", since), ("until", until))
-    )
-    if first is not None and end is not None and end < first:
-        raise InvalidOption(f"is before since: {shown(until)}.", argument="until")
+    first, end = span_of(since, until, UTC)
     if not prices.has_list and not prices.has_own:
         raise MissingExtra("prices", "Computing costs without prices of your own")
     return Recomputation(transactions, scope, prices, first, end).run()

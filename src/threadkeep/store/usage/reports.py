@@ -15,6 +15,7 @@ from threadkeep.db import backends, models, types
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain import ids, jsontext
+from threadkeep.domain.formats import format_names
 from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, midnight, ranges_of
 from threadkeep.errors import InvalidOption, did_you_mean, shown
 from threadkeep.store.work.handle import Handle
@@ -59,6 +60,8 @@ def _column_value(name: str, value: Any) -> Any:
         raise jsontext.mismatch(InvalidOption, f"{description}, None, or a list of these", value, name)
     if name == "status":
         refuse_misspelt(name, str(value), STATUSES)
+    if name == "format":
+        refuse_misspelt(name, str(value), format_names())
     if name == "response":
         return whole_number(name, value)
     return _hash(str(value)) if name == "tool_set" else value
@@ -104,8 +107,8 @@ def usage(
     """Return sums of usage; see `Store.usage`."""
     query = UsageQuery(
         by=by if isinstance(by, tuple) else column_names(by),
-        since=None if since is None else date_or_moment("since", since),
-        until=None if until is None else date_or_moment("until", until),
+        since=since,
+        until=until,
         zone=UTC if tz == "UTC" else time_zone(tz),
         values=filter_values(filters) if filters else {},
         order_by=order_by,
@@ -144,6 +147,7 @@ class UsageQuery:
             if name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
                 raise InvalidOption(problem, argument="by", hint=f"The columns are {', '.join(GROUPS)}.")
+        span_of(self.since, self.until, self.zone)
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
         if self.order_by is not None and self.order_by not in ORDERS:
@@ -185,6 +189,14 @@ def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
     except OverflowError:
         moment = EARLIEST if bound.year < FIRST.year else LATEST
     return min(max(moment, EARLIEST), LATEST)
+
+
+def span_of(since: object, until: object, zone: tzinfo) -> tuple[Any, Any]:
+    """The bounds of a span of time in UTC, see `moment_of`; InvalidOption where it ends before it begins."""
+    first, end = moment_of(date_or_moment("since", since), zone), moment_of(date_or_moment("until", until), zone)
+    if first is not None and end is not None and end < first:
+        raise InvalidOption(f"is before since: {shown(until)}.", argument="until")
+    return first, end
 
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:

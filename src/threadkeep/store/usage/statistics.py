@@ -14,10 +14,10 @@ from threadkeep.db.queries import responses as tool_calls
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.reports import LargeConversation, Statistics, ToolUsage
-from threadkeep.store.usage.reports import moment_of
+from threadkeep.store.usage.reports import span_of
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import date_or_moment, optional_identifier, page_size, time_zone
+from threadkeep.store.work.validation import optional_identifier, page_size, time_zone
 
 MAX_CONVERSATIONS: Final = 100_000  # that can be asked for, where calls of some are counted
 
@@ -103,16 +103,15 @@ def tool_usage(
     limit: int | None, conversations: int | None,
 ) -> list[ToolUsage]:  # fmt: skip
     """Calls by tool, the most called first; deleted conversations do not count. See `Store.tool_usage`."""
-    zone = time_zone(tz)
+    first, end = span_of(since, until, time_zone(tz))
     filters: dict[str, Any] = {
-        "since": moment_of(date_or_moment("since", since), zone),
-        "until": moment_of(date_or_moment("until", until), zone),
+        "since": first,
+        "until": end,
         "user_id": optional_identifier("user_id", user_id),
         "limit": None if limit is None else page_size(limit),
     }
     if conversations is not None:
         filters["conversations"] = page_size(conversations, "conversations", most=MAX_CONVERSATIONS)
-    end = filters["until"]
     among: tool_calls.Among = "newest" if end is None or end > datetime.now(UTC) else "oldest"
     parameters = scope.parameters(**{name: value for name, value in filters.items() if value is not None})
 

@@ -16,9 +16,10 @@ from threadkeep.db.driver import execute_rows, inserting
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
 from threadkeep.domain.ids import derived_id
-from threadkeep.domain.items import Item, call_output, given_item, given_items, given_of, message_of
+from threadkeep.domain.items import Item, given_of
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.stored import APPENDED, StoredItem
+from threadkeep.domain.written import call_output, given_item, given_items, message_of
 from threadkeep.store.changes.feed import serial_numbers
 from threadkeep.store.media.cutting import write_placed
 from threadkeep.store.reading.items import ItemWindow, read_items
@@ -27,6 +28,7 @@ from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item, insert_media_of, link_media_of
 from threadkeep.store.work.refs import BranchRef, Scope, check_new_ids, check_unique_ids, lock_lineage
 from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.writing.outputs import OutputCheck
 
 T = TypeVar("T")
 
@@ -279,10 +281,10 @@ def append_message(
 
 
 def append_item(
-    handle: Handle, item: Any, options: positions.AppendOptions, author_id: str | None = None
+    handle: Handle, item: Any, options: positions.AppendOptions, author_id: str | None = None, *, known: bool = True
 ) -> StoredItem:
     """Append an item of any type; see `Conversation.add_item`."""
-    return _append(handle, "add_item", [given_item(item)], options, author_id)[0]
+    return _append(handle, "add_item", [given_item(item, known=known)], options, author_id, known=known)[0]
 
 
 def append_items(
@@ -292,9 +294,11 @@ def append_items(
     author_id: str | None = None,
     *,
     unique_ids: bool = False,
+    known: bool = True,
 ) -> list[StoredItem]:
     """Append several items, all or none; see `Conversation.add_items`."""
-    return _append(handle, "add_items", given_items(items), options, author_id, unique_ids=unique_ids)
+    given = given_items(items, known=known)
+    return _append(handle, "add_items", given, options, author_id, unique_ids=unique_ids, known=known)
 
 
 def append_call_output(
@@ -313,6 +317,7 @@ def _append(
     author_id: str | None = None,
     *,
     unique_ids: bool = False,
+    known: bool = True,
 ) -> list[StoredItem]:
     ref, check = handle.ref, positions.head_check(options)
     author = None if author_id is None else validation.identifier("author_id", author_id)
@@ -325,6 +330,7 @@ def _append(
     own_ids = ((index, record.columns["item_id"]) for index, record in enumerate(records) if unique_ids)
     ids = {index: item_id for index, item_id in own_ids if item_id is not None}
     check_unique_ids(ids)
+    outputs = OutputCheck.of(handle, items, records) if known else None
 
     def write(connection: Connection) -> AppendResult:
         now = check.at or datetime.now(UTC)
@@ -332,10 +338,15 @@ def _append(
         if ids:
             place = ref.on(reservation.branch)
             check_new_ids(connection, place, lock_lineage(connection, place), ids)
+        if outputs is not None:
+            outputs.run(connection, ref.on(reservation.branch), reservation.first)
         return new.insert(connection, ref, reservation, key, now)
 
     def write_now(connection: Connection) -> AppendResult | None:
-        return None if ids else new.insert_at_once(connection, ref, check, key)
+        if ids or (outputs is not None and (outputs.head is None or check.expected_head not in {None, outputs.head})):
+            return None
+        expected = check if outputs is None else check._replace(expected_head=outputs.head)
+        return new.insert_at_once(connection, ref, expected, key)
 
     is_once = key is not None
     result = write_items(handle.transactions, ref.scope, records, write, is_repeatable=is_once, at_once=write_now)

@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from threadkeep.domain import content, rendering, response, stored
+from threadkeep.domain import content, rendering, response, stored, written
 from threadkeep.domain import items as item_objects
 from threadkeep.domain.formats import Format, OpenCall, get_format
 from threadkeep.domain.jsontext import MAX_DEPTH, JsonObject, body_object, dumped
+from threadkeep.domain.options import settings_with
 from threadkeep.domain.running import StoredTurn
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, InvalidOption, shown
@@ -100,6 +101,7 @@ def request_session(
 ) -> Session:
     """The session of a provider's request, with `options` set over the request's."""
     session = get_format(format).parse_request(provider_json(payload), model=model, stream=stream)
+    settings_with({}, {"model": model, "stream": stream})  # what cannot be used is refused
     if options:
         session.update(**options)
         session.attribute(response.asked_of(session.settings).answering(None))
@@ -365,11 +367,11 @@ def _turn_input(handle: Handle, wire: Format, given: Any) -> TurnItems:
         return _provider_turns(handle, wire, given)
     items: Sequence[item_objects.Item]
     if isinstance(given, list | tuple) and item_objects.are_items(given):
-        items = item_objects.items_from(given, "input")
+        items = written.written_items(given, "input")
     elif isinstance(given, item_objects.Item) or (isinstance(given, Mapping) and item_objects.are_items([given])):
-        items = item_objects.items_from([given], "input")
+        items = written.written_items([given], "input")
     else:
-        items = [item_objects.message_of("user", given)]
+        items = [written.message_of("user", given)]
     objects = [item.to_object() for item in items]
     pairs = zip(items, objects, strict=True)
     new = NewItems(items, [encode_item(value, author_id=author_of(item)) for item, value in pairs])

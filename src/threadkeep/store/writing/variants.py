@@ -11,8 +11,9 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
 from threadkeep.domain import response, running, stored
-from threadkeep.domain.items import Compaction, item_from, item_from_object, message_of
+from threadkeep.domain.items import Compaction, item_from, item_from_object
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.written import message_of
 from threadkeep.errors import InvalidItem, InvalidOption, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.messages import parts as messages
