@@ -57,7 +57,7 @@ STEPS: dict[str, Callable[[Any, int], Any]] = {
     "items": lambda it, number: it.add_items([a_message(f"{number}.{part}") for part in range(number % 4 + 1)]),
     "no items": lambda it, _: it.add_items([]),
     "many": lambda it, number: it.add_items([a_message(f"{number}.{part}") for part in range(12)]),
-    "output": lambda it, _: it.add_items([an_output()]),
+    "output": lambda it, _: it.add_items([an_output()], known=False),
     "answer": lambda it, _: it.add_response(an_answer("one", "two"), FORMAT),
     "calls": lambda it, _: it.add_response(an_answer("look", calls=("a", "b")), FORMAT, latency_ms=5),
     "keyed answer": lambda it, number: it.add_response(an_answer("Hi"), FORMAT, idempotency_key=f"key {number}"),
