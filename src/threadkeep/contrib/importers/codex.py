@@ -78,7 +78,7 @@ class Codex:
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first line begins a rollout."""
-        first = next(iter(input.first_lines), {})
+        first = next(input.first_lines, {})
         is_new = text_of(first, "type") in KINDS and isinstance(first.get("payload"), dict)
         return is_new or {"id", "timestamp", "instructions"} <= first.keys()
 

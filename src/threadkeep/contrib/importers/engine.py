@@ -49,9 +49,9 @@ from threadkeep.store.writing.grafting import Graft, Grafting, Known, NewAnswer,
 SOURCES: Final[Mapping[str, Source]] = {
     source.name: source
     for source in (
+        codex.Codex(),
         qwen_code.QwenCode(),  # before Claude Code, whose lines have the same keys
         claude_code.ClaudeCode(),
-        codex.Codex(),
         gemini_cli.GeminiCli(),
         pi.Pi(),
         cline.Cline(),

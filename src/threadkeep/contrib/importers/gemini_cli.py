@@ -42,7 +42,7 @@ class GeminiCli:
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first line begins a session."""
-        return {"sessionId", "projectHash", "startTime"} <= next(iter(input.first_lines), {}).keys()
+        return {"sessionId", "projectHash", "startTime"} <= next(input.first_lines, {}).keys()
 
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from hashlib import blake2b
+from itertools import tee
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -97,12 +98,20 @@ class Input:
         """The keys of the first object of a JSON document, or of the list that it is, as far as `HEAD` tells."""
         return frozenset(_first_keys(self.head if part is None else self._head_of(part)))
 
+    @property
+    def first_lines(self) -> Iterator[JsonObject]:
+        """The objects that the first lines of JSON Lines hold, as far as `HEAD` tells; none for other files.
+
+        A line is parsed when it is first asked for.
+        """
+        self._head_lines, lines = tee(self._head_lines)
+        return lines
+
     @cached_property
-    def first_lines(self) -> tuple[JsonObject, ...]:
-        """The objects that the first lines of JSON Lines hold, as far as `HEAD` tells; none for other files."""
+    def _head_lines(self) -> Iterator[JsonObject]:
         *whole, last = self.head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         lines = whole if len(self.head) == HEAD else [*whole, last]
-        return tuple(value for line in lines if isinstance(value := _value(line), dict))
+        return (value for line in lines if isinstance(value := _value(line), dict))
 
     def fingerprint(self) -> str | None:
         """What changes when the file does: its size, its time, and how it begins; None for what is no file."""
@@ -118,7 +127,7 @@ class Input:
 
     def forget(self) -> None:
         """Let go of what was read to recognize it."""
-        for name in ("head", "members", "first_lines"):
+        for name in ("head", "members", "_head_lines"):
             self.__dict__.pop(name, None)
 
     def _head_of(self, part: str | None) -> bytes:

@@ -47,7 +47,7 @@ class Pi:
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first line begins a session."""
-        first = next(iter(input.first_lines), {})
+        first = next(input.first_lines, {})
         return first.get("type") == "session" and {"id", "timestamp", "cwd"} <= first.keys()
 
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:

@@ -45,12 +45,14 @@ class QwenCode:
 
     def recognizes(self, input: inputs.Input, /) -> bool:
         """Return whether the first lines are of a session: Claude Code's have `content` in their messages."""
-        return any(
-            text_of(line, "type") in KINDS
-            and {"uuid", "parentUuid", "sessionId"} <= line.keys()
-            and ("parts" in object_of(line, "message") or "systemPayload" in line)
-            for line in input.first_lines
-        )
+        for line in input.first_lines:
+            if text_of(line, "type") in KINDS and {"uuid", "parentUuid", "sessionId"} <= line.keys():
+                message = object_of(line, "message")
+                if "parts" in message or "systemPayload" in line:
+                    return True
+                if "content" in message:
+                    return False
+        return False
 
     def read(self, input: inputs.Input, /) -> Iterator[Transcript | Skipped]:
         """Return the session of a file, or the one of an agent."""
@@ -174,7 +176,7 @@ class _QwenSession(Draft):
 
 def _agent_events(input: inputs.Input) -> dict[str, JsonObject]:
     """What the file of a session says of the calls of an agent, whose file this is; empty where there is none."""
-    path, first = input.path, next(iter(input.first_lines), {})
+    path, first = input.path, next(input.first_lines, {})
     if path is None or not text_of(first, "agentId"):
         return {}
     try:

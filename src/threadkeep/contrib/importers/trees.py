@@ -15,7 +15,7 @@ from threadkeep.contrib.importers.records import Answer, Count, Entry, SideCall,
 from threadkeep.domain import response
 from threadkeep.domain.items import Item, item_from
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
-from threadkeep.formats.shared.parsing import with_cut_items
+from threadkeep.formats.shared.parsing import IN_PROGRESS, with_cut_items
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item
 from threadkeep.store.work.validation import past_moment
 from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewCall, NewItem, NewSpot, Run, Spot
@@ -277,9 +277,11 @@ class Planned:
                 items.append(item_from(value))
             except (InvalidItem, InvalidOption) as error:
                 self._skip(entry, error)
-        if entry.answer is None:
+        status = None if entry.answer is None else entry.answer.status
+        in_progress = any(getattr(item, "status", None) in IN_PROGRESS for item in items)
+        if entry.answer is None or (status == "completed" and not in_progress):
             return items
-        return list(with_cut_items(response.Response(status=entry.answer.status, output=items)).output)
+        return list(with_cut_items(response.Response(status=status, output=items)).output)
 
     def _skip(self, entry: Entry, error: Exception) -> None:
         self.items.add(skipped=1)
