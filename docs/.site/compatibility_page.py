@@ -63,8 +63,7 @@ _AGENTS: Final = """## Coding agents
 [recorder](recorder.md), and compares what is stored with the script, call by call: items, usage, costs, and which
 conversation each call is in. `right` means that all of this was seen in November 2026; `-` that the client cannot be
 brought there headless. Forks have conversations of their own. Clients without a header that names their session are
-found by their history. What is not right: pi begins a compacted history with a summary and all that it keeps, which is
-then a second conversation, or a branch; aider sends other turns after a start than before, so that each start is a
+found by their history. What is not right: aider sends other turns after a start than before, so that each start is a
 conversation, and does not ask for usage.
 
 | Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
@@ -72,8 +71,8 @@ conversation, and does not ask for usage.
 | Claude Code 2.1.332 | header | right | right | right | read by eye | right | right | right |
 | Codex 0.171.0 | header | right | right | right | not run | right | right | right |
 | opencode 1.18.33 | header | right | not run | not run | not run | not run | not run | not run |
-| pi 0.73.1, Responses | header | right | right | not right | - | right | right | right |
-| pi 0.73.1, Messages | history | right | not run | not right | - | not run | read by eye | read by eye |
+| pi 0.73.1, Responses | header | right | right | right | - | right | right | right |
+| pi 0.73.1, Messages | history | right | not run | right | - | not run | read by eye | read by eye |
 | Gemini CLI 0.61.0 | history | read by eye | - | - | not run | not run | read by eye | the client ends |
 | qwen-code 0.24.4 | history | right | - | not run | not run | not run | not run | not run |
 | cline 3.0.65 | history | by eye, not resumed | - | not run | not run | not run again | read by eye | not run again |

@@ -228,6 +228,7 @@ CLIENTS = {
         "node_modules/.bin/pi", ("open_responses", "chat_completion", "messages"), ("bash", {"command": "echo hi"}),
         _pi, lambda prompt, more: ["--mode", "json", "-p", "--provider", "here", "--model", "m", *more, prompt],
         _always("--continue"), lambda home: ("--fork", home.newest(".pi/agent/sessions/*/*.jsonl")), "",
+        in_all_formats=frozenset({"resumed", "compacted"}),
     ),
     "gemini": Client(
         "node_modules/.bin/gemini", ("gemini",), ("run_shell_command", {"command": "echo hi"}), _gemini,

@@ -115,9 +115,12 @@ async def _placed(
             conversation, is_new = await _begun(store, call, session, origin)
             if is_new:
                 return conversation
-        conversation = await _continued(conversation, call, session)
+        conversation, is_compacted = await _continued(conversation, call, session)
         await conversation.run_sync(client_history.configure, session)
         labels = labelled(conversation.labels, origin)
+        if is_compacted:
+            aside = origin.beside(call, (*origin.external_ids, conversation.id)[0])
+            labels = await _begin_with_summary(store, labels, session, origin, aside)
         if labels != conversation.labels:
             await conversation.update(labels=labels)
         return conversation
@@ -152,6 +155,16 @@ async def _compact(store: AsyncStore, name: str, conversation: AsyncConversation
                 await conversation.run_sync(compact_beside, session, last.item.to_object())
 
 
+async def _begin_with_summary(
+    store: AsyncStore, labels: dict[str, str], session: Session, origin: Origin, aside: Origin
+) -> dict[str, str]:
+    """The labels of a conversation whose histories begin with a summary from now on; the call for it is set aside."""
+    if (asked := await store.run_sync(sync.find_summary, session)) is not None:
+        await _set_aside(await store.get_conversation(asked.id), origin, aside)
+    beginning = sync.beginning_of(session) if sync.BEGINNING in labels else None
+    return labels if beginning is None else {**labels, sync.BEGINNING: beginning}
+
+
 async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Origin) -> None:
     """Have side calls that came before the conversation itself leave its place to that."""
     names = dict(zip(origin.external_ids, aside.external_ids, strict=False))
@@ -164,8 +177,10 @@ async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Ori
     await conversation.archive()
 
 
-async def _continued(conversation: AsyncConversation, call: ClientCall, session: Session) -> AsyncConversation:
-    """The conversation with what is new of the history, on the branch that has it."""
+async def _continued(
+    conversation: AsyncConversation, call: ClientCall, session: Session
+) -> tuple[AsyncConversation, bool]:
+    """The conversation with what is new of the history, on the branch that has it; and whether that compacts it."""
     before, asked = conversation.branch, (call.payload, call.format)
     for _ in range(TRIES):
         try:
@@ -179,7 +194,7 @@ async def _continued(conversation: AsyncConversation, call: ClientCall, session:
         conversation = await conversation.on_branch(result.branch)
     if conversation.branch != before:
         await conversation.set_active_branch(conversation.branch)
-    return conversation
+    return conversation, any(one.item.type == "compaction" for one in result.items)
 
 
 async def _begun(

@@ -353,6 +353,51 @@ def test_a_summary_of_a_side_call_goes_on_in_its_conversation(
     assert said(conversation)[-3:] == ["assistant: Sun.", "user: Thanks.", "assistant: Bye."]
 
 
+@pytest.mark.parametrize(
+    ("headers", "format_"), [({"session_id": ROOT}, RESPONSES), ({}, "messages"), ({}, CHAT)], ids=["named", "", "chat"]
+)
+@pytest.mark.parametrize("kept", [2, 4], ids=["the end is kept", "all is kept"])
+def test_a_summary_may_come_before_what_is_kept(
+    recorded: Recorded, headers: dict[str, str], format_: Any, kept: int
+) -> None:
+    """As pi has it: the summary is asked for without a header, and begins a history with the end of what is stored."""
+    first = ["Weather?", "Rain.", "Wind?", "Calm."]
+    anew = [f"What was said before:\n<summary>\n{SUMMARY}\n</summary>", *first[4 - kept :], "And now?"]
+    steps = [
+        (headers, body(format_, first[:1]), "Rain."),
+        (headers, body(format_, first[:3]), "Calm."),
+        ({}, body(format_, ["<conversation>Weather</conversation>"], system="Sum up.", tools=False), SUMMARY),
+        (headers, together(body(format_, [*anew[1:]]), anew[0]), "Sun."),
+        (headers, together(body(format_, [*anew[1:], "Sun.", "Thanks."]), anew[0]), "Bye."),
+    ]
+    for number, (sent, request, answer) in enumerate(steps):
+        call(recorded, format_, request, sent, answer)
+        recorded.wait_for(number + 1)
+    conversations = {one.status: one for one in recorded.conversations()}
+    conversation, beside = conversations["active"], conversations["archived"]
+    assert len(recorded.conversations()) == 2
+    assert said(beside)[-1] == f"assistant: {SUMMARY}"
+    assert beside.labels["parent"] == (f"codex:{ROOT}" if headers else conversation.id)
+    assert [branch.number for branch in conversation.branches()] == [0]
+    texts = [line.partition(": ")[2] or line for line in said(conversation)]
+    assert texts == [*first, "compaction", "And now?", "Sun.", "Thanks.", "Bye."]
+    contents = [
+        str(one["content"])
+        for one in conversation.request_payload("chat_completion")["messages"]
+        if one["role"] != "system"
+    ]
+    shown = [SUMMARY, *first[4 - kept :], "And now?", "Sun.", "Thanks.", "Bye."]
+    assert [text in one for text, one in zip(shown, contents[: len(shown)], strict=True)] == [True] * len(shown)
+
+
+def together(request: dict[str, Any], text: str) -> dict[str, Any]:
+    """A request with another message of the user before its history."""
+    history = request.get("messages") or request["input"]
+    place = 1 if history[0]["role"] in ("system", "developer") else 0
+    history.insert(place, {**history[place], "role": "user", "content": text})
+    return request
+
+
 def test_an_answer_that_is_quoted_later_is_no_summary(recorded: Recorded) -> None:
     for number, history in enumerate((["Hi"], ["Hi", "Fine.", "Weather?"], ["Hi", "No.", f"You said: {SUMMARY}"])):
         call(recorded, "messages", body("messages", history), CLAUDE, SUMMARY if number == 1 else "Fine.")

@@ -90,6 +90,11 @@ class ClientHistory:
             for said in alignments.utterances_of([item])
         )
 
+    def begins_with(self, item: jsontext.JsonObject) -> bool:
+        """Whether a stored item says the first thing in it."""
+        first = next((said.key for said in self._utterances if not said.is_optional), None)
+        return any(said.key == first for said in alignments.utterances_of([item]))
+
     def _without_echoes(
         self, rest: Sequence[alignments.Utterance], client: Sequence[alignments.Utterance]
     ) -> list[alignments.Utterance]:

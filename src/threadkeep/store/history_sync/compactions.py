@@ -1,13 +1,14 @@
 """Histories that clients have compacted: they go on in the conversation, which keeps what was compacted.
 
 A client sends a compaction in place of what it stands for, often with what the user had said before it, as Codex does.
-Others ask the model for a summary, which is then a message at the beginning of their history, as in Claude Code.
+Others ask the model for a summary, which is then a message at the beginning of their history, as in Claude Code. Behind
+it may come the end of what is stored, as in pi, which the compaction then does not cover.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _CONTENT: Final = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
 _SUMMARY: Final = re.compile(r"<summary>(.*)</summary>", re.DOTALL)  # where a model marks it
+_TRIES: Final = 10  # how many stored items are tried as the first one that a client has kept
 _LEAST: Final = 40  # characters of a summary, so that it is hardly by chance that a text has it
 
 
@@ -63,11 +65,51 @@ class CompactedHistory:
         leads = all(item.to_object().get("role") in ("system", "developer") for item in session.items[:place])
         return cls(session, place, said[-1]) if place is not None and leads and said[-1] != _text_of(answer) else None
 
-    def place_in(self, entries: Sequence[ItemEntry]) -> int | None:
-        """Return after how many of the stored items its compaction comes, itself included; None if it is not there."""
+    @classmethod
+    def marked(cls, session: Session) -> CompactedHistory | None:
+        """Return it with a first message of the user that has a summary between marks; None if it has none."""
+        messages = [item.to_object() for item in session.items]
+        place = next((at for at, one in enumerate(messages) if one.get("role") == "user"), len(messages))
+        text = _text_of(messages[place]) if place < len(messages) else ""
+        leads = all(one.get("role") in ("system", "developer") for one in messages[:place])
+        found = _SUMMARY.search(text) if leads else None
+        return cls(session, place, text) if found is not None and len(found[1].strip()) >= _LEAST else None
+
+    def quotes(self, answer: JsonObject) -> bool:
+        """Return whether its first message has the summary that is an answer."""
+        return answer.get("role") == "assistant" and message_with(self._session, answer) == 0
+
+    def arranged(self, entries: Sequence[ItemEntry]) -> tuple[list[ItemEntry], int] | None:
+        """Return the stored items with what its compaction does not cover behind it, and how many come up to it.
+
+        None if it is not there.
+        """
         for index in range(len(entries) - 1, -1, -1):
-            if entries[index].type == "compaction" and _content(entries[index].item()) == _content(self._item):
-                return index + 1
+            item = entries[index].item() if entries[index].type == "compaction" else {}
+            if item and _content(item) == _content(self._item):
+                upto = item["upto"] if isinstance(item.get("upto"), int) else entries[index].position
+                before = [entry for entry in entries[:index] if entry.position <= upto]
+                kept = [entry for entry in entries[:index] if entry.position > upto]
+                return [*before, entries[index], *kept, *entries[index + 1 :]], len(before) + 1
+        return None
+
+    def kept(self, entries: Sequence[ItemEntry], cut_off: Collection[int]) -> NewItems | None:
+        """Return the compaction of what is stored before the items which it has behind it, and what follows them.
+
+        None if it does not have all that is stored from somewhere on, with an answer.
+        """
+        tries = 0
+        for index, entry in enumerate(entries):
+            if not self.following.begins_with(entry.item()):
+                continue
+            delta, tries = self.following.compare(entries[index:], cut_off, may_begin_later=False), tries + 1
+            if delta.is_all and any(one.seen is not None for one in entries[index:]):
+                compaction = {**self._item, "upto": entries[index - 1].position if index else -1}
+                first = new_items([item_from_object(compaction)], [None], [_maker_of(entries)])
+                turns = (None if at is None else at + 1 for at in delta.new.turns)
+                return NewItems([*first.items, *delta.new.items], [*first.records, *delta.new.records], [None, *turns])
+            if tries == _TRIES:
+                break
         return None
 
     def continuation(self, entries: Sequence[ItemEntry]) -> NewItems | None:
@@ -82,8 +124,7 @@ class CompactedHistory:
         if compaction.get("summary") is None:
             compaction[KEEPS_USERS] = True
         items = [item_from_object(compaction), *self._session.items[1:]]
-        maker = next((entry.maker for entry in reversed(entries) if entry.maker is not None), None)
-        return new_items(items, self._session.turns, [maker, *self._session.makers[1:]])
+        return new_items(items, self._session.turns, [_maker_of(entries), *self._session.makers[1:]])
 
 
 def message_with(session: Session, answer: JsonObject) -> int | None:
@@ -106,6 +147,11 @@ def compact_beside(conversation: Conversation, session: Session, answer: JsonObj
     if all(item["type"] != "compaction" or item.get("summary") != text for item in stored):
         with suppress(InvalidOption, ResponseInProgress):  # there is nothing to compact, or another call is answered
             conversation.compact(summary=text)
+
+
+def _maker_of(entries: Sequence[ItemEntry]) -> str | None:
+    """Who answered last."""
+    return next((entry.maker for entry in reversed(entries) if entry.maker is not None), None)
 
 
 def _summary_item(text: str) -> JsonObject:

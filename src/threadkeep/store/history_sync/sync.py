@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from threadkeep.store.reading.history import is_held
 from threadkeep.store.work import item_rows, positions
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import BranchRef, Lineage, get_row, lineage_from, root_lineage
+from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import Continuation, append_to_history, provider_json
 
 if TYPE_CHECKING:
@@ -46,16 +47,14 @@ def sync_request(handle: Handle, payload: Any, format: str, options: positions.A
     ) -> Continuation:
         history = compacted or CompactedHistory.known(session, entries)
         if history is not None and not client.compare(entries, ()).is_all:
-            if (place := history.place_in(entries)) is not None:
-                return _compare(connection, ref, history.following, entries, place, is_latest=is_latest)
+            if (arranged := history.arranged(entries)) is not None:
+                return _compare(connection, ref, history.following, *arranged, is_latest=is_latest)
             if (new := history.continuation(entries)) is not None:
                 return Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
         start = _start(connection, ref, client, entries, initial_id)
         found = _compare(connection, ref, client, entries, start, is_latest=is_latest)
-        history = None if found.fork_at is None else CompactedHistory.summarized(session, entries)
-        if history is not None and (new := history.continuation(entries)) is not None:
-            return Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
-        return found
+        new = None if found.fork_at is None else _compaction(connection, ref, session, entries)
+        return found if new is None else Continuation(ref, new, {"kind": "sync", "matched": 0, "branched_at": None})
 
     items, result, outcome = append_to_history(handle, options, key, continue_, is_planned=True)
     matched, branched_at = outcome["matched"], outcome["branched_at"]
@@ -76,11 +75,7 @@ def _compare(
     A history that differs goes on on a branch that it has all of, else on a new one from where it differs: on the
     branch that has most of it, so that nothing is stored twice.
     """
-    # The last positions of interrupted responses, of which a client may have seen more or less
-    table = responses.c
-    broke_off = table.status.in_(CUT_OFF)
-    statement = select(table.to_position).where(*ref.rows_of(table), broke_off)
-    cut_off = set(connection.execute(statement).scalars())
+    cut_off = _cut_off(connection, ref)
     delta = client.compare(entries[start:], cut_off, may_begin_later=not start)
     if delta.is_all:
         return _continuation(ref, delta)
@@ -104,6 +99,23 @@ def _compare(
     if found.is_all:
         return _continuation(base, found)
     return _continuation(base, found, position, max(lineages) + 1)
+
+
+def _compaction(
+    connection: Connection, ref: BranchRef, session: Session, entries: Sequence[ItemEntry]
+) -> NewItems | None:
+    """The compaction that a history begins with which differs from what is stored, and what follows; None for none."""
+    history = CompactedHistory.summarized(session, entries)
+    new = None if history is None else history.continuation(entries)
+    history = None if new is not None else CompactedHistory.marked(session)
+    return new if history is None else history.kept(entries, _cut_off(connection, ref))
+
+
+def _cut_off(connection: Connection, ref: BranchRef) -> set[int]:
+    """The last positions of interrupted responses, of which a client may have seen more or less."""
+    table = responses.c
+    statement = select(table.to_position).where(*ref.rows_of(table), table.status.in_(CUT_OFF))
+    return set(connection.execute(statement).scalars())
 
 
 def _end_of(entries: Sequence[ItemEntry]) -> int:
@@ -270,7 +282,37 @@ def find_by_history(store: Store, session: Session) -> Conversation | None:
     agreements = [(ComparedHistory(conversation, history).agreement, conversation) for conversation in page]
     best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
-    return found[0] if best[1] and len(found) == 1 else None
+    return (found[0] if len(found) == 1 else None) if best[1] else _find_compacted(store, session, page)
+
+
+def _find_compacted(store: Store, session: Session, page: Iterable[Conversation]) -> Conversation | None:
+    """Return the one conversation of which a history has a summary and then the end; None for none or several.
+
+    On a page are those that begin with that summary, for their clients; if none of them has it, it is new.
+    """
+    history = CompactedHistory.marked(session)
+    if history is None:
+        return None
+    found = [one for one in page if history.arranged(_entries_of(one)) is not None]
+    if not found:
+        newest = store.list_conversations(limit=_CANDIDATES)
+        found = [one for one in newest if history.kept(_entries_of(one), ()) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def find_summary(store: Store, session: Session) -> Conversation | None:
+    """Return the newest conversation without a name whose last answer is the summary that a history begins with."""
+    history = CompactedHistory.marked(session)
+    for one in () if history is None else store.list_conversations(limit=_CANDIDATES):
+        last = [item.item.to_object() for item in one.transcript(last=1)] if one.external_id is None else []
+        if history is not None and any(map(history.quotes, last)):
+            return one
+    return None
+
+
+def _entries_of(conversation: Conversation) -> Sequence[ItemEntry]:
+    conversation.handle.read_snapshot()
+    return conversation.handle.cache.history()[1]
 
 
 def find_asked_before(store: Store, session: Session) -> Conversation | None:
