@@ -165,14 +165,14 @@ class Ledger(RuleBasedStateMachine):
     @rule(by=PLAIN_BY, since=st.integers(0, 4), until=st.integers(-1, 3), model=st.none() | MODELS)
     def ask_days(self, by: tuple[str, ...], since: int, until: int, model: str | None) -> None:
         today = self.midnight.date()
-        bounds: dict[str, date] = {"since": today - since * DAY, "until": today - until * DAY}
+        bounds: dict[str, date] = {"since": today - since * DAY, "until": today - min(since, until) * DAY}
         self.check(by=by, **bounds, **({} if model is None else {"model": model}))
 
     @rule(since=CLOCKS, until=CLOCKS)
     def ask_moments(self, since: float, until: float) -> None:
-        bounds = {"since": self.midnight - 2 * DAY, "until": self.midnight - DAY}
-        moments = zip(bounds.items(), (since, until), strict=True)
-        self.check(by=("model",), **{name: at + timedelta(seconds=seconds) for (name, at), seconds in moments})
+        days = (self.midnight - 2 * DAY, since), (self.midnight - DAY, until)
+        first, end = sorted(day + timedelta(seconds=seconds) for day, seconds in days)
+        self.check(by=("model",), since=first, until=end)
 
     @invariant()
     def days_say_what_the_ledger_says(self) -> None:
