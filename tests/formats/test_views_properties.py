@@ -132,14 +132,15 @@ def test_what_is_stable_stays_while_the_conversation_grows(
 
 
 def _goes_on(before: list[Any], after: list[Any]) -> bool:
-    """Whether the last message of Converse has more blocks now: a cache of what it had is found all the same.
+    """Whether the last message of Converse, or of a chat, has more now: a cache of what it had is found all the same.
 
     A layer that stood between two messages of the assistant has moved on, and they are one.
     """
     *begun, last = before
     *others, grown = after
-    is_one = others == begun and "content" in last and grown.get("role") == last["role"] == "assistant"
-    return is_one and isinstance(last["content"], list) and grown["content"][: len(last["content"])] == last["content"]
+    key = "parts" if "parts" in last else "content"
+    is_one = others == begun and key in last and grown.get("role") == last["role"] == "assistant"
+    return is_one and isinstance(last[key], list) and grown[key][: len(last[key])] == last[key]
 
 
 @pytest.mark.parametrize("format_name", NAMES)

@@ -213,7 +213,7 @@ def test_the_first_transaction_of_a_turn_takes_few_statements(store: Any, conver
     with statements_of(store) as seen, store.begin() as work:
         a_turn(work, conversation.id)
     savepoints = [one for one in seen if "SAVEPOINT" in one]
-    assert len(seen) - len(savepoints) == {"sqlite": 8, "postgresql": 7, "mariadb": 11}[database.kind]
+    assert len(seen) - len(savepoints) == {"sqlite": 8, "postgresql": 6, "mariadb": 11}[database.kind]
     assert len(savepoints) == 4
 
 

@@ -79,9 +79,13 @@ def test_colors_follow_the_system(chromium: Browser, site: str) -> None:
 
 def test_from_the_list_to_what_the_model_saw_and_back(view: Watched) -> None:
     page = view.open("/")
-    page.get_by_role("link", name="Where is order 48213?").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Where is order 48213?")
-    call = page.locator("article.call").first
+    links, call = page.get_by_role("link", name="Where is order 48213?"), page.locator("article.call").first
+    for number in range(links.count()):  # which of these conversations have calls depends on the day
+        links.nth(number).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Where is order 48213?")
+        if call.count():
+            break
+        page.go_back()
     expect(call.locator("pre").first).to_be_hidden()
     call.locator("summary").click()
     expect(call.get_by_role("heading", name="Output")).to_be_visible()
