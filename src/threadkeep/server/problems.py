@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from threadkeep import errors
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.server import answers, owners, quotas
 
 logger = logging.getLogger(__name__)
@@ -134,6 +135,18 @@ async def answer_problem(request: Request, error: Exception) -> answers.JsonAnsw
     if "request_id" in request.scope.get("state", {}):
         answer.headers.setdefault(answers.HEADER, request.state.request_id)
     return answer
+
+
+def error_event(status: int, error: JsonObject, headers: Mapping[str, str], lane: str | None) -> JsonObject:
+    """Return the event of a WebSocket for a request of a lane (`stream_id`) that is answered with an error."""
+    named = {"headers": headers} if headers else {}
+    return {"type": "error", "status": status, "error": {**error, **named}} | ({"stream_id": lane} if lane else {})
+
+
+def problem_event(problem: Problem, lane: str | None) -> JsonObject:
+    """Return the same for one that cannot be answered."""
+    error = {"type": problem.type, "code": problem.code, "message": problem.message, "param": problem.param}
+    return error_event(problem.status, error, {**(problem.headers or {})}, lane)
 
 
 HANDLERS: Final[Mapping[Any, Callable[[Request, Exception], Any]]] = dict.fromkeys(

@@ -56,6 +56,11 @@ class Quota:
         self._most, self._in_all, self._text, self._code, self._wait = most, in_all, text, code, retry_after
         self._taken, self._lock = Tally(), Lock()
 
+    @property
+    def total(self) -> int:
+        """How much there is in all."""
+        return self._taken.total()
+
     def is_full(self, name: Hashable) -> bool:
         """Return whether an owner has as much as it may."""
         return self._taken[name] >= self._most
@@ -120,11 +125,6 @@ class GrowthQuota(Quota):
         """Set the limits; `seconds`: how long something waits for room."""
         super().__init__(most, in_all, text=text, code=code)
         self._seconds, self._growing = seconds, dict[Growth, None]()  # oldest first
-
-    @property
-    def total(self) -> int:
-        """How much there is in all."""
-        return self._taken.total()
 
     @property
     def waiting_count(self) -> int:

@@ -45,6 +45,14 @@ class SocketHistory:
         self._quota, self._owner = quota, owner
         self._known: OrderedDict[str, RememberedResponse] = OrderedDict()
 
+    def take(self, size: int) -> None:
+        """Count so many bytes more, besides what is remembered; QuotaExceeded where there is no room."""
+        self._quota.take(self._owner, size)
+
+    def give_back(self, size: int) -> None:
+        """Count so many less."""
+        self._quota.give_back(self._owner, size)
+
     def take_again(self, id: Any) -> int:
         """Count a response once more, for a request that goes on with it; others give way. Return its bytes.
 

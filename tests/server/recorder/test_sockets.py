@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
@@ -23,9 +23,13 @@ from tests.databases import Database
 from tests.server.recorder.conftest import Recorded, recorder, said
 from tests.server.servers import running
 from tests.server.test_sockets import NESTED, Serving, Talk, refused_status, run, texts_in
+from tests.waiting import wait_until
 from threadkeep.http import RecordedUpstream, UpstreamError
+from threadkeep.server.quotas import Quota
 from threadkeep.server.recorder import passing
+from threadkeep.server.recorder.sockets import SocketNotes
 from threadkeep.server.service import socket_quota
+from threadkeep.server.socket_history import SocketHistory
 
 ASKED: Any = {"model": "chat_completion", "store": False}
 
@@ -211,6 +215,95 @@ def test_what_is_said_in_between_begins_the_next_request(database: Database, *, 
             assert said(conversation) == [
                 "user: When?", "assistant: Answer 0.", "user: Rather tomorrow.", *more, "assistant: Answer 1.",
             ]  # fmt: skip
+
+
+# What waits
+
+
+def with_room(monkeypatch: pytest.MonkeyPatch, most: int) -> Quota:
+    quota = Quota(most, text="Too many bytes{key}", code="too_many_websocket_bytes")
+    monkeypatch.setattr(passing, "socket_bytes_quota", lambda: quota)
+    return quota
+
+
+def test_requests_that_are_never_answered_have_so_many_bytes(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has no room is refused, also of a lane that is new, and nothing is left when its client has left."""
+    quota, seen = with_room(monkeypatch, 25_000), list[Any]()
+
+    async def provide(websocket: WebSocket) -> None:
+        await websocket.accept()
+        with suppress(WebSocketDisconnect):
+            while True:
+                seen.append((await websocket.receive_json())["stream_id"])
+
+    async def work(talk: Talk) -> list[Any]:
+        for lane in "ABC":
+            await talk.send(model="m", input="x" * 10_000, stream_id=lane)
+        [refused] = await talk.answer()
+        await asyncio.to_thread(wait_until, lambda: len(seen) == 2)
+        return [refused.status, refused.error.code, refused.stream_id, quota.total > 20_000]
+
+    with running(Starlette(routes=[WebSocketRoute("/v1/responses", provide)])) as direct:
+        upstream = RecordedUpstream("provider", "open_responses", f"{direct}/v1")
+        with recorder(database, upstreams=[upstream]) as recorded:
+            assert through(recorded, work) == [429, "too_many_websocket_bytes", "C", True]
+            wait_until(lambda: quota.total == 0)
+            recorded.wait_for(2)
+    assert seen == ["A", "B"]
+
+
+def test_an_answer_without_room_passes_and_is_not_remembered(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is recorded whole; the request that goes on with it is, too."""
+    quota, totals = with_room(monkeypatch, 8_000), list[int]()
+
+    async def provide(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.receive_json()
+        created, done, completed = ended(0)
+        done["item"]["content"][0]["text"] = "x" * 3_000
+        for event in (created, *[done] * 5, completed):
+            await websocket.send_json(event)
+        await websocket.receive_json()
+        totals.append(quota.total)
+        for event in ended(1):
+            await websocket.send_json(event)
+        await websocket.receive()
+
+    async def work(talk: Talk) -> None:
+        for previous in (None, "resp_0"):
+            await talk.send(model="m", input="Hi", previous_response_id=previous, store=False)
+            while b"response.completed" not in await talk.connection.recv_bytes():
+                pass
+
+    with running(Starlette(routes=[WebSocketRoute("/v1/responses", provide)])) as direct:
+        upstream = RecordedUpstream("provider", "open_responses", f"{direct}/v1")
+        with recorder(database, upstreams=[upstream]) as recorded:
+            through(recorded, work)
+            recorded.wait_for(2)
+            [conversation] = recorded.conversations()
+            assert [len(line) for line in said(conversation)] == [8, 3_011, 8, 20]
+    assert [0 < total < 2_000 for total in totals] == [True]  # the second request alone
+    assert quota.total == 0
+
+
+def test_a_lane_that_is_answered_leaves_nothing() -> None:
+    """However many a connection has, one after the other."""
+    notes = SocketNotes(lambda: None, SocketHistory(quota := Quota(10_000, text="Too many"), "ann"))
+
+    async def run() -> None:
+        for lane in range(1_000):
+            assert (
+                notes.note_sent(json.dumps({"type": "response.create", "input": "Hi", "stream_id": str(lane)})) is None
+            )
+            failed = {"type": "response.failed", "stream_id": str(lane), "response": {"id": f"resp_{lane}"}}
+            await notes.note_received(json.dumps(failed))
+
+    asyncio.run(run())
+    assert (quota.total, len(notes._lanes)) == (0, 0)
 
 
 # Handshakes, and how connections end

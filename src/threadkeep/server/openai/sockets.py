@@ -152,7 +152,7 @@ class ResponsesSocket:
             self.call.service.socket_bytes.take(self.call.permission.owner.name, len(text))
         except Exception as error:  # noqa: BLE001 - it is answered
             refusal = problems.problem_of(error)
-            await self.send(error_event(refusal, lane))
+            await self.send(problems.problem_event(refusal, lane))
             return refusal.code != _OVER
         task = asyncio.ensure_future(self._turn(event, lane, self.lanes.get(lane), len(text)))
         self.lanes[lane] = task
@@ -185,7 +185,7 @@ class ResponsesSocket:
                 size += self.history.take_again(event.get("previous_response_id"))
                 asked = self._asked(event)
             except Exception as error:  # noqa: BLE001 - it is answered
-                await self.send(error_event(problems.problem_of(error), lane))
+                await self.send(problems.problem_event(problems.problem_of(error), lane))
                 return
             answer = SocketAnswer(self, asked, lane)
             await self._ask(asked, answer)
@@ -280,9 +280,9 @@ class SocketAnswer:
         known = _error_in(bytes(self._text)) if self._status >= 400 else None  # noqa: PLR2004 - the first of errors
         if known is None:
             problem = problems.problem_of(error) if error else problems.Problem(500, _STALLED, type="server_error")
-            await self._socket.send(error_event(problem, self._lane))
+            await self._socket.send(problems.problem_event(problem, self._lane))
         else:
-            await self._socket.send(_error(self._status, known, self._named(), self._lane))
+            await self._socket.send(problems.error_event(self._status, known, self._named(), self._lane))
 
     async def _send(self, name: bytes, data: bytes) -> None:
         kind = name.decode()
@@ -313,17 +313,6 @@ class SocketAnswer:
 
     def _named(self) -> dict[str, str]:
         return {name: self._headers[name] for name in _OF_ANSWERS if name in self._headers}
-
-
-def error_event(problem: problems.Problem, lane: str | None) -> JsonObject:
-    """Return the event for a request that cannot be answered."""
-    error = {"type": problem.type, "code": problem.code, "message": problem.message, "param": problem.param}
-    return _error(problem.status, error, {**(problem.headers or {})}, lane)
-
-
-def _error(status: int, error: JsonObject, headers: Mapping[str, str], lane: str | None) -> JsonObject:
-    named = {"headers": headers} if headers else {}
-    return {"type": "error", "status": status, "error": {**error, **named}} | ({"stream_id": lane} if lane else {})
 
 
 def _error_in(body: bytes) -> JsonObject | None:

@@ -8,8 +8,8 @@ Source: OpenAI's guide to the WebSocket mode; the types `ResponsesClientEvent` a
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,11 +19,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from threadkeep.domain.jsontext import JsonObject, dumps_any, loads
+from threadkeep.domain.jsontext import JsonObject, dumps, dumps_any, loads
 from threadkeep.errors import InvalidItem
-from threadkeep.server import answers, limits
+from threadkeep.server import answers, limits, problems
 from threadkeep.server.permissions import Permission
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
+from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder.exchanges import Exchange
 from threadkeep.server.recorder.targets import Headers, RecordedUpstream, passed_on
 from threadkeep.server.socket_history import RememberedResponse, SocketHistory
@@ -34,6 +35,7 @@ _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response
 _STREAM: Final = [(b"content-type", b"text/event-stream")]
 _JSON: Final = [(b"content-type", b"application/json")]
 _OWN: Final = frozenset({"type", "stream_id", "stream"})  # keys of events that are not of the request
+_CALL_BYTES: Final = 1024  # of what is noted of a call, besides its messages
 # what hosts without WebSockets answer to a handshake, as far as it is no refusal of the client: with 426, Codex goes on
 # over HTTP at once
 _NONE_HERE: Final = frozenset({404, 405, 501})
@@ -103,56 +105,82 @@ class SocketCall:
         exchange: what it is recorded with; None if it is not.
         history: what a response to it goes on with.
         previous: the id with which it goes on itself.
-        body: the request without its input.
+        body: the JSON text of the request without its input.
+        held: how many bytes of it count.
         id: of its response, when that has begun.
-        output: the items of the answer, so far.
-        steers: what its client has said while it was answered, for the response after it.
+        output: JSON texts of the items of the answer, so far; None if they are not remembered.
+        steers: JSON texts of what its client has said while it was answered, for the response after it.
         has_begun: whether an event of its answer has come.
     """
 
     exchange: Exchange | None
     history: RememberedResponse
     previous: Any
-    body: JsonObject
+    body: bytes
+    held: int
     id: Any = None
-    output: list[Any] = field(default_factory=list)
-    steers: list[Any] = field(default_factory=list)
+    output: list[bytes] | None = field(default_factory=list)
+    steers: list[bytes] = field(default_factory=list)
     has_begun: bool = False
 
 
 class SocketNotes:
-    """Notes the calls of a connection: the calls of a lane are answered one after the other."""
+    """Notes the calls of a connection: the calls of a lane are answered one after the other.
+
+    What is noted of a call counts for its owner until it is answered.
+    """
 
     def __init__(self, begin: Callable[[], Exchange | None], history: SocketHistory) -> None:
         """`begin` returns what a call is recorded with; None where it cannot be."""
         self._begin, self._history = begin, history
-        self._lanes: defaultdict[Any, deque[SocketCall]] = defaultdict(deque)
+        self._lanes: dict[Any, deque[SocketCall]] = {}
         self._steered: dict[Any, SocketCall] = {}  # lane -> its last call, if something was said while it was answered
 
-    def note_sent(self, text: str | bytes) -> None:
-        """Note a message of the client."""
-        event = _object(text)
+    def note_sent(self, text: str | bytes) -> JsonObject | None:
+        """Note a message of the client; return the event that refuses it where there is no room to note it."""
+        size, event = len(_bytes(text)), _object(text)
         given, previous, lane = event.get("input"), event.get("previous_response_id"), event.get("stream_id")
         if not isinstance(given, str | list | None):
-            return
-        if event.get("type") == _STEER:
-            for call in (calls[0] for calls in self._lanes.values() if calls and calls[0].id == previous):
-                call.steers.append(given)
-        elif event.get("type") == _CREATE:
-            steered = self._steered.get(lane)
-            if steered is not None and steered.id == previous:  # what was said comes before the outputs of its tools
-                event["input"] = [*_items(self._steered.pop(lane).steers), *_items([given])]
-            self._ask(lane, {key: value for key, value in event.items() if key not in _OWN} | {"stream": True})
+            return None
+        try:
+            if event.get("type") == _STEER:
+                for call in (calls[0] for calls in self._lanes.values() if calls[0].id == previous):
+                    with suppress(InvalidItem):  # nested too deeply to be stored
+                        call.steers.append(self._held_text(call, given, size))
+            elif event.get("type") == _CREATE:
+                body = {key: value for key, value in event.items() if key not in _OWN} | {"stream": True}
+                self._history.take(held := size + _CALL_BYTES)
+                before = self._steered.get(lane)
+                if before is not None and before.id == previous:  # what was said comes before the outputs of its tools
+                    body["input"] = _items([*map(loads, self._steered.pop(lane).steers), given])
+                    held += before.held
+                self._ask(lane, body, held)
+        except QuotaExceeded as error:
+            return problems.problem_event(problems.problem_of(error), lane)
+        return None
 
-    def _ask(self, lane: str | None, body: JsonObject) -> None:
-        """Note a request."""
+    def _held_text(self, call: SocketCall, value: Any, size: int) -> bytes:
+        """The JSON text of a part of a call, whose message of so many bytes counts from now on."""
+        found = dumps(value)
+        self._history.take(size)
+        call.held += size
+        return found
+
+    def _ask(self, lane: str | None, body: JsonObject, held: int) -> None:
+        """Note a request, of which so many bytes count already."""
+        previous = body.get("previous_response_id")
+        try:
+            held += self._history.take_again(previous)
+        except QuotaExceeded:  # it is recorded without what was before
+            self._history.forget(previous)
+        rest = b"{}"
         try:
             whole, history = self._history.joined(body)
+            rest = dumps({key: value for key, value in body.items() if key != "input"})
         except InvalidItem:  # nested too deeply to be stored: it is passed on, and counted as unreadable
             whole, history = b"", RememberedResponse(None, ())
-        rest = {key: value for key, value in body.items() if key != "input"}
-        call = SocketCall(self._begin(), history, body.get("previous_response_id"), rest)
-        self._lanes[lane].append(call)
+        call = SocketCall(self._begin(), history, previous, rest, held)
+        self._lanes.setdefault(lane, deque()).append(call)
         if call.exchange is not None:
             call.exchange.note_request(whole)
             call.exchange.note_request_end()
@@ -163,49 +191,62 @@ class SocketNotes:
         kind, name = str(event.get("type")), event.get("stream_id")
         if kind == f"{_STEER}.failed":
             self._take_back(event.get("steer"))
-        if kind == _CREATED and name in self._steered and not self._lanes[name]:  # the provider goes on by itself
+        if kind == _CREATED and name in self._steered and name not in self._lanes:  # the provider goes on by itself
             before = self._steered.pop(name)
-            self._ask(name, {**before.body, "previous_response_id": before.id, "input": _items(before.steers)})
+            more = {"previous_response_id": before.id, "input": _items(map(loads, before.steers))}
+            self._ask(name, {**loads(before.body), **more}, before.held)
         lane = self._lanes.get(name)
-        if not lane or kind.startswith(f"{_STEER}."):
+        if lane is None or kind.startswith(f"{_STEER}."):
             return
         call = lane[0]
-        self._note(call, kind, event, text.encode() if isinstance(text, str) else text)
+        self._note(call, kind, event, _bytes(text))
         if kind not in _ENDS:
             return
         lane.popleft()
-        if call.steers:
-            self._steered[name] = call
-        self._note_end(call, None if kind == "response.failed" else event.get("response"))
+        if not lane:
+            del self._lanes[name]
+        self._note_end(name, call, None if kind == "response.failed" else event.get("response"))
         if call.exchange is not None:
             await call.exchange.settled()
 
-    def _note_end(self, call: SocketCall, response: Any) -> None:
+    def _note_end(self, lane: Any, call: SocketCall, response: Any) -> None:
         """Note that a call has its answer; requests go on with its response if it has not failed."""
         given = response if isinstance(response, dict) else {}
-        output = call.output or given.get("output") or []
+        if (before := self._steered.pop(lane, None)) is not None:
+            self._history.give_back(before.held)
+        if call.steers:
+            self._steered[lane] = call
+        else:
+            self._history.give_back(call.held)
+        id_, items = str(given.get("id")), given.get("output")
         try:
-            if not given or not isinstance(output, list):
+            known = call.history.with_items(items if not call.output and isinstance(items, list) else ())
+            if not given:
                 self._history.forget(call.previous)
+            elif call.output is None:
+                self._history.forget(id_)
             else:
-                self._history.remember(str(given.get("id")), call.history.with_items(output))
+                self._history.remember(id_, known._replace(parts=(*known.parts, *call.output)))
         except InvalidItem:  # nested too deeply to be stored
-            self._history.forget(given.get("id"))
+            self._history.forget(id_)
         if call.exchange is not None:
             call.exchange.end("answered")
 
     def _take_back(self, steer: Any) -> None:
         """Note that something that was said was not taken: its client may say it again."""
         given = steer if isinstance(steer, dict) else {}
-        calls = [*self._steered.values(), *(lane[0] for lane in self._lanes.values() if lane)]
-        for call in calls:
-            if call.id == given.get("previous_response_id") and given.get("input") in call.steers:
-                call.steers.remove(given["input"])
+        text = dumps_any(given.get("input"))
+        for call in (*self._steered.values(), *(lane[0] for lane in self._lanes.values())):
+            if call.id == given.get("previous_response_id") and text in call.steers:
+                call.steers.remove(text)
 
     def _note(self, call: SocketCall, kind: str, event: JsonObject, text: bytes) -> None:
         """Note an event as HTTP would have it: an error before all others is a status of its own."""
-        if kind == "response.output_item.done":
-            call.output.append(event.get("item"))
+        if kind == "response.output_item.done" and call.output is not None:
+            try:
+                call.output.append(self._held_text(call, event.get("item"), len(text)))
+            except (QuotaExceeded, InvalidItem):
+                call.output = None
         elif kind == _CREATED and isinstance(response := event.get("response"), dict):
             call.id = response.get("id")
         is_refusal = kind == "error" and not call.has_begun
@@ -218,10 +259,11 @@ class SocketNotes:
 
     def end(self, *, has_left: bool) -> None:
         """Note that the connection has ended, by its client or otherwise."""
-        for lane in self._lanes.values():
-            for call in lane:
-                if call.exchange is not None:
-                    call.exchange.end(*(("left", None) if has_left else ("broken", "The WebSocket was closed.")))
+        for call in (call for lane in self._lanes.values() for call in lane):
+            if call.exchange is not None:
+                call.exchange.end(*(("left", None) if has_left else ("broken", "The WebSocket was closed.")))
+        calls = (*self._steered.values(), *(call for lane in self._lanes.values() for call in lane))
+        self._history.give_back(sum(call.held for call in calls))
         self._history.close()
 
 
@@ -231,12 +273,16 @@ def _status_of(error: JsonObject) -> int:
     return status if isinstance(status, int) and status >= _ERRORS else _ERRORS
 
 
-def _items(inputs: list[Any]) -> list[Any]:
+def _items(inputs: Iterable[Any]) -> list[Any]:
     """The items of inputs, which are texts or lists."""
     found = list[Any]()
     for given in inputs:
         found += [{"role": "user", "content": given}] if isinstance(given, str) else given or []
     return found
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _object(text: str | bytes) -> JsonObject:
@@ -279,10 +325,9 @@ class PassedSocket:
                 self._has_left = True
                 return
             text: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
-            if self._notes is not None:
-                self._notes.note_sent(text)
-            with suppress(ConnectionClosed):  # what it has answered before is still passed back
-                await provider.send(text)
+            refusal = None if self._notes is None else self._notes.note_sent(text)
+            with suppress(ConnectionClosed, WebSocketDisconnect):  # what was answered before is still passed back
+                await (provider.send(text) if refusal is None else self._websocket.send_text(dumps(refusal).decode()))
 
     async def _pass_back(self, provider: ClientConnection) -> None:
         try:
