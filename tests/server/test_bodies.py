@@ -14,10 +14,30 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
+from tests.server.test_large_answers import Pieces, client
 from threadkeep import InvalidOption
 from threadkeep.http import Limits, app, rest_app, site
 from threadkeep.server.request_state import PIECE_BYTES
 from threadkeep.server.requests import body_bytes
+
+
+async def in_two(body: Any, is_read: asyncio.Event | None = None) -> AsyncIterator[bytes]:
+    """A body in two pieces; the event is set a while after both are read."""
+    text = json.dumps(body).encode()
+    yield text[: len(text) // 2]
+    yield text[len(text) // 2 :]
+    if is_read is not None:
+        loop = asyncio.get_running_loop()
+        turns = iter(range(100))
+
+        def go_on() -> None:
+            if next(turns, None) is None:
+                is_read.set()
+            else:
+                loop.call_soon(go_on)
+
+        go_on()
+
 
 FACES = {"openai": "/v1/conversations", "rest": "/api/conversations", "media": "/api/media"}
 MOST = 400_000  # of which each owner has 300,000
@@ -93,6 +113,53 @@ def test_the_limit_of_a_site_is_for_all_its_faces(served: Any) -> None:
         coming.cancel()  # its client leaves
         await asyncio.gather(coming, return_exceptions=True)
         assert (await clients.send("ann", 300_000, path="/api/conversations")).status_code == 201
+
+    served.runner.run(run())
+
+
+@pytest.mark.parametrize("how", ["mounted", "site"])
+def test_a_body_counts_while_its_request_waits_for_the_store(served: Any, how: str) -> None:
+    """It is read, and what is made of it is in memory until it is stored."""
+
+    async def run() -> None:
+        talk, is_read = await served.store.create_conversation(user_id="ann"), asyncio.Event()
+        async with client(application(served, how)) as http:
+            async with served.store.begin() as work:  # writers of the conversation wait for its end
+                await work.open(talk.id)
+                body = in_two({"items": [{"role": "user", "content": "x" * 200_000}]}, is_read)
+                waiting = asyncio.ensure_future(http.post(f"/v1/conversations/{talk.id}/items", content=body))
+                await is_read.wait()
+                refused = await http.post("/v1/conversations", content=in_two({"metadata": "x" * 150_000}))
+                assert refusal(refused) == (429, "too_many_bodies", "5")
+            assert (await waiting).status_code == 200
+            assert (
+                await http.post("/v1/conversations", content=in_two({"metadata": "x" * 150_000}))
+            ).status_code == 400
+
+    served.runner.run(run())
+
+
+@pytest.mark.parametrize("face", ["openai", "rest"])
+def test_a_body_counts_while_a_model_answers_it(served: Any, face: str) -> None:
+    async def run() -> None:
+        pieces = Pieces(1, may_end=False)
+        make = {"openai": app, "rest": rest_app}[face]
+        made = make(
+            served._store, auth=served.authenticate, prefix="", max_bodies_bytes=MOST, upstreams=pieces.upstreams
+        )
+        path, body = "/responses", {"model": "m", "input": "x" * 200_000}
+        if face == "rest":
+            talk = await served.store.create_conversation(user_id="ann", model="m")
+            path, body = f"/conversations/{talk.id}/messages", {"content": "x" * 200_000}
+        async with client(made) as http:
+            answered = asyncio.ensure_future(http.post(path, content=in_two(body)))
+            await pieces.said.wait()
+            refused = await http.post("/conversations", content=in_two({"title": "x" * 150_000}))
+            assert refusal(refused) == (429, "too_many_bodies", "5")
+            pieces.may_end.set()
+            assert (await answered).status_code in (200, 201)
+            read = await http.post("/conversations", content=in_two({"title": "x" * 150_000}))
+            assert read.status_code == {"openai": 200, "rest": 400}[face]
 
     served.runner.run(run())
 

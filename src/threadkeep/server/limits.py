@@ -49,7 +49,8 @@ class Limits:
             quarters of them at most, and is answered with 429 beyond.
         max_seconds: how long a request may take, with its whole answer; then it is ended, with 504 if nothing was sent.
             Clients do not repeat it by themselves once a model was asked.
-        max_bodies_bytes: how many bytes of bodies are under way at once, sent or received; more are answered with 503.
+        max_bodies_bytes: how many bytes of bodies are under way at once: of requests until they are answered, or their
+            stream begins, and of answers until they are sent; more are answered with 503.
             Each owner has three quarters of them at most, and is answered with 429 beyond.
     """
 

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from threadkeep.server import answers, quotas
 
-MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are under way at once, in either direction
-PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count
+MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are read, worked with or sent at once
+PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count, nor do such bodies
 WARMS_UP: Final = "warms_up"  # in the state of a request over a WebSocket: whether no model is to answer it
 
 
@@ -71,9 +71,9 @@ class RequestState:
 
 @dataclass(slots=True)
 class CountedBody:
-    """Receives the body of a request; its bytes count for its owner until all of it has come.
+    """Receives the body of a request; its bytes count for its owner until its answer begins.
 
-    A body that comes at once, as small ones do, does not count.
+    A body of at most PIECE_BYTES that has come does not count.
 
     Attributes:
         held: the bytes of what its answer is made of, as long as that is kept.
@@ -90,16 +90,16 @@ class CountedBody:
     async def __call__(self) -> Message:
         """Receive more of it; QuotaExceeded where too much is being read."""
         message = await self.receive()
-        if message.get("more_body", False):
-            size = len(message["body"])
+        size, is_whole = len(message.get("body", b"")), not message.get("more_body", False)
+        if is_whole and self.count + size <= PIECE_BYTES:
+            self.end()
+        else:
             self.quota.take(self.owner, size)
             self.count += size
-        else:
-            self.end()
         return message
 
     def end(self) -> None:
-        """Note that no more of it is read."""
+        """Note that nothing of it is kept."""
         self.quota.give_back(self.owner, self.count)
         self.count = 0
 
@@ -136,6 +136,7 @@ class CountedAnswer:
         if self.is_refused:
             return
         if message["type"] == "http.response.start":
+            self.body.end()
             length = MutableHeaders(scope=message).get("content-length", "")
             if length.isdecimal() and int(length) > PIECE_BYTES:
                 self.start = message
@@ -193,7 +194,7 @@ def running(shares: quotas.Quota, scope: Scope) -> Iterator[RequestState]:
 
 
 class BoundedBodies:
-    """Middleware that limits the bytes of bodies that are being read or sent at once, of each owner and of all."""
+    """Middleware that limits the bytes of bodies in memory, of requests and of answers, of each owner and of all."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         """Set the limit of all owners; each has three quarters of it at most."""
@@ -219,6 +220,12 @@ def note_cost() -> None:
     state = _state.get()
     if state is not None:
         state.is_costly = True
+
+
+def end_body() -> None:
+    """Note that nothing of the body of the current request is kept, or that what is kept counts elsewhere."""
+    if (body := _body.get()) is not None:
+        body.end()
 
 
 def retry_headers() -> dict[str, str]:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from threadkeep.domain.printing import redact
-from threadkeep.server import requests
+from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Permission, until_left
@@ -230,8 +230,9 @@ class _PassedCall:
                         pass
 
     def _note_sent(self) -> None:
-        """The request is whole: from now on, the client can only leave."""
+        """The request is whole: from now on, the client can only leave; what is recorded counts in the exchange."""
         self._is_sent = True
+        request_state.end_body()
         if self._exchange is not None:
             self._exchange.note_request_end()
         self._has_sent()
