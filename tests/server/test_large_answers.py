@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -54,7 +55,9 @@ def with_quota(monkeypatch: pytest.MonkeyPatch, **quotas: Any) -> None:
     init: Any = Service.__init__
 
     def made(self: Any, *args: Any, **options: Any) -> None:
-        init(self, *args, **{**options, **quotas})
+        init(self, *args, **options)
+        for name, quota in quotas.items():
+            object.__setattr__(self, name, quota)
 
     monkeypatch.setattr(Service, "__init__", made)
 
@@ -151,6 +154,48 @@ def test_where_all_wait_the_newest_ends_so_that_others_go_on() -> None:
 
     ended = asyncio.run(run())
     assert [isinstance(one, QuotaExceeded) for one in ended] == [False] * 7 + [True] * 3
+    assert quota.total == 0
+
+
+@pytest.mark.parametrize("make", [app, rest_app])
+def test_the_room_for_answers_is_that_of_two_of_an_owner_and_four_in_all(served: Any, make: Any) -> None:
+    made = make(served._store, auth=served.authenticate, max_answer_bytes=100)
+    quota = made.state.service.answer_bytes
+    refused = []
+    for name, amount in (("ann", 200), ("ann", 1), ("ben", 200), ("cyd", 1)):
+        with suppress(QuotaExceeded):
+            quota.take(name, amount)
+            continue
+        refused.append(name)
+    assert refused == ["ann", "cyd"]
+
+
+def test_where_two_end_at_once_two_go_on() -> None:
+    """Neither waits until the other has ended."""
+    quota = GrowthQuota(100, 1_000, text="Too much", seconds=20)
+    went_on = [asyncio.Event(), asyncio.Event()]
+
+    async def wait(number: int) -> None:
+        with quota.growing("ann") as growth:
+            await quota.grow(growth, 40)
+            went_on[number].set()
+            await went_on[1 - number].wait()
+
+    async def run() -> None:
+        with quota.growing("ann") as first, quota.growing("ann") as second:
+            for growth in (first, second):
+                await quota.grow(growth, 50)
+            others = [asyncio.ensure_future(wait(number)) for number in range(2)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert quota.waiting_count == len(others)
+        assert not any(one.is_set() for one in went_on)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert all(one.is_set() for one in went_on)
+        await asyncio.gather(*others)
+
+    asyncio.run(run())
     assert quota.total == 0
 
 

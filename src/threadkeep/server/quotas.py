@@ -133,15 +133,18 @@ class GrowthQuota(Quota):
 
     @contextmanager
     def growing(self, name: Hashable) -> Iterator[Growth]:
-        """Count what grows while it lasts; those that wait for room go on then, of each owner the oldest."""
+        """Count what grows while it lasts; then, one of each owner goes on that waits for room: the oldest.
+
+        Where two end before it does, so does the one after it.
+        """
         self._growing[growth := Growth(name)] = None
         try:
             yield growth
         finally:
             del self._growing[growth]
             self.give_back(name, growth.size)
-            waiting = {one.name: one.turn for one in reversed(self._growing) if one.turn is not None}
-            for turn in waiting.values():
+            turns = ((one.name, one.turn) for one in reversed(self._growing) if one.turn is not None)
+            for turn in {owner: turn for owner, turn in turns if not turn.is_set()}.values():
                 turn.set()
 
     async def grow(self, growth: Growth, size: int) -> None:

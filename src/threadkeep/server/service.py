@@ -49,7 +49,7 @@ def background_quota(most: int = MAX_BACKGROUND, in_all: int = MAX_BACKGROUND_IN
     return Quota(most, in_all, text=text, code="too_many_in_background")
 
 
-def answer_quota(most: int = provider_answers.MAX_ANSWER_BYTES, **options: Any) -> GrowthQuota:
+def answer_quota(most: int, **options: Any) -> GrowthQuota:
     """Return the quota of the bytes of answers in progress, of which each may have so many; `options`: of the quota."""
     text = "Too many bytes of answers are in progress{key}"
     return GrowthQuota(2 * most, 4 * most, text=text, code="too_many_answer_bytes", **options)
@@ -94,7 +94,7 @@ class Service:
         streams: those that are followed.
         background: limits concurrent background responses.
         request_bytes: limits the large requests to upstreams that are being answered, in bytes.
-        answer_bytes: limits the bytes of answers in progress.
+        answer_bytes: limits the bytes of answers in progress, by how long one may be.
         unstored: the answers that wait for the database.
         store_false: what is kept of requests with `store: false`: their row in the ledger, or all.
         memories: where those are answered of which nothing else is kept.
@@ -114,7 +114,7 @@ class Service:
     streams: Quota = field(default_factory=permissions.stream_quota)
     background: Quota = field(default_factory=background_quota)
     request_bytes: Quota = field(default_factory=request_quota)
-    answer_bytes: GrowthQuota = field(default_factory=answer_quota)
+    answer_bytes: GrowthQuota = field(init=False)
     unstored: Unstored = field(default_factory=Unstored)
     store_false: StoreFalse = "ledger"
     memories: Memories = field(default_factory=Memories)
@@ -124,6 +124,9 @@ class Service:
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answer_bytes", answer_quota(self.max_answer_bytes))
 
     @property
     def is_closing(self) -> bool:

@@ -18,7 +18,6 @@ from threadkeep.server.service import (
     MAX_ITEMS,
     Handler,
     Service,
-    answer_quota,
     check_limit,
     check_settings,
     endpoint,
@@ -116,7 +115,7 @@ def app(
     connecting = WebSocketRoute(f"{prefix}/responses", sockets.connect)
     service = Service(
         store, auth, max_body_bytes, max_items, frozenset(masked), dict(upstreams or {}), max_answer_bytes,
-        max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes), store_false=store_false,
+        max_answer_seconds, store_false=store_false,
     )  # fmt: skip
     handlers = {**problems.HANDLERS, HTTPException: models.answer_unserved}
     made = Starlette(

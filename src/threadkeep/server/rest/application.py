@@ -14,7 +14,7 @@ from threadkeep.domain.jsontext import dumps
 from threadkeep.server import answers, limits, owners, provider_answers, request_state
 from threadkeep.server.openai.application import closing_at_end
 from threadkeep.server.rest import calls, chats, conversations, media, messages, reports, responses, routing
-from threadkeep.server.service import MAX_BODY_BYTES, Service, answer_quota, check_limit, check_settings
+from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
@@ -63,7 +63,7 @@ def rest_app(
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")
     service = Service(
         store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
-        max_answer_seconds=max_answer_seconds, answer_bytes=answer_quota(max_answer_bytes),
+        max_answer_seconds=max_answer_seconds,
     )  # fmt: skip
 
     def describe(request: Request) -> Response:
