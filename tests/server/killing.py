@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from tests.processes import forked, pipe
 from tests.waiting import listens, wait_until
@@ -64,6 +66,21 @@ def server_process(url: str, tenant: str, upstream_port: int, port: int) -> None
     store = AsyncStore(url, tenants=True)
     application = app(store, auth=lambda _: Owner(tenant=tenant), upstreams={"*": upstream})
     uvicorn.run(application, host="127.0.0.1", port=port, log_level="critical")
+
+
+def socket_client_process(port: int, conversation_id: str, sender: Connection) -> None:
+    """The same over a WebSocket."""
+    asked = {"type": "response.create", "model": "m", "input": COUNT, "conversation": conversation_id}
+    with (
+        suppress(ConnectionClosed, BrokenPipeError),
+        connect(f"ws://127.0.0.1:{port}/v1/responses", proxy=None) as connection,
+    ):
+        connection.send(json.dumps(asked))
+        for event in map(json.loads, connection):
+            if event["type"] == "response.output_text.delta":
+                sender.send((time.monotonic(), event["delta"]))
+            elif event["type"] in ("response.incomplete", "response.failed", "error"):
+                return
 
 
 def client_process(port: int, conversation_id: str, sender: Connection) -> None:
@@ -128,10 +145,11 @@ class World:
         for name in list(self.processes):
             self.kill(name)
 
-    def client(self, conversation_id: str) -> tuple[BaseProcess, Connection]:
+    def client(self, conversation_id: str, *, has_socket: bool = False) -> tuple[BaseProcess, Connection]:
         """A client that has got its first word."""
         receiver, sender = pipe()
-        process = forked(client_process, self.ports[1], conversation_id, sender)
+        run = socket_client_process if has_socket else client_process
+        process = forked(run, self.ports[1], conversation_id, sender)
         sender.close()
         assert receiver.poll(START_SECONDS)
         return process, receiver

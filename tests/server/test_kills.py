@@ -71,13 +71,14 @@ def check(world: World, store: Store, id_: str, words: list[tuple[float, str]], 
     return str(broken.status)
 
 
+@pytest.mark.parametrize("has_socket", [False, True])
 @pytest.mark.parametrize("who", ENDED)
-def test_what_came_before_a_kill_is_stored(database: Database, who: str) -> None:
+def test_what_came_before_a_kill_is_stored(database: Database, who: str, *, has_socket: bool) -> None:
     dice = random.Random(who)
     with world_of(database.url) as (world, store):
         for _ in range(KILLS):
             id_ = store.create_conversation().id
-            client, receiver = world.client(id_)
+            client, receiver = world.client(id_, has_socket=has_socket)
             until = stored_until(store, dice.uniform(0.0, 2.0))
             if who == "client":
                 client.kill()

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
+from threadkeep.server.provider_answers import watch_peer
 
 if sys.platform != "win32":
     import resource
@@ -245,6 +246,8 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        with suppress(OSError):  # it is closed already, or no connection of TCP
+            watch_peer(transport.get_extra_info("socket"))
         self._unread = self._discarded = 0
         self.patience.for_requests.add(self)
         if len(self.connections) > self.patience.most:

@@ -7,7 +7,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -150,7 +150,7 @@ class _HttpAsk:
         content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
         headers = {**self._headers(), "accept-encoding": "identity"}
         try:
-            async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
+            async with self._stream(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
                 provider_answers.limit_read_ahead(response)
@@ -169,7 +169,7 @@ class _HttpAsk:
         path, body, key = _COUNTS[self._format](quote(wanted, safe=""), payload)
         content, headers = dumps(body, REQUEST_DEPTH), self._headers()
         try:
-            async with self._client().stream("POST", self._base + path, content=content, headers=headers) as response:
+            async with self._stream(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
                 found = loads(await provider_answers.error_body(response))
@@ -180,6 +180,10 @@ class _HttpAsk:
         if isinstance(count, bool) or not isinstance(count, int):
             raise provider_answers.UpstreamError(502, None, f"{self._name} did not answer with a number of tokens.")
         return count
+
+    def _stream(self, path: str, content: bytes, headers: Any) -> AbstractAsyncContextManager[httpx2.Response]:
+        watched = {"trace": provider_answers.watch_provider}
+        return self._client().stream("POST", self._base + path, content=content, headers=headers, extensions=watched)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
@@ -20,7 +20,7 @@ from tests.server.servers import running
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, RecordedUpstream, app, http_upstream, recorder_app, rest_app
-from threadkeep.server.connections import MAX_DISCARDED, Patience, protocol
+from threadkeep.server.connections import MAX_DISCARDED, Patience, protocol, socket_protocol
 from threadkeep.server.limits import Limits
 from threadkeep.server.site import site
 from threadkeep.viewer import app as viewer_app
@@ -32,8 +32,8 @@ SENT = 64 * 1024 * 1024  # bytes of a body without an end, as far as a test goes
 ROOM = 32 * 1024  # … and KiB by which the process may grow meanwhile
 BUFFERS = 16 * 1024 * 1024  # bytes that the system takes for both ends of a connection
 PATHS = {
-    "openai": "POST /v1/responses", "rest": "POST /api/conversations", "recorder": "POST /record/v1/chat/completions",
-    "pages": "GET /",
+    "openai": "POST /v1/responses", "rest": "POST /api/conversations",
+    "recorder": "POST /record/provider/v1/chat/completions", "pages": "GET /",
 }  # fmt: skip
 
 pytestmark = pytest.mark.timeout(120)
@@ -92,6 +92,7 @@ class Place:
     url: str
     provider: Provider
     store: Store
+    faces: dict[str, Any]
 
     def client(self) -> socket.socket:
         parts = urlsplit(self.url)
@@ -105,8 +106,11 @@ class Place:
 
 
 @contextmanager
-def placed(database: Database, script: Script | None = None, seconds: float = 600, **options: Any) -> Iterator[Place]:
-    """A server with all faces; `options` are those of both APIs."""
+def placed(
+    database: Database, script: Script | None = None, seconds: float = 600, *, read_seconds: float = 60,
+    recorded: Iterable[RecordedUpstream] = (), **options: Any,
+) -> Iterator[Place]:  # fmt: skip
+    """A server with all faces; `options` are those of both APIs, and `recorded` more providers of the recorder."""
     tenant = uuid4().hex
 
     def who(_: Any) -> Owner:
@@ -117,7 +121,7 @@ def placed(database: Database, script: Script | None = None, seconds: float = 60
         store = stack.enter_context(Store(database.url, tenants=True)).create_tenant(tenant)
         mine, recorders = AsyncStore(database.url, tenants=True), AsyncStore(database.url, tenants=True)
         upstreams = {"*": http_upstream("provider", "chat_completion", f"{provider.url}/v1")}
-        recorded = [RecordedUpstream("provider", "chat_completion", provider.url)]
+        recorded = [RecordedUpstream("provider", "chat_completion", provider.url), *recorded]
         faces = {
             "/v1": app(mine, auth=who, prefix="", upstreams=upstreams, **options),
             "/api": rest_app(mine, auth=who, prefix="", upstreams=upstreams, **options),
@@ -125,9 +129,10 @@ def placed(database: Database, script: Script | None = None, seconds: float = 60
             "": viewer_app(mine, auth=who),
         }
         limits = Limits(MAX_BODY, 4 * COUNT, seconds)
-        parser = protocol(Patience(1_000, head_seconds=2.0))
-        url = stack.enter_context(running(site(faces, store=mine, limits=limits), mine, parser=parser))
-        yield Place(url, provider, store)
+        patience = Patience(1_000, head_seconds=2.0, read_seconds=read_seconds)
+        protocols: Any = {"parser": protocol(patience), "ws": socket_protocol(patience)}
+        url = stack.enter_context(running(site(faces, store=mine, limits=limits), mine, **protocols))
+        yield Place(url, provider, store, faces)
 
 
 @pytest.mark.parametrize("face", PATHS)

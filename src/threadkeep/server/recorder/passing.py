@@ -23,7 +23,7 @@ from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Permission, until_left
-from threadkeep.server.provider_answers import Slices, limit_read_ahead
+from threadkeep.server.provider_answers import Slices, limit_read_ahead, watch_provider
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder import sockets
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
@@ -201,7 +201,7 @@ class _PassedCall:
             target.upstream.url,
             headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON, keys=self._keys),
             content=self._body() if has_body else None,
-            extensions={"target": target.upstream.target(target.path, query)},
+            extensions={"target": target.upstream.target(target.path, query), "trace": watch_provider},
         )
 
     async def _body(self) -> AsyncGenerator[bytes]:

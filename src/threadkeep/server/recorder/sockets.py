@@ -77,7 +77,7 @@ async def open_provider(url: str, headers: Headers, protocols: list[str]) -> Cli
     return await _Direct(
         url, additional_headers=given, user_agent_header=None if has_agent else "threadkeep",
         subprotocols=protocols or None, compression=None, open_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]
-        max_size=MAX_ANSWER_BYTES,
+        max_size=MAX_ANSWER_BYTES, max_queue=1,  # each message may be as large
     )  # fmt: skip
 
 
