@@ -420,6 +420,9 @@ def test_feedback_labels_states_and_marks(api: httpx2.Client, chat: str) -> None
     assert api.get(f"{chat}/messages/{item}").json()["labels"] == {"a": "b"}
     state = api.put(f"{chat}/states/draft", json={"value": {"text": "Hel"}}).json()
     assert (state["value"], state["version"]) == ({"text": "Hel"}, 1)
+    assert api.get(f"{chat}/states/draft").json() == state
+    assert refusal(api.get(f"{chat}/states/other"))[:2] == (404, "not_found")
+    assert [one["is_unread"] for one in api.get("/conversations").json()["data"]] == [True]
     late = api.put(f"{chat}/states/draft", json={"value": 1, "expected_version": 0})
     assert refusal(late)[:2] == (409, "state_conflict")
     assert [one["name"] for one in api.get(f"{chat}/states").json()["data"]] == ["draft"]

@@ -55,6 +55,22 @@ def test_a_look_reads_the_events_that_are_new(conversation: Any) -> None:
     assert reader.read() is None
 
 
+def test_any_process_reads_what_has_come(conversation: Any, stores: Any, tenant: str) -> None:
+    """By its number from any branch; without one, that of the branch."""
+    elsewhere = stores.get("sync", "elsewhere").for_tenant(tenant).get_conversation(conversation.id)
+    assert elsewhere.partial_response() is None
+    conversation.user("Hi")
+    fork = conversation.fork()
+    with conversation.stream_response("chat_completion") as recorder:
+        recorder.feed(piece("one "))
+        recorder.feed(piece(LONG))
+        assert text_of(elsewhere.partial_response()) == "one " + LONG
+        assert fork.partial_response() is None
+        assert text_of(fork.partial_response(recorder.number)) == "one " + LONG
+        assert elsewhere.partial_response(7) is None
+    assert elsewhere.partial_response(recorder.number) is None
+
+
 def test_a_look_leaves_the_parts_that_were_read(conversation: Any, watching: Engine, tables: Tables) -> None:
     """They need not even be there any more."""
     with conversation.stream_response("chat_completion") as recorder:

@@ -58,6 +58,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "approve": lambda c: c.approve("c"),
     "deny": lambda c: c.deny("c", reason="no"),
     "cancel_response": lambda c: c.cancel_response(),
+    "partial_response": lambda c: c.partial_response(),
     "siblings": lambda c: c.siblings(0),
     "edit": lambda c: c.edit(0, "Mine"),
     "regenerate": lambda c: c.regenerate(),

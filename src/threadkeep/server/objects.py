@@ -51,6 +51,7 @@ def summary_object(summary: stored.ConversationSummary) -> JsonObject:
         "last_activity_at": int(summary.last_activity_at.timestamp()),
         "preview": summary.preview,
         "item_count": summary.item_count,
+        "is_unread": summary.is_unread,
     }
 
 

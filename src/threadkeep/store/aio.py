@@ -487,6 +487,7 @@ class AsyncConversation(handle.ConversationAttributes):
     add_turn = awaited(Conversation.add_turn)
     stream_response = recording(Conversation.stream_response)
     cancel_response = awaited(Conversation.cancel_response)
+    partial_response = awaited(Conversation.partial_response)
     record_attempt = awaited(Conversation.record_attempt)
     compact = awaited(Conversation.compact)
     undo_compaction = awaited(Conversation.undo_compaction)

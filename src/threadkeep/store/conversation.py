@@ -287,6 +287,13 @@ class Conversation(ConversationAttributes):
         """
         return lifecycle.cancel_response(self.handle, number)
 
+    def partial_response(self, number: int | None = None) -> tk.Response | None:
+        """Return what has come of a response in progress: the one on this branch, or the one with that number.
+
+        Whichever process records it, what is stored is up to a second behind. None if no such response is in progress.
+        """
+        return recorder.partial_response(self.handle, number)
+
     def record_attempt(
         self, format: FormatName, *, error: Any = None, model: str | None = None, status: str | None = None,
         usage: tk.Usage | tk.NormalizedUsage | Mapping[str, Any] | None = None, response: int | str | None = None,

@@ -151,6 +151,15 @@ async def list_states(
     return JsonAnswer(pages.list_object(found.data, has_more=found.next is not None) | named)
 
 
+@router.get("/{conversation_id}/states/{name}", response_model=models.StateObject)
+async def retrieve_state(call: deps.Reading, conversation_id: str, name: str) -> Response:
+    """Retrieve a state."""
+    state = await (await call.conversation(conversation_id)).state(name)
+    if state is None:
+        raise _no_state(name)
+    return JsonAnswer(_state(state))
+
+
 @router.put("/{conversation_id}/states/{name}", response_model=models.StateObject)
 async def set_state(
     call: deps.Writing, conversation_id: str, name: str, body: models.StateValue, key: deps.IdempotencyKey = None
@@ -165,8 +174,12 @@ async def set_state(
 async def delete_state(call: deps.Writing, conversation_id: str, name: str) -> Response:
     """Delete a state."""
     if not await (await call.conversation(conversation_id)).delete_state(name):
-        raise problems.Problem(404, f"There is no state '{name}'.", code="not_found")
+        raise _no_state(name)
     return JsonAnswer({"id": name, "object": "state.deleted", "deleted": True})
+
+
+def _no_state(name: str) -> problems.Problem:
+    return problems.Problem(404, f"There is no state '{name}'.", code="not_found")
 
 
 def _state(state: State) -> dict[str, Any]:

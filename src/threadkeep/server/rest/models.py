@@ -232,6 +232,7 @@ class ConversationSummaryObject(ConversationObject):
     last_activity_at: int
     preview: str | None
     item_count: int
+    is_unread: bool | None = Field(description="Whether there is something new for the user of the request, if any.")
 
 
 class ChatObject(BaseModel):

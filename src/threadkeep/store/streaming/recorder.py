@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.responses import parts_after, stream_of
+from threadkeep.db.queries.responses import open_response_of, parts_after, stream_of
 from threadkeep.domain import formats, jsontext
 from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict
 from threadkeep.store.streaming import lifecycle
 from threadkeep.store.streaming.writer import StreamWriter, prepared
 from threadkeep.store.usage.ledger import CallInfo
-from threadkeep.store.work import positions, refs
+from threadkeep.store.work import positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.states import new_states
 from threadkeep.store.writing import appending, attempts, responses
@@ -232,6 +232,19 @@ class PartialReader:
                 for line in lines:
                     assembler.feed(jsontext.loads(line))
                 self._is_readable = True
+
+
+def partial_response(handle: Handle, number: int | None) -> Response | None:
+    """What has come of a response in progress; see `Conversation.partial_response`."""
+    ref, wanted = handle.ref, None if number is None else validation.whole_number("number", number)
+
+    def find(connection: Connection) -> int | None:
+        refs.get_row(connection, ref)
+        found: int | None = connection.execute(open_response_of(), ref.parameters(branch=ref.branch)).scalar()
+        return found
+
+    wanted = handle.transactions.read(find) if wanted is None else wanted
+    return None if wanted is None else PartialReader(handle, wanted).read()
 
 
 class WholeStreamWriter(StreamWriter):
