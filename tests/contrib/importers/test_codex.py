@@ -105,15 +105,22 @@ def test_compactions_stand_for_what_came_before(target: Store, tmp_path: Path) -
         "message": "", "replacement_history": [*kept, {"type": "compaction", "encrypted_content": "c2VjcmV0"}],
         "compaction_response_id": "resp_8", "latest_token_usage_record": record,
     }  # fmt: skip
-    by_text = {"message": "Summary.", "replacement_history": [*kept, message("user", summary)[1]]}
+    asked, newer = message("user", "question 3")[1], "Here is a summary of that and of the rest."
+    by_text = {"message": "Summary.", "replacement_history": [asked, message("user", summary)[1]]}
+    again = {"message": "Summary.", "replacement_history": [asked, message("user", newer)[1]]}
     write(tmp_path, MAIN, [meta(MAIN), *turn(1, 1), ("compacted", by_provider), *turn(2, 10)])
     write(tmp_path, FORK, [meta(FORK), *turn(3, 3), ("compacted", by_text), *turn(4, 7)])
+    write(tmp_path, AGENT, [meta(AGENT), *turn(3, 3), ("compacted", by_text), *turn(4, 7), ("compacted", again)])
     import_from(target, tmp_path)
-    provider, text = (found(target, "codex", id_) for id_ in (MAIN, FORK))
+    provider, text, twice = (found(target, "codex", id_) for id_ in (MAIN, FORK, AGENT))
     assert [part.get("text", part.get("encrypted_content")) for part in wire(provider)] == [
         "question 1", "c2VjcmV0", "question 2", "answer 2",
     ]  # fmt: skip
-    assert [summary in str(part) for part in wire(text)] == [True, False, False]
+    shown = [["question 3", summary, "question 4", "answer 4"], ["question 3", "question 4", newer]]
+    for conversation, texts in zip((text, twice), shown, strict=True):  # with what the user had said, as it is sent
+        assert [words in str(part) for words, part in zip(texts, wire(conversation), strict=True)] == [True] * len(
+            texts
+        )
     assert bill(provider) == [1, 2, 7]
     assert "#" not in "".join(str(one.external_id) for one in target.list_conversations(status=None))
 

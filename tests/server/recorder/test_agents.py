@@ -351,6 +351,8 @@ def test_a_summary_of_a_side_call_goes_on_in_its_conversation(
     assert [branch.number for branch in conversation.branches()] == [0]
     assert said(conversation)[1:3] == ["assistant: Rain.", "compaction"]
     assert said(conversation)[-3:] == ["assistant: Sun.", "user: Thanks.", "assistant: Bye."]
+    shown = json.dumps(conversation.request_payload("chat_completion")["messages"])
+    assert ("Weather?" in shown) is ("thread-id" in headers)  # Codex sends again what the user said, opencode does not
 
 
 @pytest.mark.parametrize(

@@ -224,11 +224,9 @@ class _CodexSession:
                 self.calls.append(records.SideCall(id_, self._new_answer(response_id, _usage(record)), at, entry=id_))
             self.recorded.add(response_id or "")
         else:
-            said, answer = text_of(found.value, "message"), None
-            last = next((_text_in(one) for one in reversed(history) if one.get("role") == "user"), None)
-            if not (text := last or said):
+            item, answer = _summary(found.value, history), None
+            if not item["summary"]:
                 return
-            item = {"type": "compaction", "summary": text}
         self._append(id_, [item], at, answer)
         self.answering = []
 
@@ -386,6 +384,13 @@ def _rollout(beside: Path | None, thread: str) -> Path | None:
     folders = [(beside.parent, name), *((root, f"*/*/*/{name}") for root in days)]
     folders += [(root.parent / "archived_sessions", name) for root in days]
     return next((path for folder, pattern in folders for path in folder.glob(pattern)), None)
+
+
+def _summary(compacted: JsonObject, history: Sequence[JsonObject]) -> JsonObject:
+    """A compaction by a summary, which is the last message of a user; those before it are sent with it."""
+    users = [_text_in(one) for one in history if one.get("role") == "user"]
+    text = (users[-1] if users else "") or text_of(compacted, "message")
+    return {"type": "compaction", "summary": text} | ({KEEPS_USERS: True} if users[1:] else {})
 
 
 def _text_in(item: JsonObject) -> str:

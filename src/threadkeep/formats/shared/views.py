@@ -192,7 +192,8 @@ class AppliedCompaction:
         origin: the format that it came in; None for a summary of the application.
         keeps: how many items right before it, of the same response, stand with it, as in OpenAI's compaction
             endpoint, which repeats the user's messages.
-        keeps_users: whether the user's messages that it covers are sent, as that endpoint demands.
+        keeps_users: whether the user's messages that it covers are sent, as that endpoint demands, and as Codex has it
+            with summaries of its own.
     """
 
     entry: ItemEntry
@@ -338,12 +339,16 @@ def _stand_ins(
     entries: Sequence[ItemEntry], current: AppliedCompaction, earlier: Sequence[ItemEntry], reader: CompactionReader
 ) -> list[ItemEntry]:
     """What stands for the items that a compaction covers."""
-    if current.summary is not None and not reader.takes(current):
-        return [_user_text(f"{SUMMARY}\n\n{current.summary}", current.upto)]
+    text = None if current.summary is None or reader.takes(current) else f"{SUMMARY}\n\n{current.summary}"
     if current.keeps_users:
-        covered = compacted(upto(entries, current.upto), earlier, reader)[0]
+        covered, count = compacted(upto(entries, current.upto), earlier, reader)
+        if text is not None:  # it sums up an earlier summary, too
+            del covered[max(count - 1, 0) : count]
         place = cast("int", current.upto + 0.5)  # behind them
-        return [*filter(is_said_by_user, covered), current.entry._replace(position=place)]
+        mark = current.entry._replace(position=place) if text is None else _user_text(text, place)
+        return [*filter(is_said_by_user, covered), mark]
+    if text is not None:
+        return [_user_text(text, current.upto)]
     repeated = [entry for entry in entries if current.repeats(entry)]
     stand_ins = [*repeated, current.entry]
     step = 1 / len(stand_ins)  # before what came while the provider compacted

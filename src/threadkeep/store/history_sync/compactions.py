@@ -8,7 +8,7 @@ it may come the end of what is stored, as in pi, which the compaction then does 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import KEEPS_USERS
 from threadkeep.store.history_sync.alignment import utterances_of
 from threadkeep.store.history_sync.client_history import ClientHistory, items_from
+from threadkeep.store.writing import variants
 from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import new_items
 
@@ -39,8 +40,7 @@ class CompactedHistory:
     def __init__(self, session: Session, place: int, summary: str | None = None) -> None:
         self._item = session.items[place].to_object() if summary is None else _summary_item(summary)
         self._session = items_from(session, place)
-        said = utterances_of([item.to_object() for item in session.items[:place]])
-        self._users = {one.key for one in said if one.speaker == "user"}
+        self._users = _said_by_users(item.to_object() for item in session.items[:place])
         self.following = ClientHistory(items_from(session, place + 1))
 
     @classmethod
@@ -118,10 +118,11 @@ class CompactedHistory:
         What the client repeats of its user must be stored, at least something of it.
         """
         covered = between_turns(entries)
-        if covered is None or (self._users and not any(self._users & _users_in(entry) for entry in entries)):
+        stored = _said_by_users(entry.item() for entry in entries if entry.role == "user") if self._users else set()
+        if covered is None or (self._users and not self._users & stored):
             return None
         compaction = {**self._item, "upto": covered}
-        if compaction.get("summary") is None:
+        if compaction.get("summary") is None or self._users:
             compaction[KEEPS_USERS] = True
         items = [item_from_object(compaction), *self._session.items[1:]]
         return new_items(items, self._session.turns, [_maker_of(entries), *self._session.makers[1:]])
@@ -143,10 +144,11 @@ def compact_beside(conversation: Conversation, session: Session, answer: JsonObj
     if place is None:
         return
     text = _text_of(session.items[place].to_object())
-    stored = (item.item.to_object() for item in conversation.transcript())
+    stored = [item.item.to_object() for item in conversation.transcript()]
     if all(item["type"] != "compaction" or item.get("summary") != text for item in stored):
+        keeps_users = bool(_said_by_users(item.to_object() for item in session.items[:place]) & _said_by_users(stored))
         with suppress(InvalidOption, ResponseInProgress):  # there is nothing to compact, or another call is answered
-            conversation.compact(summary=text)
+            variants.compact(conversation.handle, None, text, None, {}, keeps_users=keeps_users)
 
 
 def _maker_of(entries: Sequence[ItemEntry]) -> str | None:
@@ -168,5 +170,5 @@ def _content(item: JsonObject) -> list[object]:
     return [item.get(key) for key in _CONTENT]
 
 
-def _users_in(entry: ItemEntry) -> set[object]:
-    return {said.key for said in utterances_of([entry.item()])} if entry.role == "user" else set()
+def _said_by_users(items: Iterable[JsonObject]) -> set[object]:
+    return {said.key for said in utterances_of(list(items)) if said.speaker == "user"}

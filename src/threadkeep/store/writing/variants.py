@@ -202,11 +202,21 @@ def _branched(
 
 
 def compact(
-    handle: Handle, upto: int | None, summary: object, item: object, options: positions.AppendOptions
+    handle: Handle,
+    upto: int | None,
+    summary: object,
+    item: object,
+    options: positions.AppendOptions,
+    *,
+    keeps_users: bool = False,
 ) -> stored.StoredItem:
-    """Replace earlier items with a summary or a provider's compaction item; see `Conversation.compact`."""
+    """Replace earlier items with a summary or a provider's compaction item; see `Conversation.compact`.
+
+    `keeps_users`: requests still have what the user said in them.
+    """
     position = None if upto is None else validation.whole_number("upto", upto, validation.MAX_POSITION)
-    return _append(handle, "compact", _compaction_item(summary, item), position, options)
+    compaction = _compaction_item(summary, item) | ({KEEPS_USERS: True} if keeps_users else {})
+    return _append(handle, "compact", compaction, position, options)
 
 
 def undo_compaction(handle: Handle, options: positions.AppendOptions) -> stored.StoredItem:
