@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.formats import (
+    sdk_strict,
     validity,
     validity_converse,
     validity_gemini,
@@ -27,6 +28,12 @@ def faults(payload: dict[str, Any], format_name: str, model: str | None = None) 
             return validity_interactions.refused(payload)
         case "pydantic_ai":
             return validity_pydantic_ai.refused(payload)
+        case "ag_ui":
+            ids = [message.get("id") for message in payload["messages"]]
+            return [
+                *sdk_strict.unfit(payload, format_name),
+                *(["ids are not unique"] if len({*ids}) < len(ids) else []),
+            ]
         case "ui_messages":
             return validity_ui_messages.refused(payload)
         case "messages":

@@ -25,6 +25,7 @@ TURNS: Final = {
     "messages": ("messages", "anthropic.beta.message"),
     "gemini": ("contents", "google.content"),
     "pydantic_ai": ("message_history", "pydantic_ai.message"),
+    "ag_ui": ("messages", "ag_ui.message"),
 }
 # format -> the root of its requests
 REQUESTS: Final = {

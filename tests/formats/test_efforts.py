@@ -29,6 +29,7 @@ MODELS = {
     "interactions": ("gemini-3-pro",),
     "pydantic_ai": ("openai:gpt-5.4",),
     "ui_messages": ("gpt-5.4",),
+    "ag_ui": ("gpt-5.4",),
 }  # fmt: skip
 TARGETS = [(name, model) for name in formats.NAMES for model in MODELS[name]]
 WORDS = (*EFFORTS, "default", "off", "auto", "HIGH", "low ")

@@ -9,6 +9,8 @@ import pytest
 from threadkeep.domain.content import PARTS
 from threadkeep.domain.items import ITEMS
 from threadkeep.domain.options import OPTIONS
+from threadkeep.formats.ag_ui import fields as ag_ui_fields
+from threadkeep.formats.ag_ui.turns import ThreadWriter
 from threadkeep.formats.canonical import items as responses_content
 from threadkeep.formats.canonical import items as responses_items
 from threadkeep.formats.chat_completion import fields as chat_fields
@@ -34,6 +36,7 @@ TABLES = {
     "converse": converse_fields.FIELDS,
     "pydantic_ai": pydantic_ai_fields.FIELDS,
     "ui_messages": ui_fields.FIELDS,
+    "ag_ui": ag_ui_fields.FIELDS,
 }
 
 
@@ -55,7 +58,9 @@ def test_every_item_type_has_a_mapper() -> None:
     assert ITEMS.keys() <= WRITERS.keys()
 
 
-@pytest.mark.parametrize("writer", [ChatWriter, ConverseWriter, GeminiWriter, MessagesWriter, PydanticWriter, UiWriter])
+@pytest.mark.parametrize(
+    "writer", [ThreadWriter, ChatWriter, ConverseWriter, GeminiWriter, MessagesWriter, PydanticWriter, UiWriter]
+)
 def test_every_writer_has_the_methods_of_the_table(writer: type) -> None:
     assert all(callable(getattr(writer, name)) for name in WRITERS.values())
 

@@ -34,6 +34,7 @@ MODELS = {
     "interactions": ["gemini-3-pro"],
     "pydantic_ai": ["openai:gpt-5.4"],
     "ui_messages": ["gpt-5.4"],
+    "ag_ui": ["gpt-5.4"],
 }
 VIEWS = st.builds(
     RenderOptions,

@@ -83,6 +83,14 @@ BODIES: dict[str, dict[str, Any]] = {
         ],
         "metadata": {"totalUsage": {"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}},
     },
+    "ag_ui": {
+        "runId": "run_1", "newMessages": [
+            {"id": "msg_1", "role": "assistant", "content": "Let me see.", "toolCalls": [
+                {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"city":"Paris"}'}},
+            ]},
+        ],
+        "usage": [{"inputTokens": 11, "outputTokens": 7, "totalTokens": 18}],
+    },
 }  # fmt: skip
 
 

@@ -284,6 +284,17 @@ TURNS: dict[str, Any] = {
             ]},
         ],
     },
+    "ag_ui": {
+        "model": MODEL, "threadId": "t", "runId": "r", "state": {},
+        "messages": [
+            {"id": "u1", "role": "user", "content": "Hi"},
+            {"id": "a1", "role": "assistant", "toolCalls": [
+                {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            ]},
+            {"id": "t1", "role": "tool", "toolCallId": "t", "content": "ok"},
+        ],
+        "tools": [{"name": "f", "description": "", "parameters": SCHEMA}],
+    },
 }  # fmt: skip
 LISTS = {  # else: messages
     "open_responses": "input", "gemini": "contents", "interactions": "input", "pydantic_ai": "message_history",
@@ -314,6 +325,10 @@ BODIES: dict[str, Any] = {
     "ui_messages": {
         "id": "a2", "role": "assistant", "parts": [{"type": "text", "text": "Hi"}],
         "metadata": {"usage": {"inputTokens": 1, "outputTokens": 2}},
+    },
+    "ag_ui": {
+        "newMessages": [{"id": "a2", "role": "assistant", "content": "Hi"}],
+        "usage": [{"inputTokens": 1, "outputTokens": 2}],
     },
 }  # fmt: skip
 

@@ -62,6 +62,14 @@ SENT: dict[str, tuple[Any, Any]] = {
         {"type": "file", "mediaType": "image/png", "url": PICTURE_URL},
         {"type": "file", "mediaType": "application/pdf", "url": PDF_URL, "filename": "a.pdf"},
     ),
+    "ag_ui": (
+        {"type": "image", "source": {"type": "url", "value": PICTURE_URL, "mimeType": "image/png"}},
+        {
+            "type": "document",
+            "source": {"type": "url", "value": PDF_URL, "mimeType": "application/pdf"},
+            "metadata": {"filename": "a.pdf"},
+        },
+    ),
 }
 
 

@@ -295,7 +295,7 @@ def _is_model_message(value: Json) -> bool:
 
 # AG-UI
 
-_AGUI_EVENTS: Final = (
+AGUI_EVENTS: Final = (
     "TEXT_MESSAGE_", "TOOL_CALL_", "STATE_", "MESSAGES_SNAPSHOT", "ACTIVITY_", "RUN_", "STEP_", "REASONING_",
     "SUBAGENT_", "THINKING_",
 )  # fmt: skip
@@ -364,9 +364,10 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
     ),
     OtherFormat(
         "AG-UI",
-        'Convert its messages with the AGUIAdapter of Pydantic AI, whose format is "pydantic_ai".',
+        'Name its format, "ag_ui"; messages are appended with conversation.add_input([…], "ag_ui").',
+        format="ag_ui",
         is_body=lambda body: _is_agui_message(body) or ("threadId" in body and "runId" in body),
-        is_event=lambda event: _kind(event).startswith(_AGUI_EVENTS) or _AGUI_OTHERS.get(_kind(event)) in event,
+        is_event=lambda event: _kind(event).startswith(AGUI_EVENTS) or _AGUI_OTHERS.get(_kind(event)) in event,
         is_message=_is_agui_message,
     ),
     OtherFormat("Cohere's Chat API", _ITSELF, is_body=_is_cohere, is_event=lambda one: _kind(one) in _COHERE_EVENTS),

@@ -28,6 +28,7 @@ FormatName = Literal[
     "interactions",
     "pydantic_ai",
     "ui_messages",
+    "ag_ui",
 ]
 """The name of a wire format."""
 NAMES: Final[tuple[FormatName, ...]] = get_args(FormatName)

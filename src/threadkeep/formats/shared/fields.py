@@ -12,7 +12,15 @@ from threadkeep.domain.jsontext import JsonObject, dumps, place, value_at
 from threadkeep.domain.options import OPTIONS
 from threadkeep.domain.tool_names import is_valid_name, qualified_name
 from threadkeep.errors import CannotRender, InvalidOption
-from threadkeep.formats.shared.parts import OURS, Mapper, own_block, report_foreign
+from threadkeep.formats.shared.parts import (
+    OURS,
+    Mapper,
+    block,
+    native_keys,
+    own_block,
+    report_foreign,
+    with_native_keys,
+)
 from threadkeep.formats.shared.reports import Context
 
 T = TypeVar("T")
@@ -334,3 +342,56 @@ def object_schema(parameters: Any, context: Context, path: str) -> JsonObject:
 def as_named(tool: JsonObject, keys: Mapping[str, tuple[str, type]]) -> JsonObject:
     """What a function tool has, under the keys of a format: key there -> key of the tool, and the type of its value."""
     return {key: tool[ours] for key, (ours, _) in keys.items() if tool.get(ours) is not None}
+
+
+ToolKeys = Mapping[str, tuple[str, type]]  # key of a format -> key of a function tool, and the type of its value
+
+
+def named_tool(tool: JsonObject, name: str, keys: ToolKeys, context: Context, path: str) -> JsonObject:
+    """A function tool under the keys of a format; one that came from there keeps its name, and all keys of its own."""
+    wire = as_named(tool, keys)
+    if tool.get("origin") != name:
+        wire["name"] = context.name(tool.get("name"), f"{path}.name")
+    return wire | native_keys(tool, name)
+
+
+def read_tool(given: Any, name: str, keys: ToolKeys, required: JsonObject) -> JsonObject:
+    """A definition of a format as a tool; one that would not come back stays a block.
+
+    Args:
+        given: the definition.
+        name: the name of the format.
+        keys: those that a tool has, too.
+        required: keys that a definition must have, with their values; None for any value.
+    """
+    is_regular = isinstance(given, dict) and all(
+        key in given and value in (None, given[key]) for key, value in required.items()
+    )
+    if not is_regular or not all(isinstance(given.get(key), kind | None) for key, (_, kind) in keys.items()):
+        return {**block(given, name), "type": "provider_tool"}
+    ours = {key: given[theirs] for theirs, (key, _) in keys.items() if given.get(theirs) is not None}
+    said = {*keys, *(key for key, value in required.items() if value is not None)}
+    strange = {key: value for key, value in given.items() if key not in said}
+    return with_native_keys({"type": "function", **ours, "origin": name}, strange, name)
+
+
+def unsent_rows(why: str, sent: Mapping[str, Row]) -> tuple[Row, ...]:
+    """The table of a format of applications, in which hardly any option is sent: `why` not, and those that are."""
+
+    def no_effort(value: Any, context: Context) -> None:
+        effort = value.get("effort") if isinstance(value, dict) else value
+        if effort not in DEFAULTS:
+            context.loss("option", EFFORT, f"The effort {effort!r} was left out: {why}.")
+
+    vendor = "not sent: who asks the model knows its vendor"
+    rows: dict[str, Row] = {
+        "reasoning": Field("reasoning", "reasoning", no_effort, lambda _: None),
+        "model": Field("model", "model"),
+        **{option: SpecialField(option, vendor) for option in ("dialect", "provider")},
+        **{
+            option: NoField(option, "the items stored here are sent")
+            for option in ("previous_response_id", "conversation")
+        },
+        **sent,
+    }
+    return tuple(rows.get(option, NoField(option, why)) for option in OPTIONS)

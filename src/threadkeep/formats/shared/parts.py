@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import mimetypes
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -266,3 +267,30 @@ NOT_SENT: Final[dict[str, Mapper]] = {
     ),
     **dict.fromkeys(sorted(MEDIA), no_media),
 }
+
+
+# For formats in which applications keep what they show
+
+
+def shown_refusal(part: JsonObject, context: Context, path: str) -> JsonObject:
+    """A refusal as a text."""
+    context.repair("part_type", path, "A refusal was sent as a text: the format has no other form for it.")
+    return {"type": "text", "text": part.get("refusal") or ""}
+
+
+def shown_url(part: JsonObject, context: Context, path: str) -> str | None:
+    """The URL of a picture, file or video; None, and a loss, where there is none that can be shown."""
+    url = url_of(part)
+    if url and not is_broken(url):
+        return url
+    code = "data_url" if url else "image_source" if part["type"] == "input_image" else "file_source"
+    context.loss(code, path, f"There is no URL that can be shown: {source_of(part)}.")
+    return None
+
+
+def shown_type(part: JsonObject, url: str) -> str | None:
+    """The media type of a picture, file or video: stated, or by its name; None where neither says it."""
+    stated = base64_media_type(url) or part.get("media_type")
+    if isinstance(stated, str) and stated:
+        return stated
+    return mimetypes.guess_type(str(part.get("filename") or url.partition("?")[0]))[0]

@@ -6,11 +6,9 @@ Source: the AI SDK, `UIMessage` and `useChat`; its providers for OpenAI, Azure, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from threadkeep.domain.options import OPTIONS
-from threadkeep.formats.shared import reports
-from threadkeep.formats.shared.fields import DEFAULTS, EFFORT, Field, NoField, Row, SpecialField
+from threadkeep.formats.shared.fields import Row, SpecialField, unsent_rows
 
 NAME: Final = "ui_messages"
 HISTORY: Final = "messages"  # the key of the body with the messages
@@ -67,23 +65,10 @@ STATUSES: Final = {
 }  # fmt: skip
 INCOMPLETE: Final = {"length": "max_output_tokens", "content-filter": "content_filter"}
 
-
-def _no_effort(value: Any, context: reports.Context) -> None:
-    """Report that an effort is not sent, by its word."""
-    effort = value.get("effort") if isinstance(value, dict) else value
-    if effort not in DEFAULTS:
-        context.loss("option", EFFORT, f"The effort {effort!r} was left out: {_WHY}.")
-
-
-_WHY: Final = "it is a setting of the server that asks the model"
-_SENT: Final[dict[str, Row]] = {
-    "reasoning": Field("reasoning", "reasoning", _no_effort, lambda _: None),
-    "model": Field("model", "model"),
-    "stream": SpecialField("stream", "not sent: answers of a chat are streams"),
-    "extra": SpecialField("extra", "`extra.ui_messages` verbatim, beside `messages`: `id`, `trigger`, `messageId`"),
-    "dialect": SpecialField("dialect", "not sent: who asks the model knows its vendor"),
-    "provider": SpecialField("provider", "not sent: who asks the model knows its vendor"),
-    "previous_response_id": NoField("previous_response_id", "the items stored here are sent"),
-    "conversation": NoField("conversation", "the items stored here are sent"),
-}
-FIELDS: Final[tuple[Row, ...]] = tuple(_SENT.get(option, NoField(option, _WHY)) for option in OPTIONS)
+FIELDS: Final[tuple[Row, ...]] = unsent_rows(
+    "it is a setting of the server that asks the model",
+    {
+        "stream": SpecialField("stream", "not sent: answers of a chat are streams"),
+        "extra": SpecialField("extra", "`extra.ui_messages` verbatim, beside `messages`: `id`, `trigger`, `messageId`"),
+    },
+)

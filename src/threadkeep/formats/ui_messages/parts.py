@@ -13,7 +13,6 @@ Source: the AI SDK, `UIMessage`, `convertToModelMessages`.
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -308,38 +307,25 @@ def output_value(output: Any, context: Context) -> Any:
     return "" if output is None else output
 
 
-def _refusal(part: JsonObject, context: Context, path: str) -> JsonObject:
-    context.repair("part_type", path, "A refusal was sent as a text: the format has no other form for it.")
-    return {"type": "text", "text": part.get("refusal") or ""}
-
-
 def _file(part: JsonObject, context: Context, path: str) -> JsonObject:
-    url = shared.url_of(part)
-    if not url or shared.is_broken(url):
-        code = "data_url" if url else "image_source" if part["type"] == "input_image" else "file_source"
-        context.loss(code, path, f"There is no URL that can be shown: {shared.source_of(part)}.")
+    url = shared.shown_url(part, context, path)
+    if url is None:
         return {"type": "text", "text": shared.note(part)}
     detail, name = part.get("detail"), part.get("filename")
     named = {"filename": name} if isinstance(name, str) else {}
     metadata = {fields.METADATA: {"openai": {"imageDetail": detail}}} if detail is not None else {}
-    return {"type": "file", "mediaType": _media_type(part, url), "url": url, **named, **metadata}
-
-
-def _media_type(part: JsonObject, url: str) -> str:
-    stated = base64_media_type(url) or part.get("media_type")
-    if isinstance(stated, str) and stated:
-        return stated
-    guessed = mimetypes.guess_type(str(part.get("filename") or url.partition("?")[0]))[0]
     kind = {"input_image": "image/", "input_video": "video/"}.get(part["type"])
-    if kind is None:
-        return guessed or "application/octet-stream"
-    return guessed if guessed is not None and guessed.startswith(kind) else f"{kind}*"
+    media_type = shared.shown_type(part, url) or "application/octet-stream"
+    is_stated = base64_media_type(url) or part.get("media_type")
+    if kind is not None and not is_stated and not media_type.startswith(kind):
+        media_type = f"{kind}*"
+    return {"type": "file", "mediaType": media_type, "url": url, **named, **metadata}
 
 
 _WRITTEN: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
     **dict.fromkeys(sorted(shared.TEXTS), lambda part, _context, _path: {"type": "text", "text": part["text"]}),
     **dict.fromkeys(sorted(shared.MEDIA), _file),
-    "refusal": _refusal,
+    "refusal": shared.shown_refusal,
     "provider_item": lambda part, context, path: shared.own_block(part, fields.NAME, context, path),
 }

@@ -20,7 +20,6 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared import fields as rows
 from threadkeep.formats.shared import pairing, parsing, reports
-from threadkeep.formats.shared.parts import block, native_keys, with_native_keys
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import begin, nothing_to_send
 from threadkeep.formats.ui_messages import parts
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _HINT: Final = "Pass UIMessages of the AI SDK: objects with id, role and parts."
 
 # key here -> key of a function tool, and the type of its value
-_KEYS: Final[dict[str, tuple[str, type]]] = {
+_KEYS: Final[rows.ToolKeys] = {
     "name": ("name", str),
     "description": ("description", str),
     "inputSchema": ("parameters", dict),
@@ -42,21 +41,9 @@ _KEYS: Final[dict[str, tuple[str, type]]] = {
 
 
 def _function(tool: JsonObject, context: reports.Context, path: str) -> JsonObject:
-    wire = {"type": "function", **rows.as_named(tool, _KEYS)}
-    if tool.get("origin") != NAME:
-        wire["name"] = context.name(tool.get("name"), f"{path}.name")
+    wire = {"type": "function", **rows.named_tool(tool, NAME, _KEYS, context, path)}
     wire.setdefault("inputSchema", {"type": "object", "properties": {}})
-    return wire | native_keys(tool, NAME)
-
-
-def _tool(tool: Any) -> JsonObject:
-    """A definition of a body as a tool; one that would not come back stays a block."""
-    is_regular = isinstance(tool, dict) and tool.get("type") == "function" and {"name", "inputSchema"} <= tool.keys()
-    if not is_regular or not all(isinstance(tool.get(key), kind | None) for key, (_, kind) in _KEYS.items()):
-        return {**block(tool, NAME), "type": "provider_tool"}
-    ours = {name: tool[key] for key, (name, _) in _KEYS.items() if tool.get(key) is not None}
-    strange = {key: value for key, value in tool.items() if key not in (*_KEYS, "type")}
-    return with_native_keys({"type": "function", **ours, "origin": NAME}, strange, NAME)
+    return wire
 
 
 def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Rendered:
@@ -104,7 +91,8 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     for name, value in {"model": model, "stream": stream}.items():
         if value is not None and name not in body:
             settings[name] = value
-    definitions = [_tool(body_object(tool)) for tool in tools]
+    required = {"type": "function", "name": None, "inputSchema": None}
+    definitions = [rows.read_tool(body_object(tool), NAME, _KEYS, required) for tool in tools]
     return parsing.session_of(NAME, turns, settings=settings, tools=definitions, native=native)
 
 

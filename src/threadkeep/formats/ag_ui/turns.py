@@ -1,0 +1,191 @@
+"""The messages of a thread as they are written item by item.
+
+* A message of an answer is one message, and calls are of the message before them if that is of the same answer. Each
+  part of reasoning is a message of its own. Ids are made of positions.
+* An output stands behind the message of its call, as clients put it there; a call that later messages have passed over
+  gets one that says so.
+
+Source: AG-UI 1.0, `Message`; its client, `TOOL_CALL_RESULT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from threadkeep.domain import tool_names
+from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.formats.ag_ui import fields, own, parts
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.shared import arguments
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
+from threadkeep.formats.shared.parts import own_block, report_foreign
+from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
+
+
+@dataclass(slots=True)
+class ThreadDraft:
+    """A message that is being written."""
+
+    message: JsonObject
+    place: int  # the position of its first item
+    turn: int | None = None  # of an answer
+    is_settled: bool = True  # no later output changes what follows
+
+
+class ThreadWriter(TurnWriter):
+    """Writes `drafts` item by item."""
+
+    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+        super().__init__(rendering, pairing)
+        self.drafts: list[ThreadDraft] = []
+        self._callers: dict[int, ThreadDraft] = {}  # position of a call -> its message
+        self._ids: set[str] = set()
+
+    def write(self, entries: Sequence[ItemEntry]) -> None:
+        """Write all items."""
+        for entry in entries:
+            self._context.position = entry.position
+            item = entry.item()
+            if parts.spelling_of(item) is not None or (entry.type == "provider_item" and entry.origin == fields.NAME):
+                self._own(item, entry)
+            else:
+                getattr(self, WRITERS.get(entry.type, "nothing"))(item, entry)
+        self._context.position = None
+        for call in self._pairing.unanswered.values():
+            self._pass_over(call)
+
+    def stable(self) -> int:
+        """How many messages no later append changes."""
+        unsettled = next((index for index, one in enumerate(self.drafts) if not one.is_settled), len(self.drafts))
+        return max(min(unsettled, len(self.drafts) - 1), 0)
+
+    def _add(self, message: JsonObject, entry: ItemEntry, index: int | None = None) -> ThreadDraft:
+        """Add a message, at the end or at an index; one of another origin gets an id."""
+        if "id" not in message and parts.spelling_of(entry.item()) is None:
+            number = entry.position
+            while (made := f"msg_{number}") in self._ids:
+                number += 1
+            message = {"id": made, **message}
+        if isinstance(message.get("id"), str):
+            self._ids.add(message["id"])
+        draft = ThreadDraft(message, entry.position, entry.turn, is_settled=entry.turn != LAYER)
+        self.drafts.insert(len(self.drafts) if index is None else index, draft)
+        return draft
+
+    def _caller(self, entry: ItemEntry) -> ThreadDraft:
+        """The message of the assistant that a call is of."""
+        last = self.drafts[-1] if self.drafts else None
+        is_joined = last is not None and last.message["role"] == "assistant" and last.turn == entry.turn
+        return last if is_joined and last is not None else self._add({"role": "assistant"}, entry)
+
+    def _called(self, draft: ThreadDraft, entry: ItemEntry) -> None:
+        self._callers[entry.position] = draft
+        draft.is_settled = draft.is_settled and entry.position not in self._pending
+
+    def _own(self, item: JsonObject, entry: ItemEntry) -> None:
+        """An item that came from a message."""
+        if entry.type == "provider_item":
+            self.block(item, entry)
+            return
+        draft = self._add(own.keys_of(item), entry) if own.begins(item) else self._caller(entry)
+        own.add_to(draft.message, item)
+        if entry.type == "function_call":
+            self._called(draft, entry)
+
+    def message(self, item: JsonObject, entry: ItemEntry) -> None:
+        """A message; one of an unknown role is the user's."""
+        role, context = item.get("role"), self._context
+        if "native" in item:
+            report_foreign(item, fields.NAME, context, "native")
+        if role not in (*fields.SPEAKERS, "assistant"):
+            context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
+            role = "user"
+        written = parts.written_parts(item.get("content") or (), context, "content")
+        if not written:
+            return
+        is_plain = role != "user" or all(isinstance(one, dict) and one.keys() == {"type", "text"} for one in written)
+        self._add({"role": role, "content": parts.text_of(written, context, "content") if is_plain else written}, entry)
+
+    def call(self, item: JsonObject, entry: ItemEntry) -> None:
+        """A call, which waits for its output."""
+        context = self._context
+        if "native" in item:
+            report_foreign(item, fields.NAME, context, "native")
+        if item["type"] == "custom_tool_call":
+            given = dumps(arguments.object_arguments(item, context)).decode()
+        else:
+            given = arguments.sent_arguments(item, context)
+        call_id = entry.call_id or f"call_{tool_names.hashed('', entry.position)}"
+        function = {"name": context.called(item), "arguments": given}
+        draft = self._caller(entry)
+        draft.message.setdefault("toolCalls", []).append({"id": call_id, "type": "function", "function": function})
+        self._called(draft, entry)
+
+    def output(self, item: JsonObject, entry: ItemEntry) -> None:
+        """An output, behind the message of its call."""
+        context, output, pairing = self._context, item.get("output"), self._pairing
+        if "native" in item:
+            report_foreign(item, fields.NAME, context, "native")
+        context.caller(item)
+        if entry.position in pairing.by_name and (message := self._told(item, entry)) is not None:
+            self.message(message, entry._replace(origin=None))
+            return
+        call = pairing.calls.get(entry.position) or pairing.late.get(entry.position)
+        if call is None or call.position not in self._callers:
+            context.orphan_output(entry)
+            return
+        said: Any = output or ""
+        if isinstance(output, list):
+            said = parts.written_parts(output, context, "output")
+            if all(isinstance(one, dict) and one.keys() == {"type", "text"} for one in said):
+                said = parts.text_of(said, context, "output")
+        is_failed = item.get("status") in ("failed", "incomplete")
+        self._answer(call, entry, said, is_failed=is_failed)
+
+    def _answer(self, call: ItemEntry, entry: ItemEntry, said: Any, *, is_failed: bool) -> None:
+        """Add the output of a call behind its message, and those that are there."""
+        caller = self._callers[call.position]
+        index = next(index for index, draft in enumerate(self.drafts) if draft is caller) + 1
+        while index < len(self.drafts) and self.drafts[index].message["role"] == "tool":
+            index += 1
+        call_id = call.call_id or f"call_{tool_names.hashed('', call.position)}"
+        error = {"error": said if isinstance(said, str) else "The call failed."} if is_failed else {}
+        self._add({"role": "tool", "toolCallId": call_id, "content": said, **error}, entry, index)
+
+    def _pass_over(self, call: ItemEntry) -> None:
+        """Say of a call that later messages have passed over that its output never came."""
+        draft = self._callers.get(call.position)
+        rest = self.drafts[self.drafts.index(draft) + 1 :] if draft is not None else []
+        if parts.spelling_of(call.item()) is not None or all(one.message["role"] == "tool" for one in rest):
+            return
+        text = placeholder_of(call.item())
+        self._context.missing_output(call, text)
+        self._answer(call, call, text, is_failed=True)
+
+    def reasoning(self, item: JsonObject, entry: ItemEntry) -> None:
+        """Reasoning: a message for each part of its summary, or for each block."""
+        context = self._context
+        if "native" in item:
+            report_foreign(item, fields.NAME, context, "native")
+        lists = [(key, item.get(key)) for key in ("summary", "content")]
+        texts = [
+            (f"msg_{entry.position}:{key[0]}{index}", text)
+            for key, blocks in lists
+            for index, block in enumerate(blocks if isinstance(blocks, list) else ())
+            if isinstance(block, dict) and isinstance(text := block.get("text", block.get("thinking")), str) and text
+        ]
+        sealed = ("signature", "data", "thought_signature")
+        if not texts or item.get("encrypted_content") or any(
+            key in block for _, blocks in lists for block in blocks or () if isinstance(block, dict) for key in sealed
+        ):  # fmt: skip
+            context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
+        for id_, text in texts:
+            self._add({"id": id_, "role": "reasoning", "content": text}, entry)
+
+    def block(self, item: JsonObject, entry: ItemEntry) -> None:
+        """A message that was kept as it is; of other formats' blocks none can be sent."""
+        message = own_block(item, fields.NAME, self._context, "")
+        if isinstance(message, dict) and isinstance(message.get("role"), str):
+            self._add(dict(message), entry)
