@@ -84,7 +84,7 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
     for args, message in (
         (["import", str(path), str(session)], "Import them one after the other."),
         (["import", "--from", "chatgpt", "-"], "cannot be read from stdin"),
-        (["import", "--from", "icq", str(path)], "--from must be one of qwen-code, claude-code"),
+        (["import", "--from", "icq", str(path)], "--from must be one of codex, qwen-code"),
         (["import", str(path), "--key", "k"], "--key is not for files of other software."),
         (["import", str(session), "--dry-run"], "--dry-run is for files of other software."),
         (["import", ".aider.chat.history.md"], "Run aider through threadkeep record"),

@@ -95,9 +95,9 @@ def test_texts_of_messages(store: Store, connection: Connection) -> None:
 def test_no_text_makes_a_view_fail(store: Store, connection: Connection, empty_database: Database) -> None:
     conversation = store.create_conversation(model="m")
     for one in HOSTILE:
-        conversation.user(one)
-    conversation.add_item({**a_message("plain"), "nan": float("nan"), "big": 2**70})
-    conversation.add_item({"type": "message", "role": "user", "content": []})
+        conversation.add_item(a_message(one), known=False)
+    conversation.add_item({**a_message("plain"), "nan": float("nan"), "big": 2**70}, known=False)
+    conversation.add_item({"type": "message", "role": "user", "content": []}, known=False)
     found = dict(rows(connection, "SELECT position, text FROM threadkeep_messages_text"))
     assert [found[position] for position in (3, 4, 5, 6)] == HOSTILE[3:]
     strange = [found.get(position) for position in (0, 1, 2)]

@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Callable[[Talk], Any], str]] = {
     "picture with two sources": (
         lambda t: t.part(type="input_image", image_url=PICTURE, file_id="file_1"), "has more than one source",
     ),
-    "path of a picture": (lambda t: t.picture("/home/me/cat.png"), NO_URL),
+    "path of a picture": (lambda t: t.picture("pictures/cat.png"), NO_URL),
     "name of a picture": (lambda t: t.picture("cat.png"), NO_URL),
     "path with a drive": (lambda t: t.picture("C:\\cat.png"), NO_URL),
     "URL of a local file": (lambda t: t.picture("file:///tmp/cat.png"), "data=Path"),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from threadkeep.domain import tool_names
+from threadkeep.domain import tool_names, tools
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.ag_ui import fields, own, parts
 from threadkeep.formats.canonical.entries import ItemEntry
@@ -82,7 +82,7 @@ class ThreadWriter(TurnWriter):
 
     def _called(self, draft: ThreadDraft, entry: ItemEntry) -> None:
         self._callers[entry.position] = draft
-        draft.is_settled = draft.is_settled and entry.position not in self._pending
+        draft.is_settled = draft.is_settled and entry.position not in self._pairing.unanswered
 
     def _own(self, item: JsonObject, entry: ItemEntry) -> None:
         """An item that came from a message."""
@@ -155,10 +155,11 @@ class ThreadWriter(TurnWriter):
         self._add({"role": "tool", "toolCallId": call_id, "content": said, **error}, entry, index)
 
     def _pass_over(self, call: ItemEntry) -> None:
-        """Say of a call that later messages have passed over that its output never came."""
+        """Say of a call that was cut off, or that later messages have passed over, that its output never came."""
         draft = self._callers.get(call.position)
         rest = self.drafts[self.drafts.index(draft) + 1 :] if draft is not None else []
-        if parts.spelling_of(call.item()) is not None or all(one.message["role"] == "tool" for one in rest):
+        is_waiting = all(one.message["role"] == "tool" for one in rest) and not tools.was_cut_off(call.item())
+        if parts.spelling_of(call.item()) is not None or is_waiting:
             return
         text = placeholder_of(call.item())
         self._context.missing_output(call, text)

@@ -175,7 +175,7 @@ class UiWriter(TurnWriter):
     # Calls
 
     def _put_call(self, entry: ItemEntry, message: DraftMessage, part: JsonObject) -> None:
-        message.is_settled = message.is_settled and entry.position not in self._pending
+        message.is_settled = message.is_settled and entry.position not in self._pairing.unanswered
         self._calls[entry.position] = message, part
         if part.get("state") in fields.ANSWERED and entry.position not in self._pairing.answers:
             approval = part.pop("approval", None)
