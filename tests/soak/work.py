@@ -160,7 +160,8 @@ class Writer:
     def _upload(self) -> None:
         """Store a picture, and then a message that has it."""
         uploaded = self._store.for_user(self._user).upload_media(self._picture(), "image/png")
-        self._other.user([{"type": "input_image", "image_url": uploaded.reference}])
+        kept = self._store.for_user(self._user).media(uploaded.reference)
+        self._other.user([a_picture(kept.content)])
 
     def _stream(self, stop_after: int | None = None) -> None:
         with self._other.stream_response("open_responses") as recorder:

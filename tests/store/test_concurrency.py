@@ -178,7 +178,8 @@ def a_varied_conversation(store: Any) -> Any:
     )  # fmt: skip
     conversation.user(["Look \x00 \ud800 é", a_picture(noise(20_000))])
     conversation.add_response(an_answer("Hm", calls=("c 1", "c:2", "c 1")), "open_responses")
-    conversation.add_items([an_output("c:2"), an_output("orphan"), a_call("open", "no such name!", "{not json")])
+    items = [an_output("c:2"), an_output("orphan"), a_call("open", "no such name!", "{not json")]
+    conversation.add_items(items, known=False)
     conversation.add_item({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"})
     conversation.user("And?")
     fork = conversation.fork(at=2)

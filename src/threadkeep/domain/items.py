@@ -258,7 +258,7 @@ def item_from(value: object, path: str = "item") -> Item:
             raise mismatch(InvalidItem, "an item", value, path, "Pass an item, or a dict with a `type`.")
         value = dict(value)
     kind = value.get("type")
-    if kind not in ITEMS:
+    if str(kind) not in ITEMS:
         foreign.check_item(value, path)
     if kind is None and "role" in value:
         return Message.read({**value, "type": "message"}, path)

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -104,6 +105,9 @@ def test_a_recorded_websocket_that_is_never_read_ends(database: Database, monkey
 def options(port: int, *, is_accepted: bool) -> Iterator[tuple[int, int]]:
     """What the system was told about the connections of this process that were accepted at a port, or made to it."""
     for place in Path("/dev/fd").iterdir():
+        with suppress(OSError):
+            if not stat.S_ISSOCK(place.stat().st_mode):
+                continue
         with suppress(OSError), socket.socket(fileno=os.dup(int(place.name))) as one:
             if one.getpeername() and port == (one.getsockname() if is_accepted else one.getpeername())[1]:
                 kept = one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -73,7 +73,8 @@ def attacked(store: Store, attack: str, number: int) -> Conversation:
         {"type": "input_image", "image_url": data},
         {"type": "input_image", "image_url": f"threadkeep-media:../c/x?{attack}"},
     ]
-    stored = conversation.user(content, author_id=attack[:200])
+    message = {"type": "message", "role": "user", "content": content}
+    stored = conversation.add_item(message, author_id=attack[:200], known=False)
     conversation.label_item(stored.position, {"note": attack[:200]})
     conversation.set_feedback(stored.position, comment=attack)
     call = {"name": attack, "arguments": attack}
@@ -82,9 +83,9 @@ def attacked(store: Store, attack: str, number: int) -> Conversation:
     conversation.add_response(body, "chat_completion", provider=attack[:200])
     conversation.add_function_call_output(call_id=f"call_{number}", output=attack)
     conversation.add_item({"type": "reasoning", "summary": [{"type": "summary_text", "text": attack}]})
-    conversation.add_item({"type": "message", "role": attack[:100], "content": attack})
+    conversation.add_item({"type": "message", "role": attack[:100], "content": attack}, known=False)
     conversation.add_item({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": attack}]})
-    conversation.add_item({"type": f"x_{number}", "data": attack})
+    conversation.add_item({"type": f"x_{number}", "data": attack}, known=False)
     conversation.record_attempt("chat_completion", error={"error": {"message": attack}}, model=attack[:200])
     return conversation
 
