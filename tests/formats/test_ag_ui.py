@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from tests.formats.test_ui_messages import ANSWERS
 from threadkeep import CannotParse, Response, Session, Store
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.ag_ui.patches import patched
+from threadkeep.formats.ag_ui.writing import RunWriter
+from threadkeep.server import answer_events
+from threadkeep.server.objects import partial_item
 
 Json = dict[str, Any]
 NAME: FormatName = "ag_ui"
@@ -129,6 +133,94 @@ def test_answers_of_providers_are_messages(origin: FormatName) -> None:
         assert faults(rendered.payload, NAME) == []
         again = WIRE.parse_request(rendered.payload).request_payload(NAME)
         assert again == rendered.payload
+
+
+CUT: Json = {"type": "function_call", "call_id": "c9", "name": "weather", "arguments": '{"ci', "status": "incomplete"}
+SPOKEN: list[Json] = [
+    {"type": "output_text", "text": "Rain."},
+    {"type": "output_text", "text": "And wind."},
+    {"type": "refusal", "refusal": "No."},
+]
+THOUGHTS = [{"type": "summary_text", "text": "Hm."}, {"type": "summary_text", "text": "So."}]
+PICTURE: Json = {"type": "output_image", "image_url": f"data:image/png;base64,{samples.PNG}"}
+OUTPUTS: dict[str, list[Json]] = {
+    "paragraphs": [{"type": "message", "role": "assistant", "content": SPOKEN}],
+    "nothing": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]}],
+    "pictures": [{"type": "message", "role": "assistant", "content": [PICTURE]}],
+    "thoughts between": [
+        {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"},
+        {"type": "reasoning", "summary": THOUGHTS},
+        {"type": "function_call", "call_id": "c2", "name": "weather", "arguments": ' {"a": 1}'},
+        {"type": "message", "role": "assistant", "content": SPOKEN[:1]},
+        {"type": "custom_tool_call", "call_id": "c3", "name": "draw", "input": "a cat"},
+    ],
+}
+
+
+BODIES: dict[str, tuple[Json, FormatName]] = {
+    **{name: ({"object": "response", "output": items}, "open_responses") for name, items in OUTPUTS.items()},
+    **{origin: (body, origin) for origin, (body, _) in ANSWERS.items()},
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_the_events_of_an_answer_make_its_messages(name: str) -> None:
+    with Store("sqlite://") as store:
+        talk = store.create_conversation(model="m", input="Weather?")
+        talk.add_response(*BODIES[name])
+        stored = talk.request_payload(NAME)["messages"]
+        items = [partial_item(one.item, talk.id, one.position, frozenset()) for one in talk.items()][1:]
+        for is_growing in (False, True):
+            events, writer = events_of_run(items, is_growing=is_growing)
+            assert assembled(*events).body["newMessages"] == stored[1:], events
+            assert not writer.needs_snapshot
+
+
+def events_of_run(
+    items: list[Json], status: str = "completed", *, is_growing: bool = False
+) -> tuple[list[Json], RunWriter]:
+    """The events of a run that answers with these items."""
+    response = {"id": "resp_1", "status": status, "model": "m", "output": items, "usage": None}
+    growing, writer = answer_events.growing_events(response), RunWriter(1, "t", "r")
+    events = [*growing.begin()]
+    for count in range(len(items) + 1) if is_growing else ():
+        events += growing.show(partial(rest_of, items[:count]))
+    events += growing.end(response)
+    return [*writer.begin(), *written(writer, *events), writer.finish()], writer
+
+
+def rest_of(items: list[Json], first: int) -> list[Json]:
+    return items[first:]
+
+
+def written(writer: RunWriter, *events: Json) -> list[Json]:
+    return [made for event in events for made in writer.take(event)]
+
+
+def test_what_was_cut_off_is_closed_and_needs_a_snapshot() -> None:
+    events, writer = events_of_run([CUT], "incomplete")
+    assert writer.needs_snapshot
+    kinds = ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    assert [event["type"] for event in events] == kinds
+
+
+def test_whatever_is_open_is_closed_when_an_answer_is_not_stored_as_it_came() -> None:
+    writer = RunWriter(1, "t", "r")
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": ""}
+    events = written(
+        writer,
+        {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm"},
+        {"type": "response.output_text.delta", "output_index": 1, "delta": "Ra"},
+        {"type": "response.output_item.added", "output_index": 2, "item": call},
+        {
+            "type": "response.failed",
+            "response": {"status": "failed", "error": {"code": "away", "message": "Away."}},
+        },
+    )
+    starts = [event["type"].removesuffix("_START") for event in events if event["type"].endswith("_START")]
+    ends = [event["type"].removesuffix("_END") for event in events if event["type"].endswith("_END")]
+    assert sorted(starts) == sorted(ends) == ["REASONING", "REASONING_MESSAGE", "TEXT_MESSAGE", "TOOL_CALL"]
+    assert (writer.needs_snapshot, writer.finish()) == (True, {"type": "RUN_ERROR", "message": "Away.", "code": "away"})
 
 
 def test_calls_that_were_passed_over_say_so() -> None:

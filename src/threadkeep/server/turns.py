@@ -76,6 +76,8 @@ class TurnOptions(NamedTuple):
     is_stored: bool = True
     tools: AgentTools = AgentTools({})  # what functions stand for, where the upstream gets functions alone
     is_summary: bool = False  # whether the answer is a summary, which is shown as a compaction
+    context: JsonObject | None = None  # current facts, which are sent before what the model answers
+    losses: Sequence[Loss] = ()  # what no upstream is sent
 
     @property
     def besides(self) -> JsonObject:
@@ -272,7 +274,8 @@ class Turn:
         if self.upstream.format == "messages":
             self.has_limit = rendering.opened_config(conversation.handle).max_output_tokens is not None
         try:
-            rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name)
+            facts: Any = {"dynamic_context": self.options.context, "dynamic_context_at": "tail"}
+            rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name, **facts)
         except LossError as error:
             first = next(iter([*error.losses, *error.repairs]), None)
             raise Problem(400, error.message, param=first.path if first else None, code="unsupported") from error
@@ -286,11 +289,11 @@ class Turn:
     def _unknown(self) -> list[Loss]:
         """The keys of the request that threadkeep does not heed, and does not send to this upstream."""
         if self.upstream.format == "open_responses":
-            return []
+            return [*self.options.losses]
         options = (self.options.stream_options or {}).items()
         names = (f"stream_options.{key}" for key, value in options if value not in _HEEDED.get(key, ()))
-        why = f"is not sent to {self.upstream.name}."
-        return [Loss("option", None, name, f"{name} {why}") for name in (*self.options.unknown, *names)]
+        why, unknown = f"is not sent to {self.upstream.name}.", (*self.options.unknown, *names)
+        return [*self.options.losses, *(Loss("option", None, name, f"{name} {why}") for name in unknown)]
 
     def beginning(self, recorder: AsyncRecorder) -> JsonObject:
         """The response before any output."""

@@ -9,7 +9,7 @@ Source: AG-UI 1.0, `RunAgentInput`, `Message`, `Tool`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject, body_object, merged
@@ -22,7 +22,7 @@ from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared import fields as rows
 from threadkeep.formats.shared import pairing, parsing, reports
 from threadkeep.formats.shared.provider_errors import shortened
-from threadkeep.formats.shared.rendering import begin, nothing_to_send
+from threadkeep.formats.shared.rendering import ShownMessage, begin, nothing_to_send
 
 if TYPE_CHECKING:
     from threadkeep.domain.session import Session
@@ -61,19 +61,12 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     return rendering.finish(body, writer.stable())
 
 
-class ThreadMessage(NamedTuple):
-    """A message, and the position of its first item."""
-
-    message: JsonObject
-    place: int
-
-
-def placed_messages(session: Session | Snapshot) -> list[ThreadMessage]:
+def placed_messages(session: Session | Snapshot) -> list[ShownMessage]:
     """Return the messages of a conversation as a client shows them."""
     rendering = begin(session, AS_IT_IS, NAME, reports.Context())
     writer = ThreadWriter(rendering, pairing.paired(rendering.entries))
     writer.write(rendering.entries)
-    return [ThreadMessage(draft.message, draft.place) for draft in writer.drafts]
+    return [ShownMessage(draft.message, draft.place) for draft in writer.drafts]
 
 
 @parsing.parser(f"{NAME} request")

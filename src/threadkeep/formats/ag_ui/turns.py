@@ -103,10 +103,13 @@ class ThreadWriter(TurnWriter):
             context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
             role = "user"
         written = parts.written_parts(item.get("content") or (), context, "content")
-        if not written:
-            return
-        is_plain = role != "user" or all(isinstance(one, dict) and one.keys() == {"type", "text"} for one in written)
-        self._add({"role": role, "content": parts.text_of(written, context, "content") if is_plain else written}, entry)
+        texts = [one for one in written if isinstance(one, dict) and one.keys() == {"type", "text"}]
+        if role == "user" and len(texts) < len(written):
+            self._add({"role": role, "content": written}, entry)
+        elif written:
+            text = parts.text_of(written, context, "content")
+            if texts:
+                self._add({"role": role, "content": text}, entry)
 
     def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call, which waits for its output."""
@@ -158,7 +161,8 @@ class ThreadWriter(TurnWriter):
         """Say of a call that was cut off, or that later messages have passed over, that its output never came."""
         draft = self._callers.get(call.position)
         rest = self.drafts[self.drafts.index(draft) + 1 :] if draft is not None else []
-        is_waiting = all(one.message["role"] == "tool" for one in rest) and not tools.was_cut_off(call.item())
+        is_last = all(one.message["role"] == "tool" or one.turn == call.turn is not None for one in rest)
+        is_waiting = is_last and not tools.was_cut_off(call.item())
         if parts.spelling_of(call.item()) is not None or is_waiting:
             return
         text = placeholder_of(call.item())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import orjson
 
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 _TAKEN: Final = "taken"  # the place in what snapshots share: for whom all settings are taken
 _CHECKED: Final = "texts"  # the place in a snapshot's memo: how many entries hold valid text alone
 _codec: Final = itemgetter(ItemEntry._fields.index("codec"))
+
+
+class ShownMessage(NamedTuple):
+    """A message as clients show it, and the position of its first item."""
+
+    message: JsonObject
+    place: int
 
 
 @dataclass(slots=True)

@@ -1,8 +1,7 @@
 """Writing the UI message stream: of an answer that is being given, and of the parts of a message.
 
-An answer comes as the events of the Responses API, as the server has them of any upstream. What `useChat` makes of the
-chunks is the message that a render of the stored answer gives, without the metadata of providers: texts and reasoning
-are known by the positions of their items. What an event leaves out is in the item at its end, and is sent then.
+What `useChat` makes of the chunks is the message that a render of the stored answer gives, without the metadata of
+providers: texts and reasoning are known by the positions of their items.
 
 Source: the AI SDK, "Stream protocols", `UIMessageChunk`.
 """
@@ -10,52 +9,30 @@ Source: the AI SDK, "Stream protocols", `UIMessageChunk`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from threadkeep.domain import tools
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.pairing import placeholder_of
 from threadkeep.formats.ui_messages import fields
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
-_CALLS: Final = ("function_call", "custom_tool_call")
-# type of an event -> the list of its item that it is about, its index there, and the kind of part
-_TEXTS: Final = {
-    "response.output_text": ("content", "content_index", "text"),
-    "response.refusal": ("content", "content_index", "text"),
-    "response.reasoning_text": ("content", "content_index", "reasoning"),
-    "response.reasoning_summary_text": ("summary", "summary_index", "reasoning"),
-}
-_ENDS: Final = {
-    "response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed",
-}  # fmt: skip
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content-filter"}
 _DECIDED: Final = (fields.REQUESTED, fields.RESPONDED)
 
 
 @dataclass(slots=True)
-class _OpenItem:
-    """What was sent of an item."""
-
-    sent: dict[tuple[str, int], int] = field(default_factory=dict)  # list and index of a text -> characters
-    call_id: str | None = None  # of a call whose input is coming
-
-
-@dataclass(slots=True)
-class ChunkWriter:
+class ChunkWriter(AnswerWriter):
     """Makes chunks of the events of an answer.
 
     Attributes:
         message_id: the id of the message; an answer goes on with one that is there.
-        place: the position of the first item of the answer.
     """
 
     message_id: str
-    place: int
-    _open: dict[int, _OpenItem] = field(default_factory=dict)
-    _has_calls: bool = False
 
     def begin(self, parts: Sequence[JsonObject] = ()) -> Iterator[JsonObject]:
         """The first chunks; `parts` are those that the message has already, for a client that has none of them."""
@@ -63,83 +40,49 @@ class ChunkWriter:
         yield from part_chunks(parts)
         yield {"type": "start-step"}
 
-    def take(self, event: JsonObject) -> Iterator[JsonObject]:
-        """The chunks of an event."""
-        kind, index = event["type"], event.get("output_index", 0)
-        name, _, ending = kind.rpartition(".")
-        if ending == "delta" and name in _TEXTS:
-            key, place, part = _TEXTS[name]
-            yield from self._text(index, key, event.get(place, 0), part, event["delta"])
-        elif ending == "delta":
-            yield from self._input(index, event)
-        elif name == "response.output_item":
-            yield from (self._call_begun if ending == "added" else self._done)(index, event["item"])
-        elif kind in _ENDS or kind == "error":
-            yield from self._end(event)
+    def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:
+        """Begin a text or reasoning."""
+        yield {"type": f"{text.kind}-start", "id": text.id}
 
-    def _text(self, index: int, key: str, place: int, part: str, delta: str) -> Iterator[JsonObject]:
-        item = self._open.setdefault(index, _OpenItem())
-        id_ = f"{self.place + index}:{key[0]}{place}"
-        if (key, place) not in item.sent:
-            item.sent[key, place] = 0
-            yield {"type": f"{part}-start", "id": id_}
-        if delta:
-            item.sent[key, place] += len(delta)
-            yield {"type": f"{part}-delta", "id": id_, "delta": delta}
+    def text_grown(self, text: AnswerText, delta: str) -> Iterator[JsonObject]:
+        """Add to a text or reasoning."""
+        yield {"type": f"{text.kind}-delta", "id": text.id, "delta": delta}
 
-    def _call_begun(self, index: int, item: JsonObject) -> Iterator[JsonObject]:
-        if item["type"] in _CALLS:
-            self._has_calls = True
-            self._open.setdefault(index, _OpenItem()).call_id = item["call_id"]
-            encoding = {} if item["type"] == _CALLS[0] else {"inputEncoding": "text"}
-            yield {
-                "type": "tool-input-start", "toolCallId": item["call_id"], "toolName": item["name"], **encoding
-            }  # fmt: skip
+    def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
+        """End a text or reasoning."""
+        yield {"type": f"{text.kind}-end", "id": text.id}
 
-    def _input(self, index: int, event: JsonObject) -> Iterator[JsonObject]:
-        call_id = self._open.get(index, _OpenItem()).call_id
-        if call_id is not None and event.get("delta"):
-            yield {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": event["delta"]}
+    def call_begun(self, item: JsonObject, _position: int) -> Iterator[JsonObject]:
+        """Begin a call."""
+        encoding = {} if item["type"] == CALLS[0] else {"inputEncoding": "text"}
+        yield {"type": "tool-input-start", "toolCallId": item["call_id"], "toolName": item["name"], **encoding}
 
-    def _done(self, index: int, item: JsonObject) -> Iterator[JsonObject]:
-        """The rest of an item, and its end."""
-        if item["type"] in _CALLS:
-            self._has_calls = True
-            yield _called(item)
-            return
-        kind = {"message": "text", "reasoning": "reasoning"}.get(item["type"])
-        for key in ("summary", "content") if kind is not None else ():
-            for place, part in enumerate(item.get(key) or ()):
-                text = part.get("text", part.get("refusal")) or ""
-                sent = self._open.get(index, _OpenItem()).sent.get((key, place), 0)
-                if text or kind == "text":
-                    yield from self._text(index, key, place, kind or "", text[sent:])
-                    yield {"type": f"{kind}-end", "id": f"{self.place + index}:{key[0]}{place}"}
+    def call_grown(self, call_id: str, delta: str) -> Iterator[JsonObject]:
+        """Add to the input of a call."""
+        yield {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": delta}
 
-    def _end(self, event: JsonObject) -> Iterator[JsonObject]:
-        response = event.get("response") or {}
-        status = response.get("status") or _ENDS.get(event["type"])
-        if status == "cancelled":
+    def call_ended(self, item: JsonObject, _position: int) -> Iterator[JsonObject]:
+        """The chunk of a call that has come whole, or was cut off."""
+        given: Any = item.get("input") or "" if item["type"] != CALLS[0] else object_of(item["arguments"]) or {}
+        call = {"toolCallId": item["call_id"], "toolName": item["name"], "input": given}
+        if tools.was_cut_off(item):
+            yield {"type": "tool-input-error", **call, "errorText": placeholder_of(item)}
+        else:
+            yield {"type": "tool-input-available", **call}
+
+    def ended(self, end: AnswerEnd) -> Iterator[JsonObject]:
+        """Say how the answer ended."""
+        if end.status == "cancelled":
             yield {"type": "abort", "reason": "The answer was stopped."}
             return
-        reason = "tool-calls" if self._has_calls else "stop"
-        if status == "incomplete":
-            details = response.get("incomplete_details")
-            reason = _REASONS.get(str(details.get("reason")) if isinstance(details, dict) else "", "other")
-        elif status != "completed":
-            reason, error = "error", response.get("error") or event
-            yield {"type": "error", "errorText": str(error.get("message") or "The answer failed.")}
+        reason = "tool-calls" if self.has_calls else "stop"
+        if end.status == "incomplete":
+            reason = _REASONS.get(str(end.reason), "other")
+        elif end.status != "completed":
+            reason = "error"
+            yield {"type": "error", "errorText": end.error}
         yield {"type": "finish-step"}
         yield {"type": "finish", "finishReason": reason}
-
-
-def _called(item: JsonObject) -> JsonObject:
-    """The chunk of a call that has come whole, or was cut off."""
-    given: Any = item.get("input") or "" if item["type"] != _CALLS[0] else object_of(item["arguments"]) or {}
-    call = {"toolCallId": item["call_id"], "toolName": item["name"], "input": given}
-    if tools.was_cut_off(item):
-        return {"type": "tool-input-error", **call, "errorText": placeholder_of(item)}
-    return {"type": "tool-input-available", **call}
 
 
 # Parts of a message

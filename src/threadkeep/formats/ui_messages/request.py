@@ -11,7 +11,7 @@ Source: the AI SDK, `UIMessage`, `DefaultChatTransport`, `LanguageModelV4Functio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject, body_object, merged
@@ -21,7 +21,7 @@ from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared import fields as rows
 from threadkeep.formats.shared import pairing, parsing, reports
 from threadkeep.formats.shared.provider_errors import shortened
-from threadkeep.formats.shared.rendering import begin, nothing_to_send
+from threadkeep.formats.shared.rendering import ShownMessage, begin, nothing_to_send
 from threadkeep.formats.ui_messages import parts
 from threadkeep.formats.ui_messages.fields import FIELDS, HISTORY, NAME, ROLES, TOOLS
 from threadkeep.formats.ui_messages.turns import UiWriter
@@ -63,19 +63,12 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     return rendering.finish(body, writer.stable())
 
 
-class PageMessage(NamedTuple):
-    """A message, and the position of its first item."""
-
-    message: JsonObject
-    place: int
-
-
-def placed_messages(session: Session | Snapshot) -> list[PageMessage]:
+def placed_messages(session: Session | Snapshot) -> list[ShownMessage]:
     """Return the messages of a conversation as a page shows them: without what only providers read of their answers."""
     rendering = begin(session, AS_IT_IS, NAME, reports.Context(takes_signatures=True))
     writer = UiWriter(rendering, pairing.paired(rendering.entries), has_metadata=False)
     writer.write(rendering.entries)
-    return [PageMessage(draft.message(), draft.place) for draft in writer.messages]
+    return [ShownMessage(draft.message(), draft.place) for draft in writer.messages]
 
 
 @parsing.parser(f"{NAME} request")

@@ -1,0 +1,184 @@
+"""Streams for user interfaces, of an answer that is being given.
+
+An answer comes as the events of the Responses API, as the server has them of any upstream. What an event leaves out is
+in the item at its end, and is written then.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+from threadkeep.domain.jsontext import JsonObject
+
+CALLS: Final = ("function_call", "custom_tool_call")
+# type of an event -> the list of its item that it is about, its index there, and the kind of text
+_TEXTS: Final[dict[str, tuple[str, str, Literal["text", "reasoning"]]]] = {
+    "response.output_text": ("content", "content_index", "text"),
+    "response.refusal": ("content", "content_index", "text"),
+    "response.reasoning_text": ("content", "content_index", "reasoning"),
+    "response.reasoning_summary_text": ("summary", "summary_index", "reasoning"),
+}
+_ENDS: Final = {
+    "response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed",
+}  # fmt: skip
+
+
+class AnswerText(NamedTuple):
+    """A text of an answer.
+
+    Attributes:
+        kind: whose text it is: a message's, or reasoning.
+        position: of its item.
+        holder: the list of the item that it is in.
+        place: its index there.
+    """
+
+    kind: Literal["text", "reasoning"]
+    position: int
+    holder: str
+    place: int
+
+    @property
+    def id(self) -> str:
+        """The text among those of a conversation."""
+        return f"{self.position}:{self.holder[0]}{self.place}"
+
+
+@dataclass(slots=True)
+class AnswerEnd:
+    """How an answer ended.
+
+    Attributes:
+        status: that of its response.
+        reason: why it is incomplete, if it is.
+        error: what went wrong with one that failed.
+        response: the response, as far as it is known.
+    """
+
+    status: str
+    reason: str | None
+    error: str
+    response: JsonObject
+
+
+@dataclass(slots=True)
+class _OpenItem:
+    """What was written of an item."""
+
+    sent: dict[AnswerText, int] = field(default_factory=dict)  # characters
+    call_id: str | None = None  # of a call whose input is coming
+
+
+@dataclass(slots=True)
+class AnswerWriter(ABC):
+    """Makes chunks of the events of an answer.
+
+    Attributes:
+        place: the position of the first item of the answer.
+    """
+
+    place: int
+    has_calls: bool = field(init=False, default=False)
+    _open: dict[int, _OpenItem] = field(init=False, default_factory=dict)
+
+    def take(self, event: JsonObject) -> Iterator[JsonObject]:
+        """The chunks of an event."""
+        kind, index = event["type"], event.get("output_index", 0)
+        name, _, ending = kind.rpartition(".")
+        if ending == "delta":
+            yield from self._delta(index, name, event)
+        elif name == "response.output_item":
+            yield from (self._begin_call if ending == "added" else self._end_item)(index, event["item"])
+        elif kind in _ENDS or kind == "error":
+            yield from self.ended(_end_in(event))
+
+    def _delta(self, index: int, name: str, event: JsonObject) -> Iterator[JsonObject]:
+        """More of a text, or of the input of a call."""
+        if name in _TEXTS:
+            holder, place, part = _TEXTS[name]
+            text = AnswerText(part, self.place + index, holder, event.get(place, 0))
+            yield from self._grow(index, text, event["delta"])
+            return
+        call_id = self._open.get(index, _OpenItem()).call_id
+        if call_id is not None and event.get("delta"):
+            yield from self.call_grown(call_id, event["delta"])
+
+    def _grow(self, index: int, text: AnswerText, delta: str) -> Iterator[JsonObject]:
+        item = self._open.setdefault(index, _OpenItem())
+        if text not in item.sent:
+            item.sent[text] = 0
+            yield from self.text_begun(text)
+        if delta:
+            item.sent[text] += len(delta)
+            yield from self.text_grown(text, delta)
+
+    def _begin_call(self, index: int, item: JsonObject) -> Iterator[JsonObject]:
+        if item["type"] in CALLS:
+            self.has_calls = True
+            self._open.setdefault(index, _OpenItem()).call_id = item["call_id"]
+            yield from self.call_begun(item, self.place + index)
+
+    def _end_item(self, index: int, item: JsonObject) -> Iterator[JsonObject]:
+        """The rest of an item, and its end."""
+        if item["type"] in CALLS:
+            self.has_calls = True
+            yield from self.call_ended(item, self.place + index)
+            return
+        kinds: dict[Any, Literal["text", "reasoning"]] = {"message": "text", "reasoning": "reasoning"}
+        kind = kinds.get(item["type"])
+        for holder in ("summary", "content") if kind is not None else ():
+            for place, part in enumerate(item.get(holder) or ()):
+                value = part.get("text", part.get("refusal")) or ""
+                if kind is not None and (value or (kind == "text" and not part.keys().isdisjoint(("text", "refusal")))):
+                    text = AnswerText(kind, self.place + index, holder, place)
+                    sent = self._open.get(index, _OpenItem()).sent.get(text, 0)
+                    yield from self._grow(index, text, value[sent:])
+                    yield from self.text_ended(text)
+        if kind == "text":
+            yield from self.message_ended()
+
+    @abstractmethod
+    def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:
+        """The chunks that begin a text."""
+
+    @abstractmethod
+    def text_grown(self, text: AnswerText, delta: str) -> Iterator[JsonObject]:
+        """The chunks for more of a text."""
+
+    @abstractmethod
+    def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
+        """The chunks that end a text."""
+
+    def message_ended(self) -> Iterator[JsonObject]:
+        """The chunks that end a message, behind those of its texts."""
+        yield from ()
+
+    @abstractmethod
+    def call_begun(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """The chunks that begin a call."""
+
+    @abstractmethod
+    def call_grown(self, call_id: str, delta: str) -> Iterator[JsonObject]:
+        """The chunks for more of the input of a call."""
+
+    @abstractmethod
+    def call_ended(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """The chunks of a call that has come whole, or was cut off."""
+
+    @abstractmethod
+    def ended(self, end: AnswerEnd) -> Iterator[JsonObject]:
+        """The last chunks."""
+
+
+def _end_in(event: JsonObject) -> AnswerEnd:
+    response = event.get("response") or {}
+    details, error = response.get("incomplete_details"), response.get("error") or event
+    return AnswerEnd(
+        status=response.get("status") or _ENDS.get(event["type"], "failed"),
+        reason=details.get("reason") if isinstance(details, dict) else None,
+        error=str(error.get("message") or "The answer failed."),
+        response=response,
+    )

@@ -1,0 +1,234 @@
+"""Threads of web clients, which keep messages with ids of their own and send them with each request.
+
+A client has its own id of a thread, which is the `external_id` of the conversation, or the id of one. The answer goes
+on when its client leaves, and any process can follow it from its beginning.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from fastapi import Response
+
+from threadkeep.domain.formats import FormatName, get_format
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.shared.rendering import ShownMessage
+from threadkeep.server import answers, owners, problems, service, turns, upstreams
+from threadkeep.server.openai import creation, responses
+from threadkeep.server.rest import answering
+from threadkeep.store.aio import AsyncConversation
+from threadkeep.store.conversation import Conversation
+from threadkeep.store.reading.reader import Reader
+
+RELOAD: Final = "Load the messages of the chat again."
+AGAIN: Final = "regenerate-message"  # the trigger that asks for another answer
+
+
+# Conversations
+
+
+def found(reader: Reader, call: service.Call, id: str) -> Conversation | None:
+    """Return the conversation of a thread; None for a new one (blocking)."""
+    try:
+        return call.find(reader, id)
+    except problems.Problem:
+        if id.startswith("conv_"):  # an id that this server gives
+            raise
+        return None
+
+
+def with_open(reader: Reader, call: service.Call, id: str) -> tuple[Conversation | None, str | None]:
+    """Return the same, and the id of the answer that is in progress (blocking)."""
+    conversation = found(reader, call, id)
+    return conversation, None if conversation is None else reader.response_in_progress(conversation)
+
+
+async def stop(call: service.Call, id: str, kind: str) -> Response:
+    """Stop the answer that is in progress; what has come of it is kept."""
+    _, open_id = await call.read(with_open, call, id)
+    if open_id is not None:
+        await responses.cancel(call, open_id)
+    return answers.JsonAnswer({"id": id, "object": f"{kind}.stop", "stopped": open_id is not None})
+
+
+def asked(
+    call: service.Call, conversation: AsyncConversation | None, model: str | None, place: str
+) -> tuple[upstreams.Upstream, str]:
+    """Return who answers, and the model: of a new thread without one, the only one that the server has.
+
+    Raises:
+        Problem: no model is named, which has its `place` in a request, no upstream has it, or too many answers are in
+            progress.
+    """
+    model = model or (None if conversation is None else conversation.model)
+    only = [name for name in call.service.upstreams if not {*"*?["} & {*name}]
+    if model is None and len(only) == len(call.service.upstreams) == 1:
+        model = only[0]
+    if model is None:
+        raise problems.Problem(400, f"model is missing: send it in {place}.", param="model", code="invalid_value")
+    upstream = call.service.upstream(model)
+    call.service.background.check(call.permission.owner.name)
+    return upstream, model
+
+
+def refused(text: str, param: str, code: str = "conflict") -> problems.Problem:
+    """Return the refusal of what does not fit into a thread."""
+    return problems.Problem(409, text, param=param, code=code, headers=problems.NO_RETRY)
+
+
+# What is said
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRequest:
+    """What a client sends.
+
+    Attributes:
+        format: of its messages.
+        placed: makes messages of that format of what is stored.
+        id: that of the thread.
+        messages: those that it shows, or the last ones of them.
+        tools: definitions of the functions that it runs.
+        is_again: whether another answer is asked for.
+        message_id: the message that another one, or another answer, is for.
+    """
+
+    format: FormatName
+    placed: Callable[[Snapshot], list[ShownMessage]]
+    id: str
+    messages: Sequence[JsonObject]
+    tools: Sequence[JsonObject]
+    is_again: bool
+    message_id: str | None
+    content: JsonObject = field(repr=False)
+
+    @property
+    def last(self) -> JsonObject:
+        """The last message."""
+        return self.messages[-1] if self.messages else {}
+
+
+class ThreadInput(answering.MessageInput, ABC):
+    """What a request of a client says."""
+
+    def __init__(self, call: service.Call, request: ThreadRequest, model: str) -> None:
+        super().__init__(request.content, model, self._act, self._undo)
+        self.call, self.request, self.last = call, request, request.last
+        self._tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
+        self._created: str | None = None
+        self._former: int | None = None
+        self._added: list[int] = []
+
+    async def clean_up(self, call: service.Call) -> None:
+        """Delete a conversation that was begun for this."""
+        if self._created is not None:
+            await call.store.delete_conversation(self._created)
+
+    def messages(self, conversation: Conversation) -> list[ShownMessage]:
+        """The messages of a conversation (blocking)."""
+        return self.request.placed(conversation.handle.read_snapshot(is_current=True))
+
+    @abstractmethod
+    def go_on(self, conversation: Conversation) -> Conversation:
+        """Say it in a conversation that is there; return that, on the branch where it was said (blocking)."""
+
+    @abstractmethod
+    def note(self, conversation: Conversation) -> None:
+        """Note what the answer needs of the conversation (blocking)."""
+
+    def _act(self, face: Any) -> tuple[Conversation, None]:
+        self._added, self._former = [], None
+        conversation = self.go_on(face) if isinstance(face, Conversation) else self._begin(face)
+        if new := [tool for tool in self._tools if tool not in conversation.tools]:
+            conversation.register_tools(new)
+        self.note(conversation)
+        return conversation, None
+
+    def _undo(self, conversation: Conversation) -> None:
+        for position in reversed(self._added):
+            conversation.remove_item(position, purge=True)
+        if self._former is not None and conversation.handle.conversation.row.active_branch == conversation.branch:
+            conversation.set_active_branch(self._former)
+
+    def _begin(self, store: Any) -> Conversation:
+        """A new conversation: all messages of the client are said."""
+        if self.last.get("role") != "user":
+            raise refused(f"There is no chat {self.request.id!r} to go on with: send a message of the user.", "id")
+        name = owners.own_name(self.request.id, self.call.user_id)
+        conversation: Conversation = store.create_conversation(model=self.model, external_id=name)
+        self._created = conversation.id
+        self.add(conversation, self.request.messages)
+        return conversation
+
+    def add(self, conversation: Conversation, messages: Sequence[JsonObject]) -> None:
+        """Append messages, which are removed again where there is no answer."""
+        self._added += [item.position for item in conversation.add_input([*messages], self.request.format)]
+
+    def add_items(self, conversation: Conversation, items: Sequence[JsonObject]) -> None:
+        """Append items in the same way."""
+        self._added += [item.position for item in conversation.add_items(items)]
+
+    def edit(self, conversation: Conversation, known: Mapping[Any, ShownMessage]) -> Conversation:
+        """Say the last message in the place of one, on a branch of its own."""
+        wanted = self.request.message_id
+        if wanted not in known or known[wanted].message["role"] != "user":
+            raise refused(f"This chat has no message {wanted!r} of the user. {RELOAD}", "messageId")
+        self._former = conversation.handle.conversation.row.active_branch
+        made = conversation.fork(before=known[wanted].place)
+        made.set_active_branch(made.branch)
+        self.add(made, [self.last])
+        return made
+
+    def regenerate(self, conversation: Conversation, known: Mapping[Any, ShownMessage]) -> Conversation:
+        """Ask for another answer, on a branch of its own."""
+        wanted = self.request.message_id
+        if wanted is not None and wanted not in known:
+            raise refused(f"This chat has no message {wanted!r}. {RELOAD}", "messageId")
+        self._former = conversation.handle.conversation.row.active_branch
+        return conversation.regenerate(None if wanted is None else known[wanted].place)
+
+
+def _definitions(request: ThreadRequest) -> JsonObject:
+    """The tools of a request, as its format has them beside messages."""
+    message = {"id": "", "role": "user", "parts": [{"type": "text", "text": ""}]}
+    if request.format == "ag_ui":
+        message = {"id": "", "role": "user", "content": ""}
+    return {"messages": [message], "tools": [*request.tools]}
+
+
+# Answers
+
+
+class Begun(NamedTuple):
+    """An answer in progress.
+
+    Attributes:
+        turn: the request for it.
+        events: its events, from its beginning.
+        place: its place among the streams of the owner, which is left at its end.
+    """
+
+    turn: turns.Turn
+    events: AsyncGenerator[JsonObject]
+    place: ExitStack
+
+
+async def begun(
+    call: service.Call, upstream: upstreams.Upstream, conversation: AsyncConversation | None, given: ThreadInput,
+    **options: Any,
+) -> Begun:  # fmt: skip
+    """Say something and have the model answer, whether or not the client stays; `options` are those of the turn."""
+    with ExitStack() as counted, ExitStack() as followed:
+        followed.enter_context(call.service.streams.taking(call.permission.owner.name))
+        id_ = None if conversation is None else conversation.id
+        wanted = turns.TurnOptions(given.model, id_, None, is_stream=True, is_background=True, echoed={}, **options)
+        turn = turns.Turn(call, upstream, wanted, conversation or call.store, given)
+        first, events = await turns.begun(turn, counted)
+        call.service.in_background(creation.drained(events), counted.pop_all())
+        response = await responses.read_object(call, first["response"]["id"])
+        return Begun(turn, responses.replay(call, response, -1), followed.pop_all())
