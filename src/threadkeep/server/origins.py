@@ -20,6 +20,7 @@ from threadkeep.store.history_sync.sync import short_digest
 CONVERSATION: Final = "x-threadkeep-conversation"
 LABEL: Final = "x-threadkeep-label-"
 CLASS: Final = "request-class"
+SUMMING_UP: Final = "compaction"  # the class of a side call for a summary
 _MAX_GIVEN: Final = body_limits.MAX_LABELS - 5  # labels from headers: beside those that say where a call comes from
 _MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest stands for them
 # header -> what its sessions are called, in the order in which they count
@@ -44,7 +45,7 @@ _SESSION_IN_USER: Final = re.compile(r"_session_(?P<id>[0-9a-fA-F-]{36})$")
 _CONVERSATION_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
 # classes of calls beside the conversation, such as titles: of Claude Code, and of Codex
-_SIDE_CLASSES: Final = frozenset({"auxiliary", "compaction", "side_reply", "memory_consolidation"})
+_SIDE_CLASSES: Final = frozenset({"auxiliary", SUMMING_UP, "side_reply", "memory_consolidation"})
 
 
 class ClientCall(NamedTuple):

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from threadkeep.domain.formats import get_format
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound, ResponseInProgress
-from threadkeep.server.origins import CLASS, CONVERSATION, ClientCall, Origin, labelled
+from threadkeep.server.origins import CLASS, CONVERSATION, SUMMING_UP, ClientCall, Origin, labelled
 from threadkeep.server.owners import Owner
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
@@ -103,8 +103,11 @@ async def _placed(
         conversation = await find(store, origin, call.payload, session)
         if conversation is not None and (origin.may_be_aside or origin.is_nameless):
             relation = await conversation.run_sync(_relation, session)
-            aside = origin.beside(call, (*origin.external_ids, conversation.id)[0])
-            if relation == "beside":
+            name = (*origin.external_ids, conversation.id)[0]
+            aside = origin.beside(call, name)
+            if relation == "summary":
+                aside = origin.beside(call, name, SUMMING_UP)
+            if relation in ("beside", "summary"):
                 return await _placed(store, call, session, aside, locks)
             if relation == "first":
                 await _set_aside(conversation, origin, aside)
@@ -126,17 +129,19 @@ async def _placed(
         return conversation
 
 
-def _relation(conversation: Conversation, session: Session) -> Literal["next", "beside", "first"]:
+def _relation(conversation: Conversation, session: Session) -> Literal["next", "beside", "first", "summary"]:
     """How a call is related to what is stored of its session.
 
-    It goes on with that ("next"), or has nothing in common with it: neither instructions nor answers, and one of both
-    has no tools, and is a side call: this one ("beside"), or what is stored ("first").
+    It goes on with that ("next"), or wants a summary of it, or has nothing in common with it: neither instructions nor
+    answers, and one of both has no tools, and is a side call: this one ("beside"), or what is stored ("first").
     """
     known = conversation.clone_config()
     if session.previous_response_id is not None:  # it says what it goes on with
         return "next"
     if client_history.is_about(known, session):
         return "beside"
+    if client_history.asks_for_summary(session) and sync.shares_answer(conversation, session):
+        return "summary"
     if bool(known.tools) is bool(session.tools) or not client_history.has_other_instructions(known, session):
         return "next"
     if sync.shares_answer(conversation, session):
@@ -150,7 +155,7 @@ async def _compact(store: AsyncStore, name: str, conversation: AsyncConversation
     Side calls have `name` as the label of their parent.
     """
     for aside in await store.list_conversations(labels={"parent": name}, status="archived"):
-        if aside.labels.get(CLASS) in ("auxiliary", "compaction"):
+        if aside.labels.get(CLASS) in ("auxiliary", SUMMING_UP):
             for last in await aside.transcript(last=1):
                 await conversation.run_sync(compact_beside, session, last.item.to_object())
 

@@ -324,6 +324,47 @@ def test_a_summary_goes_on_in_its_conversation(recorded: Recorded) -> None:
 
 
 SUMMARY = "The user asked about the weather, and was told of rain."
+# as Claude Code asks for it, with the tools and instructions of its session: a long text that names a block
+ASKED = f"{'Tell everything that was said. ' * 50}Answer with a <summary> block, as <summary>…</summary>."
+
+
+def test_a_long_message_that_wants_a_summary_is_a_side_call(recorded: Recorded) -> None:
+    """Also where nothing else tells it from a turn; what was said before the summary may be kept behind it."""
+    anew = [f"This goes on from before: {SUMMARY}", "Rain.", "And now?"]
+    for number, (history, answer) in enumerate(
+        (
+            (["Weather?"], "Rain."),
+            (["Weather?", "Rain.", ASKED], f"<analysis>…</analysis><summary>\n{SUMMARY}\n</summary>"),
+            (anew, "Sun."),
+            ([*anew, "Sun.", "Thanks."], "Bye."),
+        )
+    ):
+        call(recorded, "messages", body("messages", history), CLAUDE, answer)
+        recorded.wait_for(number + 1)
+    conversation, aside = recorded.conversations()
+    assert (aside.status, aside.external_id) == ("archived", f"claude-code:{ROOT}#compaction")
+    assert [one.usage().attempts for one in (conversation, aside)] == [3, 1]
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert said(conversation) == [
+        "user: Weather?", "assistant: Rain.", "compaction", "assistant: Rain.", "user: And now?", "assistant: Sun.",
+        "user: Thanks.", "assistant: Bye.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["What is <summary> for?", f"{'A log. ' * 200}<details><summary>More</summary>…</details>", ASKED],
+    ids=["short", "closed", "one that goes on"],
+)
+def test_what_is_typed_about_summaries_stays_in_its_conversation(recorded: Recorded, typed: str) -> None:
+    history = ["Weather?"]
+    for number, text in enumerate(("Rain.", "It is a tag of HTML.", "Bye.")):
+        call(recorded, "messages", body("messages", history), CLAUDE, text)
+        recorded.wait_for(number + 1)
+        history += [text, (typed, "Thanks.", "")[number]]
+    conversation = recorded.conversations()[0]
+    assert [line.partition(": ")[2] for line in said(conversation)] == history[:-1]
+    assert sum(one.usage().attempts for one in recorded.conversations()) == 3
 
 
 @pytest.mark.parametrize(

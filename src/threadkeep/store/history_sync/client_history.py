@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import items, jsontext
 from threadkeep.domain.session import Session
@@ -17,6 +17,8 @@ from threadkeep.store.writing.importing import new_items
 
 if TYPE_CHECKING:
     from threadkeep.store.conversation import Conversation
+
+_REQUEST: Final = 1_000  # characters of a request for a summary: people seldom type so many about one
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +212,13 @@ def has_other_instructions(known: Session, session: Session) -> bool:
     """Return whether less than half of the lines of the instructions are those of a conversation."""
     lines, others = ({*str(one.settings.get("instructions") or "").split("\n")} for one in (known, session))
     return 2 * len(lines & others) < max(len(lines), len(others))
+
+
+def asks_for_summary(session: Session) -> bool:
+    """Return whether the last message of a user is a long one that wants a block `<summary>`, as clients ask for it.
+
+    Texts in which there are such blocks close as many as they open.
+    """
+    said = (one for one in reversed(session.items) if isinstance(one, items.Message) and one.role == "user")
+    last = next((one.text for one in said), "")
+    return len(last) >= _REQUEST and last.count("<summary>") > last.count("</summary>")
