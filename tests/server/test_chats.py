@@ -245,3 +245,105 @@ def test_another_process_stops_an_answer(served: Any) -> None:
         assert texts([message]) == texts(loaded["messages"][1:]) == ["One. "]
 
     served.runner.run(stop())
+
+
+# What models bring besides texts and calls
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNiAAAABgADNjd8qAAAAABJRU5ErkJggg=="
+CITED = {"url": "https://example.org", "title": "Weather"}
+
+
+def of_responses() -> list[Json]:
+    cited = {"type": "url_citation", "start_index": 0, "end_index": 5, **CITED}
+    output: list[Json] = [
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "Kiel"}},
+        {"type": "mcp_call", "id": "mcp_1", "name": "look", "server_label": "sky", "arguments": "{}", "output": "rain"},
+        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": PNG},
+        {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
+            {"type": "output_text", "text": "Rain.", "annotations": [cited]}]},
+    ]  # fmt: skip
+    head: Json = {"id": "resp_of_provider", "object": "response", "model": "gpt-5.4"}
+    done = [
+        {"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(output)
+    ]
+    begun = {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}}
+    return [begun, *done, {"type": "response.completed", "response": {**head, "status": "completed", "output": output}}]
+
+
+def of_messages() -> list[Json]:
+    searched = {"type": "web_search_result", **CITED, "encrypted_content": "x", "page_age": None}
+    cited = {"type": "web_search_result_location", **CITED, "encrypted_index": "x", "cited_text": "Rain"}
+    blocks: list[tuple[Json, list[Json]]] = [
+        ({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+         [{"type": "input_json_delta", "partial_json": '{"query": "Kiel"}'}]),
+        ({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [searched]}, []),
+        ({"type": "text", "text": ""}, [{"type": "text_delta", "text": "Rain."},
+                                        {"type": "citations_delta", "citation": cited}]),
+    ]  # fmt: skip
+    message = {"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-sonnet-5", "content": []}
+    events: list[Json] = [
+        {"type": "message_start", "message": {**message, "usage": {"input_tokens": 1, "output_tokens": 1}}}
+    ]
+    for index, (block, deltas) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}
+    return [*events, end, {"type": "message_stop"}]
+
+
+def of_gemini() -> list[Json]:
+    parts: list[Json] = [{"text": "Rain."}, {"inlineData": {"mimeType": "image/png", "data": PNG}}, {"text": "Bye."}]
+    head: Json = {"responseId": "abc", "modelVersion": "gemini-3-pro"}
+    events = [{**head, "candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
+    end: Json = {"content": {"role": "model", "parts": [{"text": ""}]}, "finishReason": "STOP", "index": 0}
+    return [*events, {**head, "candidates": [end]}]
+
+
+def of_gemini_alone() -> list[Json]:
+    events = of_gemini()
+    return [events[1], events[-1]]
+
+
+def of_interactions() -> list[Json]:
+    head = {"id": "int_1", "object": "interaction", "model": "gemini-3-pro"}
+    deltas: list[Json] = [{"type": "text", "text": "Rain."}, {"type": "image", "mime_type": "image/png", "data": PNG}]
+    return [
+        {"event_type": "interaction.created", "interaction": {**head, "status": "in_progress"}},
+        {"event_type": "step.start", "index": 0, "step": {"type": "model_output"}},
+        *({"event_type": "step.delta", "index": 0, "delta": delta} for delta in deltas),
+        {"event_type": "step.stop", "index": 0},
+        {"event_type": "interaction.completed", "interaction": {**head, "status": "completed"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "events", "kinds"),
+    [
+        ("open_responses", of_responses, ["tool-web_search", "dynamic-tool", "file", "text", "source-url"]),
+        ("messages", of_messages, ["tool-web_search", "text", "source-url"]),
+        ("gemini", of_gemini, ["text", "file", "text"]),
+        ("gemini", of_gemini_alone, ["file"]),
+        ("interactions", of_interactions, ["text", "file"]),
+    ],
+)
+def test_pages_see_pictures_sources_and_tools_of_providers_while_they_come_and_later(
+    served: Any, format_name: Any, events: Any, kinds: list[str]
+) -> None:
+    async def ask(_payload: Json, _model: str) -> AsyncGenerator[Json]:
+        for event in events():
+            yield event
+
+    page = Page(Rest(served, upstreams={"m": Upstream("scripted", format_name, ask)}).of("ann"))
+    answer = page.say("Weather?", 1)
+    assert [part["type"] for part in answer["parts"]] == ["step-start", *kinds]
+    assert page.load()["messages"] == page.messages
+    for part in answer["parts"]:
+        if part["type"] == "file":
+            assert part == {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{PNG}"}
+        elif part["type"] == "source-url":
+            assert {key: part[key] for key in CITED} == CITED
+        elif part["type"] == "tool-web_search":
+            assert (part["state"], part["output"]["action"]["query"]) == ("output-available", "Kiel")
+            assert part["output"].get("sources", [{"type": "url", "url": CITED["url"]}])[0]["url"] == CITED["url"]
+    assert page.say("And now?", 2)

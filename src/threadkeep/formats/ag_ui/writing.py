@@ -88,7 +88,7 @@ class RunWriter(AnswerWriter):
         if text.kind == "reasoning":
             yield from self._close(messages=False)
 
-    def message_ended(self) -> Iterator[JsonObject]:
+    def message_ended(self, _item: JsonObject, _position: int) -> Iterator[JsonObject]:
         """End a message."""
         yield from self._close()
 

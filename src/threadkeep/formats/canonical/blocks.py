@@ -9,6 +9,7 @@ Sources: the types of the anthropic, google-genai, botocore and openai packages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 
 _ROLES: Final = frozenset({"user", "system", "developer"})
 MEDIA_TEXTS: Final = ("![image](", "[file")  # how the text begins that stands for an image or a file
+_MEDIA: Final = re.compile(r"(?:!\[image\]|\[file(?:: [^\]]*)?\])\((?P<url>(?:data:|https?://).+)\)", re.DOTALL)
 # tool of Messages -> the key of what it is given
 _SEARCHES: Final = {"web_search": "query"}
 _PAGES: Final = {"web_fetch": "url"}
@@ -26,7 +28,7 @@ def block_item(item: Mapping[str, Any]) -> JsonObject:
     """Return the item that stands for a block of another format."""
     payload, role, label = item.get("payload"), item.get("role"), str(item.get("format") or "")
     if role in _ROLES:
-        return _message(role, _text(payload) or _json(payload))
+        return _message(role, text_in(payload) or _json(payload))
     if not isinstance(payload, dict):
         return _message("assistant", payload if isinstance(payload, str) else "")
     for key in ("type", "part_kind"):
@@ -36,12 +38,14 @@ def block_item(item: Mapping[str, Any]) -> JsonObject:
     for key, reader in _BY_KEY.items():
         if isinstance(value := payload.get(key), dict):
             return reader(value, label)
-    return _message("assistant", _text(payload))
+    return _message("assistant", text_in(payload))
 
 
 def media_text(part: Mapping[str, Any]) -> str | None:
     """Return the text that stands for an image or a file in what a model says; None for other parts."""
     kind = part.get("type")
+    if kind == "provider_item":
+        return None if (made := made_medium(part)) is None else media_text(made)
     if kind in ("input_image", "computer_screenshot"):
         return f"{MEDIA_TEXTS[0]}{part.get('image_url') or part.get('file_id') or ''})"
     if kind not in ("input_file", "input_video"):
@@ -49,6 +53,29 @@ def media_text(part: Mapping[str, Any]) -> str | None:
     named = f"{MEDIA_TEXTS[1]}: {part['filename']}" if isinstance(part.get("filename"), str) else MEDIA_TEXTS[1]
     sources = (part.get(key) for key in ("file_data", "file_url", "video_url", "file_id"))
     return f"{named}]({next((one for one in sources if isinstance(one, str)), '')})"
+
+
+def made_medium(block: Mapping[str, Any]) -> JsonObject | None:
+    """Return the image or file that a model has made in a block of another format, as a part; None for other blocks."""
+    payload = block.get("payload")
+    blob = payload.get("inlineData") if isinstance(payload, dict) else None
+    if not isinstance(blob, dict) or not isinstance(blob.get("data"), str):
+        return None
+    media_type = named(blob.get("mimeType")) or "application/octet-stream"
+    key = "image_url" if media_type.startswith("image/") else "file_data"
+    kind = "input_image" if key == "image_url" else "input_file"
+    return {"type": kind, key: f"data:{media_type};base64,{blob['data']}"}
+
+
+def media_of_text(text: str) -> JsonObject | None:
+    """Return the image or file that a text stands for, as a part with its URL; None for other texts."""
+    found = _MEDIA.fullmatch(text) if text.endswith(")") else None
+    if found is None:
+        return None
+    url = found["url"]
+    if text.startswith(MEDIA_TEXTS[0]):
+        return {"type": "input_image", "image_url": url}
+    return {"type": "input_file", "file_data" if url.startswith("data:") else "file_url": url}
 
 
 def is_media_text(text: str) -> bool:
@@ -63,15 +90,15 @@ def _json(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode()
 
 
-def _text(value: Any) -> str:
-    """The texts in a value, such as the parts of its content; "" if it has none."""
+def text_in(value: Any) -> str:
+    """Return the texts in a value, such as the parts of its content; "" if it has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(map(_text, value))
+        return "".join(map(text_in, value))
     if isinstance(value, dict):
         found = (value.get(key) for key in ("text", "content"))
-        return next((text for one in found if (text := _text(one))), "")
+        return next((text for one in found if (text := text_in(one))), "")
     return ""
 
 
@@ -82,7 +109,7 @@ def _message(role: str, text: str) -> JsonObject:
 
 def _call(name: Any, arguments: Any, label: Any) -> JsonObject:
     given = "{}" if arguments is None else _json(arguments)
-    return {"type": "mcp_call", "name": _named(name), "arguments": given, "server_label": _named(label)}
+    return {"type": "mcp_call", "name": named(name), "arguments": given, "server_label": named(label)}
 
 
 def _result(name: Any, content: Any, label: Any, *, is_error: bool = False) -> JsonObject:
@@ -90,10 +117,11 @@ def _result(name: Any, content: Any, label: Any, *, is_error: bool = False) -> J
     if is_error:
         error = {"type": "mcp_tool_execution_error", "content": content}
         return {**call, "status": "failed", "error": error, "output": None}
-    return {**call, "output": _text(content) or _json(content), "error": None}
+    return {**call, "output": text_in(content) or _json(content), "error": None}
 
 
-def _named(value: Any) -> str:
+def named(value: Any) -> str:
+    """Return a text; "" for another value."""
     return value if isinstance(value, str) else ""
 
 
@@ -104,8 +132,8 @@ def _code(code: Any, logs: Any = None) -> JsonObject:
 
 def _image(media_type: Any, data: Any) -> JsonObject:
     if isinstance(media_type, str) and media_type.startswith("image/"):
-        return {"type": "image_generation_call", "result": _named(data)}
-    url = f"data:{_named(media_type) or 'application/octet-stream'};base64,{_named(data)}"
+        return {"type": "image_generation_call", "result": named(data)}
+    url = f"data:{named(media_type) or 'application/octet-stream'};base64,{named(data)}"
     return _message("assistant", media_text({"type": "input_file", "file_data": url}) or "")
 
 
@@ -116,11 +144,11 @@ def _tool_use(block: JsonObject, label: str) -> JsonObject:
     name, given = block.get("name"), block.get("input")
     inner = given if isinstance(given, dict) else {}
     if name in _SEARCHES:
-        query = _named(inner.get(_SEARCHES[name]))
+        query = named(inner.get(_SEARCHES[name]))
         return {"type": "web_search_call", "action": {"type": "search", "query": query, "queries": [query]}}
     if name in _PAGES:
         url = inner.get(_PAGES[name])
-        return {"type": "web_search_call", "action": {"type": "open_page", "url": url if url is None else _named(url)}}
+        return {"type": "web_search_call", "action": {"type": "open_page", "url": url if url is None else named(url)}}
     if name in _CODE:
         return _code(inner.get(_CODE[name], ""))
     return _call(name, given, block.get("server_name") or label)
@@ -151,25 +179,25 @@ def _tool_listing(block: JsonObject, label: str) -> JsonObject:
     tools = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     listed = [
         {
-            "name": _named(tool.get("name")),
+            "name": named(tool.get("name")),
             "input_schema": tool.get("input_schema") or {},
-            "description": _named(tool.get("description")),
+            "description": named(tool.get("description")),
         }
         for tool in tools
     ]
-    return {"type": "mcp_list_tools", "server_label": _named(block.get("mcp_server_name")) or label, "tools": listed}
+    return {"type": "mcp_list_tools", "server_label": named(block.get("mcp_server_name")) or label, "tools": listed}
 
 
 def _custom_call(call: JsonObject, label: str) -> JsonObject:
     custom = call.get("custom")
     if not isinstance(custom, dict):
         return _call(None, call, label)
-    called = {"name": _named(custom.get("name")), "input": _json(custom.get("input") or "")}
-    return {"type": "custom_tool_call", "call_id": _named(call.get("id")), **called}
+    called = {"name": named(custom.get("name")), "input": _json(custom.get("input") or "")}
+    return {"type": "custom_tool_call", "call_id": named(call.get("id")), **called}
 
 
 def _compaction(block: JsonObject, _label: str) -> JsonObject:
-    return {"type": "compaction", "encrypted_content": _named(block.get("encrypted_content"))}
+    return {"type": "compaction", "encrypted_content": named(block.get("encrypted_content"))}
 
 
 def _by_ending(kind: str) -> Callable[[JsonObject, str], JsonObject] | None:
@@ -188,7 +216,7 @@ _BY_TYPE: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
 _BY_KEY: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "toolUse": lambda use, label: _call(use.get("name"), use.get("input"), label),
     "toolResult": lambda result, label: _result(
-        _named(result.get("type")).removesuffix("_result"),
+        named(result.get("type")).removesuffix("_result"),
         result.get("content"),
         label,
         is_error=result.get("status") == "error",
@@ -204,6 +232,6 @@ _BY_KEY: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
         "assistant", media_text({"type": "input_file", "file_url": file.get("fileUri")}) or ""
     ),
     **dict.fromkeys(
-        ("citationsContent", "guardContent", "searchResult"), lambda block, _: _message("assistant", _text(block))
+        ("citationsContent", "guardContent", "searchResult"), lambda block, _: _message("assistant", text_in(block))
     ),
 }

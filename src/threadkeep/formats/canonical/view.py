@@ -2,7 +2,7 @@
 
 * A message has its parts as a list; texts have their annotations, images a detail, calls and outputs a status.
 * What another format brought along, and the format has no place for, is left out, as are blocks of other formats in
-  what the model says; blocks in what others say become text, and so do images and files in what the model says.
+  what the model says, but for images and files: these become text, as do blocks in what others say.
 * Blocks of other formats that stand by themselves are the items that OpenAI has for them (`blocks`).
 * Types that the clients do not know, and blocks of items that threadkeep could not read, pass as they are.
 * Reasoning keeps its encrypted content only where it came from OpenAI or the application.
@@ -133,7 +133,7 @@ def _without(item: JsonObject, *unless: tuple[str, type]) -> JsonObject:
 
 def _message(item: JsonObject, origin: str | None) -> JsonObject:
     role = item["role"] if item["role"] in _ROLES else "unknown"
-    content = [part for part in _listed(item["content"]) if role != "assistant" or not _is_foreign_block(part)]
+    content = [part for part in _listed(item["content"]) if role != "assistant" or not _is_left_out(part)]
     parts = [_part(part, role, origin=origin) for part in content]
     message = _with_status({**item, "role": role, "content": parts})
     if message.get("phase") is not None and not _is_one_of(message["phase"], items.PHASES):
@@ -205,9 +205,10 @@ _MAPPERS: Final[dict[str, Callable[[JsonObject, str | None], JsonObject]]] = {
 # Content parts
 
 
-def _is_foreign_block(part: Any) -> bool:
-    """Whether a part is a block of another provider, such as a call of a tool that it runs itself."""
-    return isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") != items.NAME
+def _is_left_out(part: Any) -> bool:
+    """Whether a part is a block of another provider that is no medium, such as a call of a tool that it runs itself."""
+    is_block = isinstance(part, dict) and part.get("type") == "provider_item" and part.get("format") != items.NAME
+    return is_block and blocks.media_text(part) is None
 
 
 def _part(part: Any, role: str, *, origin: str | None) -> JsonObject:
@@ -242,9 +243,18 @@ def _text(part: JsonObject) -> JsonObject:
 def _output_text(part: JsonObject) -> JsonObject:
     text = _text(part)
     annotations = text.get("annotations")
-    text["annotations"] = sent_annotations(annotations if isinstance(annotations, list) else [], Context(), "")
+    cited = [_cited(one, text["text"]) for one in annotations] if isinstance(annotations, list) else []
+    text["annotations"] = sent_annotations(cited, Context(), "")
     text["logprobs"] = [_logprob(one) for one in _listed(text.get("logprobs")) if isinstance(one, dict)]
     return text
+
+
+def _cited(annotation: Any, text: str) -> Any:
+    """An annotation; a page that Claude cites, for a text that it is for as a whole, as the citation of a URL."""
+    if not isinstance(annotation, dict) or annotation.get("type") != "web_search_result_location":
+        return annotation
+    named = {key: annotation[key] for key in ("url", "title") if isinstance(annotation.get(key), str)}
+    return {"type": "url_citation", "title": "", "start_index": 0, "end_index": len(text), **named}
 
 
 def _logprob(given: JsonObject) -> JsonObject:

@@ -138,7 +138,9 @@ class AnswerWriter(ABC):
                     yield from self._grow(index, text, value[sent:])
                     yield from self.text_ended(text)
         if kind == "text":
-            yield from self.message_ended()
+            yield from self.message_ended(item, self.place + index)
+        elif kind is None:
+            yield from self.other_ended(item, self.place + index)
 
     @abstractmethod
     def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:
@@ -152,8 +154,12 @@ class AnswerWriter(ABC):
     def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
         """The chunks that end a text."""
 
-    def message_ended(self) -> Iterator[JsonObject]:
+    def message_ended(self, _item: JsonObject, _position: int) -> Iterator[JsonObject]:
         """The chunks that end a message, behind those of its texts."""
+        yield from ()
+
+    def other_ended(self, _item: JsonObject, _position: int) -> Iterator[JsonObject]:
+        """The chunks of an item that has neither texts nor a call of the client's."""
         yield from ()
 
     @abstractmethod

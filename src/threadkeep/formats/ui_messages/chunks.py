@@ -9,7 +9,7 @@ Source: the AI SDK, "Stream protocols", `UIMessageChunk`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from threadkeep.domain import tools
@@ -17,7 +17,7 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.pairing import placeholder_of
-from threadkeep.formats.ui_messages import fields
+from threadkeep.formats.ui_messages import fields, hosted
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content-filter"}
@@ -33,6 +33,9 @@ class ChunkWriter(AnswerWriter):
     """
 
     message_id: str
+    _files: set[AnswerText] = field(init=False, default_factory=set)  # texts that stand for an image or a file
+    _texts: set[AnswerText] = field(init=False, default_factory=set)  # others that have begun
+    _hosted: list[JsonObject] = field(init=False, default_factory=list)  # parts of tools that the provider runs
 
     def begin(self, parts: Sequence[JsonObject] = ()) -> Iterator[JsonObject]:
         """The first chunks; `parts` are those that the message has already, for a client that has none of them."""
@@ -41,16 +44,41 @@ class ChunkWriter(AnswerWriter):
         yield {"type": "start-step"}
 
     def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:
-        """Begin a text or reasoning."""
+        """Begin reasoning; a text begins with its first characters, which may stand for a file."""
+        if text.kind == "reasoning":
+            yield from self._start(text)
+
+    def _start(self, text: AnswerText) -> Iterator[JsonObject]:
+        self._texts.add(text)
         yield {"type": f"{text.kind}-start", "id": text.id}
 
     def text_grown(self, text: AnswerText, delta: str) -> Iterator[JsonObject]:
         """Add to a text or reasoning."""
+        if text not in self._texts:
+            part = hosted.text_part(delta)
+            if part["type"] == "file":
+                self._files.add(text)
+                yield part
+                return
+            yield from self._start(text)
         yield {"type": f"{text.kind}-delta", "id": text.id, "delta": delta}
 
     def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
         """End a text or reasoning."""
+        if text in self._files:
+            return
+        if text not in self._texts:
+            yield from self._start(text)
         yield {"type": f"{text.kind}-end", "id": text.id}
+
+    def message_ended(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """Name what the texts of a message cite."""
+        yield from hosted.sources_of(item, position)
+
+    def other_ended(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """Show a tool that the provider runs, or a picture."""
+        if hosted.is_shown(item):
+            yield from part_chunks([hosted.add(self._hosted, item, position)])
 
     def call_begun(self, item: JsonObject, _position: int) -> Iterator[JsonObject]:
         """Begin a call."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.media import base64_media_type
+from threadkeep.formats.canonical import blocks
 from threadkeep.formats.canonical.entries import overlay
 from threadkeep.formats.shared import arguments
 from threadkeep.formats.shared import parts as shared
@@ -307,7 +308,8 @@ def output_value(output: Any, context: Context) -> Any:
     return "" if output is None else output
 
 
-def _file(part: JsonObject, context: Context, path: str) -> JsonObject:
+def file_part(part: JsonObject, context: Context, path: str) -> JsonObject:
+    """A picture, file or video as a part; a note where it has no URL."""
     url = shared.shown_url(part, context, path)
     if url is None:
         return {"type": "text", "text": shared.note(part)}
@@ -322,10 +324,16 @@ def _file(part: JsonObject, context: Context, path: str) -> JsonObject:
     return {"type": "file", "mediaType": media_type, "url": url, **named, **metadata}
 
 
+def _block(part: JsonObject, context: Context, path: str) -> Any:
+    """A block of this format, or a picture or file that a model has made."""
+    made = blocks.made_medium(part)
+    return shared.own_block(part, fields.NAME, context, path) if made is None else file_part(made, context, path)
+
+
 _WRITTEN: Final[dict[str, shared.Mapper]] = {
     **shared.NOT_SENT,
     **dict.fromkeys(sorted(shared.TEXTS), lambda part, _context, _path: {"type": "text", "text": part["text"]}),
-    **dict.fromkeys(sorted(shared.MEDIA), _file),
+    **dict.fromkeys(sorted(shared.MEDIA), file_part),
     "refusal": shared.shown_refusal,
-    "provider_item": lambda part, context, path: shared.own_block(part, fields.NAME, context, path),
+    "provider_item": _block,
 }

@@ -19,11 +19,12 @@ from typing import Any
 from threadkeep.domain import response, tool_names, tools
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared import arguments, makers
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
-from threadkeep.formats.ui_messages import fields, own, parts
+from threadkeep.formats.ui_messages import fields, hosted, own, parts
 
 _SYSTEM = ("system", "developer")
 
@@ -142,6 +143,8 @@ class UiWriter(TurnWriter):
             message = self._open("system" if role in _SYSTEM else "user", entry) if written else None
         if message is not None:
             message.parts += written
+        if message is not None and role == "assistant" and any(part.get("annotations") for part in item["content"]):
+            message.parts += hosted.sources_of(canonical_item(entry, ""), entry.position)
 
     def _is_system_text(self, part: Any) -> bool:
         if _is_of(part, "text"):
@@ -278,9 +281,27 @@ class UiWriter(TurnWriter):
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A part that the user built for this format; of other formats' blocks none can be sent."""
-        part = own_block(item, fields.NAME, self._context, "")
-        if isinstance(part, dict):
-            self._answer(entry).parts.append(part)
+        if item.get("format") == fields.NAME or not self._show(entry):
+            part = own_block(item, fields.NAME, self._context, "")
+            if isinstance(part, dict):
+                self._answer(entry).parts.append(part)
+
+    def nothing(self, item: JsonObject, entry: ItemEntry) -> None:
+        """An item that is no message of its own."""
+        if not self._show(entry):
+            super().nothing(item, entry)
+
+    def _show(self, entry: ItemEntry) -> bool:
+        """Write what pages see of a tool that a provider runs, of a picture, or of a block with a text, if anything."""
+        item = canonical_item(entry, str(entry.item().get("id") or ""))
+        if hosted.is_shown(item):
+            hosted.add(self._answer(entry).parts, item, entry.position)
+        elif isinstance(item, dict) and item.get("role") == "assistant" and item.get("content"):
+            self._answer(entry).parts += [hosted.text_part(part["text"]) for part in item["content"]]
+        else:
+            return False
+        self._context.loss("item", "", f"Of an item of type {entry.type!r}, what pages see was written alone.")
+        return True
 
 
 def _is_of(part: Any, *types: str) -> bool:
