@@ -247,6 +247,44 @@ def test_another_process_stops_an_answer(served: Any) -> None:
     served.runner.run(stop())
 
 
+# Approvals
+
+
+def test_a_decision_is_shown_before_its_tool_has_run(served: Any, rest: Rest, model: Scripted) -> None:
+    call: Json = {"type": "tool-look", "toolCallId": "c1", "state": "approval-requested", "input": {}}
+    asked = {"id": "a1", "role": "assistant", "parts": [{**call, "approval": {"id": "ap1"}}]}
+    page = Page(rest.of("ann"))
+    page.messages = [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Weather?"}]}, asked]
+
+    async def store() -> Any:
+        mine = served.store.for_user("ann")
+        return await mine.import_request({"messages": page.messages}, "ui_messages", model="m", external_id=CHAT)
+
+    conversation = served.runner.run(store())
+    assert page.load()["messages"] == page.messages
+    decided = {**call, "state": "approval-responded", "approval": {"id": "ap1", "approved": True}}
+    asked["parts"] = [decided]
+    for _ in range(2):  # also where the answer got lost
+        assert '"finish"' in page.post().text
+        assert page.load()["messages"] == page.messages
+    asked["parts"] = [{**decided, "approval": {"id": "ap1", "approved": False}}]
+    assert "ap1" in page.refusal(page.post())
+
+    served.runner.run(conversation.add_function_call_output(call_id="c1", output="rain"))
+    [part] = page.load()["messages"][1]["parts"]
+    assert (part["state"], part["output"], part["approval"]) == ("output-available", "rain", decided["approval"])
+
+
+def test_a_decision_that_was_made_elsewhere_is_shown(page: Page, model: Scripted) -> None:
+    model.will_say("Let me see.", calls=True)
+    page.say("Weather?", 1, tools=[LOOK])
+    calls = f"/conversations/{CHAT}/tool_calls"
+    [waiting] = page.client.get(calls).json()["data"]
+    assert page.client.post(f"{calls}/{waiting['call_id']}/approve").status_code == 200
+    part = page.load()["messages"][-1]["parts"][-1]
+    assert (part["state"], part["approval"]["approved"]) == ("approval-responded", True)
+
+
 # What models bring besides texts and calls
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNiAAAABgADNjd8qAAAAABJRU5ErkJggg=="

@@ -331,8 +331,10 @@ def _some_conversations(users: list[str], among: Among, *, since: bool) -> sa.Se
 
 
 @cache
-def approvals_of() -> sa.Select[Any]:
-    """The decisions about calls at some positions."""
+def approvals_of(*, is_whole: bool = False) -> sa.Select[Any]:
+    """The decisions about calls at some positions, or about all of a conversation."""
     table = approvals.c
-    where = [*of_conversation(approvals), table.position.in_(sa.bindparam("positions", expanding=True))]
+    where = [*of_conversation(approvals)]
+    if not is_whole:
+        where.append(table.position.in_(sa.bindparam("positions", expanding=True)))
     return sa.select(table.position, table.decision, table.reason, table.decided_by, table.created_at).where(*where)

@@ -129,18 +129,19 @@ class AnswerWriter(ABC):
             return
         kinds: dict[Any, Literal["text", "reasoning"]] = {"message": "text", "reasoning": "reasoning"}
         kind = kinds.get(item["type"])
-        for holder in ("summary", "content") if kind is not None else ():
+        if kind is None:
+            yield from self.other_ended(item, self.place + index)
+            return
+        for holder in ("summary", "content"):
             for place, part in enumerate(item.get(holder) or ()):
                 value = part.get("text", part.get("refusal")) or ""
-                if kind is not None and (value or (kind == "text" and not part.keys().isdisjoint(("text", "refusal")))):
+                if value or (kind == "text" and not part.keys().isdisjoint(("text", "refusal"))):
                     text = AnswerText(kind, self.place + index, holder, place)
                     sent = self._open.get(index, _OpenItem()).sent.get(text, 0)
                     yield from self._grow(index, text, value[sent:])
                     yield from self.text_ended(text)
         if kind == "text":
             yield from self.message_ended(item, self.place + index)
-        elif kind is None:
-            yield from self.other_ended(item, self.place + index)
 
     @abstractmethod
     def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:

@@ -9,13 +9,15 @@ Source: the AI SDK, its providers for OpenAI and Anthropic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable, Iterator, MutableSequence
 from typing import Any, Final, get_args
 
 from threadkeep.domain import ids
 from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical import blocks
+from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.reports import Context
@@ -42,6 +44,12 @@ def sources_of(item: JsonObject, place: int) -> list[JsonObject]:
     return [source for source in found if all(isinstance(value, str) for value in source.values())]
 
 
+def sources_in(item: JsonObject, entry: ItemEntry) -> list[JsonObject]:
+    """The parts for what the texts of a stored message cite."""
+    has_any = any(part.get("annotations") for part in item.get("content") or ())
+    return sources_of(canonical_item(entry, ""), entry.position) if has_any else []
+
+
 def _source(annotation: JsonObject, id_: str) -> JsonObject:
     if annotation["type"] == "url_citation":
         return {"type": "source-url", "sourceId": id_, "url": annotation["url"], "title": annotation["title"]}
@@ -49,6 +57,15 @@ def _source(annotation: JsonObject, id_: str) -> JsonObject:
     name = annotation["file_id" if is_path else "filename"]
     kind = "application/octet-stream" if is_path else "text/plain"
     return {"type": "source-document", "sourceId": id_, "mediaType": kind, "title": name, "filename": name}
+
+
+def keys_in(value: Any) -> Iterator[str]:
+    """The names of all keys in a value."""
+    if isinstance(value, dict):
+        yield from value
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
+        yield from keys_in(inner)
 
 
 def is_shown(item: Any) -> bool:

@@ -122,9 +122,9 @@ def blocks_of(item: JsonObject) -> list[tuple[str, Any]]:
     ]
 
 
-def sealed_keys(item: JsonObject) -> JsonObject:
-    """The metadata of reasoning of OpenAI's."""
-    keys = fields.LIFTED["reasoning"]["open_responses"]
+def openai_keys(item: JsonObject) -> JsonObject:
+    """The metadata of a message or reasoning of OpenAI's."""
+    keys = fields.LIFTED[item["type"]]["open_responses"]
     return {name: item[key] for name, key in keys.items() if item.get(key)}
 
 

@@ -10,12 +10,13 @@ Source: the AI SDK, `UIMessage`, `DefaultChatTransport`, `LanguageModelV4Functio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, items
 from threadkeep.domain.jsontext import JsonObject, body_object, merged
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
+from threadkeep.domain.running import Approval
 from threadkeep.errors import CannotParse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared import fields as rows
@@ -63,10 +64,16 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     return rendering.finish(body, writer.stable())
 
 
-def placed_messages(session: Session | Snapshot) -> list[ShownMessage]:
-    """Return the messages of a conversation as a page shows them: without what only providers read of their answers."""
+def placed_messages(
+    session: Session | Snapshot, decisions: Mapping[int, Approval] | None = None
+) -> list[ShownMessage]:  # fmt: skip
+    """Return the messages of a conversation as a page shows them: without what only providers read of their answers.
+
+    `decisions` are those about calls, by the positions of the calls: an approval shows before its call has run.
+    """
     rendering = begin(session, AS_IT_IS, NAME, reports.Context(takes_signatures=True))
     writer = UiWriter(rendering, pairing.paired(rendering.entries), has_metadata=False)
+    writer.decisions = decisions or {}
     writer.write(rendering.entries)
     return [ShownMessage(draft.message(), draft.place) for draft in writer.messages]
 

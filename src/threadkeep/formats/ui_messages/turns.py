@@ -12,12 +12,14 @@ Source: the AI SDK, `UIMessage`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from threadkeep.domain import response, tool_names, tools
 from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.running import Approval
+from threadkeep.formats.canonical.blocks import made_medium
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared import arguments, makers
@@ -53,6 +55,7 @@ class UiWriter(TurnWriter):
         """`has_metadata`: whether ids and signatures of providers are shown, of conversations of other origin."""
         super().__init__(rendering, pairing)
         self._has_metadata = has_metadata
+        self.decisions: Mapping[int, Approval] = {}  # about calls, by their positions
         self.messages: list[DraftMessage] = []
         self._calls: dict[int, tuple[DraftMessage, JsonObject]] = {}  # position of a call -> where it was written
         self._ids: set[str] = set()
@@ -133,8 +136,7 @@ class UiWriter(TurnWriter):
         written = parts.written_parts(item.get("content") or (), context, "content", is_annotated=role == "assistant")
         if role == "assistant":
             message = self._answer(entry) if written else None
-            self._annotate(item, entry, written)
-            written = [{**part, "state": "done"} if _is_of(part, "text") else part for part in written]
+            written = self._annotated(item, entry, written) + hosted.sources_in(item, entry)
         else:
             if role not in ("user", *_SYSTEM):
                 context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
@@ -143,8 +145,6 @@ class UiWriter(TurnWriter):
             message = self._open("system" if role in _SYSTEM else "user", entry) if written else None
         if message is not None:
             message.parts += written
-        if message is not None and role == "assistant" and any(part.get("annotations") for part in item["content"]):
-            message.parts += hosted.sources_of(canonical_item(entry, ""), entry.position)
 
     def _is_system_text(self, part: Any) -> bool:
         if _is_of(part, "text"):
@@ -152,20 +152,17 @@ class UiWriter(TurnWriter):
         self._context.loss("media", "content", "A system message has texts alone.")
         return False
 
-    def _annotate(self, item: JsonObject, entry: ItemEntry, written: list[Any]) -> None:
-        """Add what is known of an answer's texts: the id of the item, and what their parts are annotated with."""
-        if not self._has_metadata:
-            return
-        provider, values = self._provider(entry), {}
-        if entry.origin == "open_responses":
-            values = {name: item[key] for name, key in {"itemId": "id", "phase": "phase"}.items() if item.get(key)}
-        content = [part for part in item.get("content") or () if part["type"] != "provider_item"]
-        for part, wire in zip(content, written, strict=False):
+    def _annotated(self, item: JsonObject, entry: ItemEntry, written: list[Any]) -> list[Any]:
+        """The parts of an answer with what is known of its texts: the id of the item, and their annotations."""
+        content = [part for part in item.get("content", ()) if part["type"] != "provider_item" or made_medium(part)]
+        provider, values = self._provider(entry), own.openai_keys(item) if entry.origin == "open_responses" else {}
+        for part, wire in zip(content, written, strict=False) if self._has_metadata else ():
             keys = {"annotations": "annotations", "thoughtSignature": "thought_signature"}
             said = values | {name: part[key] for name, key in keys.items() if part.get(key)}
             if said and _is_of(wire, "text", "file"):
                 key = provider or ("google" if "thoughtSignature" in said else "openai")
                 wire[fields.METADATA] = {**wire.get(fields.METADATA, {}), key: said}
+        return [{**part, "state": "done"} if _is_of(part, "text") else part for part in written]
 
     def _provider(self, entry: ItemEntry) -> str | None:
         """The key of the metadata of the provider that gave an item; None where no package writes any."""
@@ -188,6 +185,12 @@ class UiWriter(TurnWriter):
             for key in ("preliminary", "rawInput"):
                 part.pop(key, None)
             part.setdefault("input", {})
+        if (decision := self.decisions.get(entry.position)) is not None:
+            asked = part.get("approval")
+            asked = asked if isinstance(asked, dict) else {"id": f"approval_{part['toolCallId']}"}
+            part["approval"] = {**asked, "approved": decision.decision == "approved"}
+            if part["state"] in (fields.AVAILABLE, fields.REQUESTED) and part["approval"]["approved"]:
+                part["state"] = fields.RESPONDED
 
     def call(self, item: JsonObject, entry: ItemEntry) -> None:
         """A call, which waits for its output."""
@@ -277,7 +280,7 @@ class UiWriter(TurnWriter):
             return None, {}
         is_openai = entry.origin == "open_responses" or (entry.origin is None and item.get("encrypted_content"))
         provider = self._provider(entry)
-        return (provider or "openai", own.sealed_keys(item)) if is_openai else (provider, {})
+        return (provider or "openai", own.openai_keys(item)) if is_openai else (provider, {})
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A part that the user built for this format; of other formats' blocks none can be sent."""
@@ -293,14 +296,17 @@ class UiWriter(TurnWriter):
 
     def _show(self, entry: ItemEntry) -> bool:
         """Write what pages see of a tool that a provider runs, of a picture, or of a block with a text, if anything."""
-        item = canonical_item(entry, str(entry.item().get("id") or ""))
+        full = entry.item()
+        item = canonical_item(entry, str(full.get("id") or ""))
         if hosted.is_shown(item):
-            hosted.add(self._answer(entry).parts, item, entry.position)
+            written = [hosted.add(self._answer(entry).parts, item, entry.position)]
         elif isinstance(item, dict) and item.get("role") == "assistant" and item.get("content"):
-            self._answer(entry).parts += [hosted.text_part(part["text"]) for part in item["content"]]
+            written = [hosted.text_part(part["text"]) for part in item["content"]]
+            self._answer(entry).parts += written
         else:
             return False
-        self._context.loss("item", "", f"Of an item of type {entry.type!r}, what pages see was written alone.")
+        lost = ", ".join(sorted({*hosted.keys_in(full.get("payload", full))} - {*hosted.keys_in(written)}))
+        self._context.loss("item", "", f"Pages see an item of type {entry.type!r} without what these keys say: {lost}.")
         return True
 
 

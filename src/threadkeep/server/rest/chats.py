@@ -24,6 +24,7 @@ from threadkeep.server.openai import responses
 from threadkeep.server.rest import deps, models, routing, threads
 from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.reading import calls
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.work.refs import DENIED
 
@@ -130,7 +131,10 @@ def _shown(
     reader: Reader, call: service.Call, chat_id: str
 ) -> tuple[Conversation | None, str | None, list[ShownMessage]]:
     found, open_id = threads.with_open(reader, call, chat_id)
-    return found, open_id, [] if found is None else placed_messages(reader.snapshot(found))
+    if found is None:
+        return None, open_id, []
+    snapshot = reader.snapshot(found)
+    return found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot))
 
 
 class PageInput(threads.ThreadInput):
@@ -141,6 +145,11 @@ class PageInput(threads.ThreadInput):
     """
 
     message_id = ""
+
+    def messages(self, conversation: Conversation) -> list[ShownMessage]:
+        """The messages of a conversation, with what was decided about their calls (blocking)."""
+        snapshot = conversation.handle.read_snapshot(is_current=True)
+        return placed_messages(snapshot, calls.decisions(conversation.handle, snapshot))
 
     def note(self, conversation: Conversation) -> None:
         """Note which message the answer is of."""
@@ -187,6 +196,8 @@ class PageInput(threads.ThreadInput):
             if decision is None:
                 continue
             asked, call_id, who = stored.get("approval") or {}, part["toolCallId"], self.call.user_id
+            if asked.get("id") == decision.get("id") and asked.get("approved") == decision["approved"]:
+                continue  # decided before
             if stored.get("state") != fields.REQUESTED or decision.get("id") != asked.get("id"):
                 text = f"No approval {decision.get('id')!r} of the call {call_id!r} was asked for."
                 raise refused(f"{text} {RELOAD}", "messages", "invalid_value")

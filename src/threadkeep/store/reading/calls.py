@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Any, Final
@@ -16,7 +16,7 @@ from threadkeep.domain import call_kinds, ids, items
 from threadkeep.domain.jsontext import JsonObject, loads
 from threadkeep.domain.running import Approval, NextStep, PendingCall
 from threadkeep.domain.stored import Page
-from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
 from threadkeep.formats.shared import pairing as pairs
 from threadkeep.formats.shared import parsing, views
 from threadkeep.formats.shared.pairing import in_order_of_answers
@@ -249,7 +249,22 @@ def read_decisions(connection: Connection, ref: BranchRef, calls: Sequence[int])
     """The decisions about the calls at some positions."""
     if not calls:
         return {}
-    rows = connection.execute(responses.approvals_of(), ref.parameters(positions=calls))
+    return _decisions(connection.execute(responses.approvals_of(), ref.parameters(positions=calls)))
+
+
+def decisions(handle: Handle, snapshot: Snapshot) -> dict[int, Approval]:
+    """What was decided about the calls of a history that was read, by their positions."""
+    return handle.transactions.read(lambda connection: read_decisions_in(connection, handle.ref, snapshot))
+
+
+def read_decisions_in(connection: Connection, ref: BranchRef, snapshot: Snapshot) -> dict[int, Approval]:
+    """The decisions about the calls of a history."""
+    if not any(entry.type in pairs.CLIENT_CALLS for entry in snapshot.entries):
+        return {}
+    return _decisions(connection.execute(responses.approvals_of(is_whole=True), ref.parameters()))
+
+
+def _decisions(rows: Iterable[Any]) -> dict[int, Approval]:
     return {row.position: Approval(row.decision, row.reason, row.decided_by, row.created_at) for row in rows}
 
 

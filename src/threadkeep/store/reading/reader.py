@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from threadkeep.db.queries.responses import open_response_of
 from threadkeep.domain.ids import place_of, public_id_bytes, response_id
-from threadkeep.domain.running import NextStep, PendingCall
+from threadkeep.domain.running import Approval, NextStep, PendingCall
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.store.conversation import Conversation
@@ -119,6 +119,10 @@ class Reader:
         ref, lineage = _place_of(conversation)
         place = -1 if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
         return calls.read_pending(self._connection, ref, lineage, place, limit, most)
+
+    def decisions(self, conversation: Conversation, snapshot: Snapshot) -> dict[int, Approval]:
+        """Read what was decided about the calls of a history that was read, by their positions."""
+        return calls.read_decisions_in(self._connection, conversation.handle.ref, snapshot)
 
     def next_step(self, conversation: Conversation) -> NextStep:
         """Read whose turn it is on a branch."""
