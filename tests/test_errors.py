@@ -54,6 +54,8 @@ ERRORS: list[tuple[ThreadkeepError, dict[str, Any]]] = [
     (errors.SchemaMissing("v2"), {"found": None, "wanted": "v2"}),
     (errors.SchemaOutOfDate("v1", "v2"), {"found": "v1", "wanted": "v2"}),
     (errors.SchemaTooNew("v3", "v2"), {"found": "v3", "wanted": "v2"}),
+    (errors.SchemaUnknown("v0", "v2"), {"found": "v0", "wanted": "v2"}),
+    (errors.DatabaseUnavailable("mysql://host/chat", "gone"), {"database": "mysql://host/chat"}),
     (errors.MissingExtra("parquet", "--parquet"), {"extra": "parquet"}),
 ]
 

@@ -7,11 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.errors import (
-    AmbiguousId, CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, FormatError, HeadConflict,
-    IdempotencyConflict, InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost, LossError,
-    MissingExtra, NotFound, ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError,
-    SchemaMissing, SchemaOutOfDate, SchemaTooNew, StateConflict, ThreadkeepError, TooLarge, ToolNotFound,
-    UnitOfWorkEnded, UnitOfWorkRolledBack, UnknownFormat,
+    AmbiguousId, CannotParse, CannotRender, Conflict, CursorExpired, DamagedRow, DatabaseUnavailable, FormatError,
+    HeadConflict, IdempotencyConflict, InvalidItem, InvalidOption, InvalidToolArguments, ItemRefused, LeaseLost,
+    LossError, MissingExtra, NotFound, ParsedJsonError, PoolExhausted, ProviderError, ResponseInProgress, SchemaError,
+    SchemaMissing, SchemaOutOfDate, SchemaTooNew, SchemaUnknown, StateConflict, ThreadkeepError, TooLarge,
+    ToolNotFound, UnitOfWorkEnded, UnitOfWorkRolledBack, UnknownFormat,
 )
 from threadkeep.formats import FormatName  # which makes the formats known by name, and loads none
 
@@ -71,23 +71,23 @@ __all__ = [
     "AsyncConversation", "AsyncRecorder", "AsyncStore", "AsyncUnitOfWork", "Backlog", "Branch", "BuiltinTool",
     "CachePlan", "CannotParse", "CannotRender", "Change", "ChangePage", "ChangeWatcher", "CheckReport", "Compaction",
     "Conflict", "Content", "ContextCache", "Conversation", "ConversationInfo", "ConversationMatch",
-    "ConversationSummary", "CopyReport", "CursorExpired", "DamagedRow", "Difference", "Due", "ErasureReport",
-    "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput", "FunctionTool",
-    "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage", "InputText",
-    "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput", "ItemReference",
-    "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media", "Message",
-    "MissingExtra", "NewApiKey", "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound", "OnConflict",
-    "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress",
+    "ConversationSummary", "CopyReport", "CursorExpired", "DamagedRow", "DatabaseUnavailable", "Difference", "Due",
+    "ErasureReport", "Feedback", "Finding", "FormatError", "FormatName", "FunctionCall", "FunctionCallOutput",
+    "FunctionTool", "HeadConflict", "IdempotencyConflict", "ImportOptions", "ImportReport", "InputFile", "InputImage",
+    "InputText", "InputVideo", "InvalidItem", "InvalidOption", "InvalidToolArguments", "Item", "ItemInput",
+    "ItemReference", "ItemRefused", "JsonObject", "LargeConversation", "LeaseLost", "Loss", "LossError", "Media",
+    "Message", "MissingExtra", "NewApiKey", "NewOptions", "NewSession", "NextStep", "NormalizedUsage", "NotFound",
+    "OnConflict", "OutputText", "Page", "ParsedJsonError", "Part", "PendingCall", "PoolExhausted", "Price", "Progress",
     "ProviderError", "ProviderItem", "ProviderPart", "Reasoning", "ReasoningText", "RecomputationReport",
     "ReconciliationReport", "Recorder", "Refusal", "Rendered", "Repair", "Response", "ResponseInProgress",
-    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SearchResult", "Seen",
-    "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite", "Statistics", "Store",
-    "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text", "ThreadkeepError", "TooLarge",
-    "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnitOfWork", "UnitOfWorkEnded",
-    "UnitOfWorkRolledBack", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions", "UploadedMedia", "Usage",
-    "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions", "__version__", "blobs", "data_url",
-    "default_registry", "formats", "models", "register_tool", "reset_default_registry", "run_tools", "run_tools_async",
-    "schema",
+    "RetentionReport", "SchemaError", "SchemaMissing", "SchemaOutOfDate", "SchemaTooNew", "SchemaUnknown",
+    "SearchResult", "Seen", "Session", "SessionOptions", "Siblings", "State", "StateConflict", "StateWrite",
+    "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
+    "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnitOfWork",
+    "UnitOfWorkEnded", "UnitOfWorkRolledBack", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions",
+    "UploadedMedia", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions",
+    "__version__", "blobs", "data_url", "default_registry", "formats", "models", "register_tool",
+    "reset_default_registry", "run_tools", "run_tools_async", "schema",
 ]
 # fmt: on
 # isort: on

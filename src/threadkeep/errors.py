@@ -6,6 +6,7 @@ All of them can be copied and pickled.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from reprlib import Repr
@@ -144,6 +145,37 @@ class PoolExhausted(ThreadkeepError):
             "All connections of the pool are in use, and none became free in time.",
             hint="Use fewer threads or tasks at once, or pass an engine with a larger pool_size.",
         )
+
+
+# what drivers say -> what to do about it
+_DRIVER_ADVICE: Final = {
+    r"file is not a database": "Give a URL with the file of a database; if this was one, restore a backup.",
+    r"Connection refused|Connect call failed": "Start the server, or give a URL with its host and port.",
+    r"resolve host|host name|Name or service not known|name resolution|No address associated": "Give a URL with a host "
+    "that is known.",
+    r"password authentication failed|Access denied|role \".*\" does not exist": "Give a URL with a user and password "
+    "that the server knows.",
+    r'database ".*" does not exist|Unknown database': "Create it on the server, or give a URL with another one.",
+}
+
+
+def driver_advice(said: str) -> str | None:
+    """What to do about what the driver of a database says; None if it is not known."""
+    return next((advice for text, advice in _DRIVER_ADVICE.items() if re.search(text, said)), None)
+
+
+class DatabaseUnavailable(ThreadkeepError):
+    """The database could not be opened: its server does not answer, lacks the database, or refuses the user.
+
+    `database` is its URL, without a password; the driver's error is the cause. Once a store is open, errors of drivers
+    are raised as they are.
+    """
+
+    def __init__(self, database: str, said: str) -> None:
+        self.database = database
+        reason = " ".join(said.partition("\n\tIs the server running")[0].split()).rstrip(".")
+        hint = driver_advice(said) or "See whether the server runs, and what its log says."
+        super().__init__(f"The database {database} cannot be opened: {reason}.", hint=hint)
 
 
 class UnitOfWorkEnded(ThreadkeepError):
@@ -368,6 +400,17 @@ class SchemaTooNew(SchemaError):
         super().__init__(
             f"The database has schema {found}, which this version (schema {wanted}) does not know.",
             hint="Install the newer release of threadkeep that upgraded it.",
+        )
+
+
+class SchemaUnknown(SchemaError):
+    """The tables are of no release that this version can upgrade: `found` is their revision, `wanted` its own."""
+
+    def __init__(self, found: str, wanted: str) -> None:
+        self.found, self.wanted = found, wanted
+        super().__init__(
+            f"The database has schema {found}, which is of no release before this version (schema {wanted}).",
+            hint="Export it with the version that made it, and import that into a new database.",
         )
 
 

@@ -62,6 +62,14 @@ ADVISED: list[tuple[ThreadkeepError, str]] = [
     (errors.SchemaMissing("v2"), "Run `threadkeep --url <your URL> db upgrade`."),
     (errors.SchemaOutOfDate("v1", "v2", "sqlite:///a.db"), "Run `threadkeep --url sqlite:///a.db db upgrade`."),
     (errors.SchemaTooNew("v3", "v2"), "Install the newer release of threadkeep that upgraded it."),
+    (
+        errors.SchemaUnknown("v0", "v2"),
+        "Export it with the version that made it, and import that into a new database.",
+    ),
+    (
+        errors.DatabaseUnavailable("mysql://host/chat", "Unknown database 'chat'"),
+        "Create it on the server, or give a URL with another one.",
+    ),
     (errors.MissingExtra("parquet", "--parquet"), 'Install it with `pip install "threadkeep[parquet]"`.'),
 ]
 
@@ -170,11 +178,11 @@ def test_a_database_error_is_what_the_driver_says() -> None:
 @pytest.mark.parametrize(
     ("said", "advice"),
     [
-        ("file is not a database", "Give --url with the file of a database; if this was one, restore a backup."),
-        ("(2003, ([Errno 111] Connection refused)", "Start the server, or give --url with its host and port."),
-        ("failed to resolve host 'x': [Errno -2] Name or service not known", "Give --url with a host that is known."),
-        ("(1045, Access denied for user", "Give --url with a user and password that the server knows."),
-        ('FATAL: database "x" does not exist', "Create it on the server, or give --url with another one."),
+        ("file is not a database", "Give a URL with the file of a database; if this was one, restore a backup."),
+        ("(2003, ([Errno 111] Connection refused)", "Start the server, or give a URL with its host and port."),
+        ("failed to resolve host 'x': [Errno -2] Name or service not known", "Give a URL with a host that is known."),
+        ("(1045, Access denied for user", "Give a URL with a user and password that the server knows."),
+        ('FATAL: database "x" does not exist', "Create it on the server, or give a URL with another one."),
     ],
 )
 def test_what_drivers_say_comes_with_advice(said: str, advice: str) -> None:

@@ -36,6 +36,8 @@ TREE = [
     (errors.SchemaMissing("x"), 7),
     (errors.SchemaOutOfDate("x", "y"), 7),
     (errors.SchemaTooNew("x", "y"), 7),
+    (errors.SchemaUnknown("x", "y"), 7),
+    (errors.DatabaseUnavailable("x", "y"), 1),
     (errors.TooLarge("x"), 8),
     (errors.DamagedRow("items", "position 3", "x"), 1),
     (errors.PoolExhausted(), 1),

@@ -43,7 +43,7 @@ def test_a_database_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> No
         ask(hook)
         assert time.monotonic() - begun < 5
         wait_until(lambda: hook.counts() == {**NOTHING, "failed": 1}, lambda: str(hook.counts()))
-    assert "OperationalError" in caplog.text
+    assert "DatabaseUnavailable" in caplog.text
     assert SECRET not in caplog.text
     assert "password1" not in caplog.text
 

@@ -19,7 +19,16 @@ from tests.databases import Database
 from tests.migrations.upgrading import upgrade_in_process
 from tests.processes import forked
 from tests.store.watching import engine_of
-from threadkeep import AsyncStore, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, Store, schema
+from threadkeep import (
+    AsyncStore,
+    SchemaError,
+    SchemaMissing,
+    SchemaOutOfDate,
+    SchemaTooNew,
+    SchemaUnknown,
+    Store,
+    schema,
+)
 from threadkeep.db.base import with_index_options
 from threadkeep.db.models import METADATA
 from threadkeep.db.schema import HEAD, REVISIONS, VERSION_TABLE, migrations_folder
@@ -250,6 +259,18 @@ def test_a_newer_schema_is_told(empty_database: Database, engine: Engine, open_s
     with pytest.raises(SchemaTooNew, match="newer release"):
         schema.upgrade(engine)
     assert schema.current(engine) == "v9_9_9_z"
+
+
+@pytest.mark.parametrize("revision", ["v0_0_9_a", "v0_1_0", "4f3c2a1b"])
+def test_an_unknown_schema_that_is_not_newer_is_not_called_newer(
+    empty_database: Database, engine: Engine, open_store: Any, revision: str
+) -> None:
+    schema.upgrade(engine)
+    set_version(engine, revision)
+    for use in (lambda: open_store(empty_database.url), lambda: schema.upgrade(engine), lambda: schema.check(engine)):
+        with pytest.raises(SchemaUnknown, match="of no release before this version") as caught:
+            use()
+        assert (caught.value.found, caught.value.wanted) == (revision, HEAD)
 
 
 def test_a_file_is_named_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from sqlalchemy import make_url
-from sqlalchemy.exc import OperationalError
 
 from tests.databases import Database
 from tests.store.watching import engine_of
-from threadkeep import Store
+from threadkeep import DatabaseUnavailable, Store
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 
@@ -34,7 +33,7 @@ def test_the_first_host_that_answers_is_used(database: Database, opened: Any, po
 
 @SERVERS
 def test_no_host_that_answers_is_an_error(database: Database, opened: Any) -> None:
-    with pytest.raises(OperationalError):
+    with pytest.raises(DatabaseUnavailable):
         opened(with_hosts(database, 1, 2))
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import create_engine, event, make_url, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import QueuePool
 
@@ -24,7 +24,7 @@ from tests.store.faces import blocking_store
 from tests.store.odd_values import required_of, valid
 from tests.store.test_every_method import METHODS, TENANTS, world_of
 from tests.store.watching import engine_of
-from threadkeep import AsyncStore, InvalidOption, PoolExhausted, Store, schema
+from threadkeep import AsyncStore, DatabaseUnavailable, InvalidOption, PoolExhausted, Store, schema
 
 SERVERS = pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -123,7 +123,7 @@ def test_a_server_that_never_answered_is_told_at_once(
 ) -> None:
     url = make_url(database.url).set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
     proxy.close()
-    with pytest.raises(OperationalError):
+    with pytest.raises(DatabaseUnavailable):
         opened(face, url)
     proxy.open()
 

@@ -89,16 +89,6 @@ CALLS: Final = {
     "upgrade(": "Run `threadkeep db upgrade`.",
 }
 
-# what drivers say -> what to do about it
-DRIVER_ADVICE: Final = {
-    r"file is not a database": "Give --url with the file of a database; if this was one, restore a backup.",
-    r"Connection refused": "Start the server, or give --url with its host and port.",
-    r"resolve host|host name|Name or service not known|name resolution|No address associated": "Give --url with a host "
-    "that is known.",
-    r"password authentication failed|Access denied": "Give --url with a user and password that the server knows.",
-    r'database ".*" does not exist|Unknown database': "Create it on the server, or give --url with another one.",
-}
-
 _PYTHON: Final = re.compile(r"\w[(=]")  # a call, or a keyword argument
 
 
@@ -115,7 +105,7 @@ def error_message(error: BaseException) -> str:
     if driver_error is not None:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         said = one_line(str(driver_error)) or type(driver_error).__name__
-        advice = next((DRIVER_ADVICE[text] for text in DRIVER_ADVICE if re.search(text, said)), None)
+        advice = errors.driver_advice(said)
         return f"The database says: {said}{notes}" + (f". {advice}" if advice else "")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + ("" if error.filename is None else f": {error.filename}")

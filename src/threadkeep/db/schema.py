@@ -8,6 +8,7 @@ exists.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -30,13 +31,21 @@ from threadkeep.db.partitions import (
     refuse_months,
     refuse_other_number,
 )
-from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew
+from threadkeep.errors import (
+    InvalidOption,
+    SchemaError,
+    SchemaMissing,
+    SchemaOutOfDate,
+    SchemaTooNew,
+    SchemaUnknown,
+)
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 HEAD: Final = "v0_1_0_a"  # the newest revision; a test holds it against the files
 REVISIONS: Final = ("v0_1_0_a",)  # all of them, oldest first
+_REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)_([a-z]+)")
 
 VERSION_TABLE: Final = f"{PREFIX}version"
 # Views for people who write SQL
@@ -101,7 +110,7 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
     """Check that a database has the schema that this version needs; `url` is how messages name it.
 
     Raises:
-        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not; the message names the command to run.
+        SchemaMissing, SchemaOutOfDate, SchemaTooNew, SchemaUnknown: it does not; the message says what to do.
         SchemaError: tables are missing, as after a downgrade that was interrupted.
     """
     if not isinstance(engine, Connection):
@@ -114,7 +123,18 @@ def check(engine: Engine | Connection, url: str | None = None) -> None:
         return
     if version is None:
         raise SchemaMissing(HEAD, url)
-    raise SchemaOutOfDate(version, HEAD, url) if version in REVISIONS else SchemaTooNew(version, HEAD)
+    raise SchemaOutOfDate(version, HEAD, url) if version in REVISIONS else _unknown(version)
+
+
+def _unknown(version: str) -> SchemaError:
+    """The error for a revision that this version does not know: of a newer release, or of none before."""
+    return (SchemaTooNew if _release(version) > _release(HEAD) else SchemaUnknown)(version, HEAD)
+
+
+def _release(revision: str) -> tuple[int, int, int, str]:
+    """The release in the name of a revision, and which of its revisions it is; other names are before all releases."""
+    found = _REVISION.fullmatch(revision)
+    return (0, 0, 0, "") if found is None else (int(found[1]), int(found[2]), int(found[3]), found[4])
 
 
 def upgrade(
@@ -131,7 +151,7 @@ def upgrade(
     statement separately, an interrupted upgrade is continued.
 
     Raises:
-        SchemaTooNew: the database belongs to a newer release.
+        SchemaTooNew, SchemaUnknown: the database belongs to a newer release, or to none that can be upgraded.
         SchemaError: the database does not hold all characters, another application has tables, views or other objects
             with names that threadkeep needs (nothing was changed), rows violate a foreign key afterwards (SQLite),
             another upgrade does not finish, or the tables exist with another number of partitions, or without
@@ -145,7 +165,7 @@ def upgrade(
         _check_names(connection)
         version = current(connection)
         if version is not None and version not in _known():
-            raise SchemaTooNew(version, HEAD)
+            raise _unknown(version)
         if version is not None:
             _check_place(connection)
             _check_tables(connection)
@@ -153,8 +173,7 @@ def upgrade(
             refuse_months(connection, first)
         is_sqlite = connection.dialect.name == "sqlite"
         if revision == "head" and is_sqlite and not connection.execute(text(_SQLITE_OBJECTS)).all():
-            for statement in _sqlite_statements(HEAD):
-                connection.exec_driver_sql(statement)
+            set_up(connection)
             return
         _command("upgrade", revision, _config(connection=connection, partitions=count, months=_months_since(first)))
         make_months(connection)
@@ -216,7 +235,8 @@ def needs_set_up(connection: Connection, url: str | None = None) -> bool:
     """Return whether this is an empty SQLite database, which is set up on opening; `url` is how messages name it.
 
     Raises:
-        SchemaMissing, SchemaOutOfDate, SchemaTooNew: it does not have the schema that this version needs.
+        SchemaMissing, SchemaOutOfDate, SchemaTooNew, SchemaUnknown: it does not have the schema that this version
+            needs.
     """
     sessions.check_encoding(connection)
     try:
@@ -229,6 +249,12 @@ def needs_set_up(connection: Connection, url: str | None = None) -> bool:
             return True
         check(connection, url)  # another process set it up meanwhile, or the tables are another application's
     return False
+
+
+def set_up(connection: Connection) -> None:
+    """Create the tables in an empty SQLite database, as a part of the transaction of the connection."""
+    for statement in _sqlite_statements(HEAD):
+        connection.exec_driver_sql(statement)
 
 
 def _known() -> set[str]:

@@ -62,6 +62,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], int, str | None], ...]] = (
     (errors.InvalidItem, 400, "invalid_value"),
     (errors.FormatError, 400, "invalid_value"),
     (errors.PoolExhausted, 503, "busy"),
+    (errors.DatabaseUnavailable, 503, "database"),
     (errors.SchemaError, 503, "schema"),
     (DBAPIError, 503, "database"),
 )

@@ -19,7 +19,19 @@ from functools import partial, wraps
 from itertools import islice
 from threading import Event
 from types import TracebackType
-from typing import Any, Concatenate, Final, ForwardRef, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ForwardRef,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_scoped_session
@@ -206,6 +218,7 @@ def _take(elements: Iterator[T]) -> list[T]:
     return list(islice(elements, TAKEN))
 
 
+@validation.refuses_unknown_names
 class AsyncStore:
     """A database of conversations; has the methods of `Store` as coroutines.
 
@@ -240,6 +253,13 @@ class AsyncStore:
             reads=replicas.replica_reads(read_url, engine, is_async=True),
         )  # fmt: skip
         self.sync, self.call = from_handle(Store, handle), StoreRunner(handle.root, run)
+
+    if not TYPE_CHECKING:  # they refuse it, too
+
+        def __enter__(self) -> None:
+            raise errors.InvalidOption("This is an AsyncStore.", hint="Write `async with`, or open a Store.")
+
+        __exit__ = __enter__
 
     async def __aenter__(self) -> Self:
         await self.call.open()

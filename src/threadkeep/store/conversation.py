@@ -19,7 +19,7 @@ from threadkeep.store.reading import responses as stored_responses
 from threadkeep.store.removing import redaction, removal
 from threadkeep.store.streaming import lifecycle, recorder, writer
 from threadkeep.store.usage import ledger, reports
-from threadkeep.store.work import positions, refs
+from threadkeep.store.work import positions, refs, validation
 from threadkeep.store.work import states as _states
 from threadkeep.store.work.handle import ConversationAttributes, Handle
 from threadkeep.store.work.refs import CACHE_CLAIM_SECONDS, CACHE_SECONDS, CACHE_THRESHOLD, DENIED, LEASE_SECONDS
@@ -28,6 +28,7 @@ from threadkeep.store.writing import appending as _items
 from threadkeep.store.writing import approvals, attempts, branches, importing, responses, updates, variants
 
 
+@validation.refuses_unknown_names
 class Conversation(ConversationAttributes):
     """A stored conversation, on one of its branches.
 

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeAlias, TypeVar, Unpack
 
 from sqlalchemy import URL, Connection, Engine, orm
 
@@ -31,7 +31,7 @@ from threadkeep.store.search import index, query, rebuilding
 from threadkeep.store.streaming import recovery
 from threadkeep.store.usage import recomputation, reports, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
-from threadkeep.store.work import caches, refs, tenants, units
+from threadkeep.store.work import caches, refs, tenants, units, validation
 from threadkeep.store.work.handle import DayTrigger, Handle, StoreHandle, StoreResources, tenant_missing
 from threadkeep.store.work.replicas import ReplicaReads, replica_reads
 from threadkeep.store.work.tenants import StoreRoot
@@ -46,6 +46,7 @@ Status: TypeAlias = Literal["active", "archived"]
 OrderBy: TypeAlias = Literal["activity", "created", "title"]
 
 
+@validation.refuses_unknown_names
 class Store:
     """A database of conversations.
 
@@ -65,8 +66,9 @@ class Store:
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
+        DatabaseUnavailable: there is no connection to the database.
         SchemaError: the tables are missing or belong to another release. In an empty SQLite database, they are created
-            automatically.
+            automatically. With an Engine, the first call raises these two: nothing is read before.
     """
 
     def __init__(
@@ -87,14 +89,26 @@ class Store:
             engine, tenants, (memory_bytes, options_bytes), prices,
             is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=replica_reads(read_url, engine),
         )  # fmt: skip
+        if is_owned:
+            self._open_root()
+
+    def __enter__(self) -> Self:
+        self._open_root()
+        return self
+
+    def _open_root(self) -> None:
         try:
-            self.handle.root.open()
+            self.handle.root.open(self.handle.transactions)
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
+    if not TYPE_CHECKING:  # they refuse it, too
+
+        def __aenter__(self) -> None:
+            raise errors.InvalidOption("This is a Store.", hint="Write `with`, or open an AsyncStore.")
+
+        __aexit__ = __aenter__
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -481,6 +495,7 @@ class Store:
                 one user only.
         """
         handle = self.handle
+        handle.root.open(handle.transactions)
         return exporting.backup(handle.transactions, None if handle.needs_tenant else handle.scope, file, progress)
 
     def check(self, *, repair: bool = False, progress: tk.Progress | None = None) -> tk.CheckReport:
@@ -676,6 +691,7 @@ class Store:
         Raises:
             UnitOfWorkRolledBack: the database rolled it back; nothing was written. Run it again from its beginning.
         """
+        self.handle.root.open(self.handle.transactions)
         with self.handle.transactions.begin() as transactions:
             yield unit_of_work(self.handle, transactions)
 
@@ -692,6 +708,7 @@ class Store:
         """
         if not callable(function):
             raise jsontext.mismatch(errors.InvalidOption, "a function of a unit of work", function, "function")
+        self.handle.root.open(self.handle.transactions)
         return self.handle.transactions.run_unit(
             lambda unit: function(unit_of_work(self.handle, unit), *args, **kwargs)
         )
@@ -739,12 +756,12 @@ class Store:
     @property
     def keys(self) -> tk.ApiKeys:
         """The keys of the server's API, of this store's tenant and user; with tenants, of all of them."""
-        return api_keys.ApiKeys(self.handle.transactions, self.handle.get_scope, all_tenants=self.handle.needs_tenant)
+        return api_keys.ApiKeys(self.handle)
 
     def _check_tenants(self) -> None:
         if not self.handle.needs_tenant:
             raise errors.InvalidOption("Tenants are for a store that was opened with tenants=True.")
-        self.handle.root.open()
+        self.handle.root.open(self.handle.transactions)
 
     def _sibling(self, tenant: int | None, user: str | None = None, transactions: Transactions | None = None) -> Store:
         """Return a store on the same database: for one tenant and, if given, one user."""
@@ -768,6 +785,7 @@ class Store:
         return Conversation(Handle(self.handle.resources, self.handle.transactions, conversation), replayed=replayed)
 
 
+@validation.refuses_unknown_names
 class UnitOfWork(Store):
     """A store inside one transaction, from `Store.begin` or `Store.within`.
 

@@ -26,7 +26,15 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from threadkeep.errors import InvalidOption, NotFound, PoolExhausted, SchemaError, ThreadkeepError, UnknownFormat
+from threadkeep.errors import (
+    DatabaseUnavailable,
+    InvalidOption,
+    NotFound,
+    PoolExhausted,
+    SchemaError,
+    ThreadkeepError,
+    UnknownFormat,
+)
 from threadkeep.server import permissions, problems
 from threadkeep.server.owners import Owner, Scope
 from threadkeep.store.aio import AsyncStore
@@ -116,7 +124,7 @@ SERVER_ERROR: Final = 500  # the first status of the server's own
 # kind of error -> status; the first that fits applies
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NotFound, 404), (InvalidOption, 400), (UnknownFormat, 400), (PoolExhausted, 503), (SchemaError, 503),
-    (DBAPIError, 503),
+    (DatabaseUnavailable, 503), (DBAPIError, 503),
 )  # fmt: skip
 _HEADINGS: Final = {
     400: "This cannot be shown",

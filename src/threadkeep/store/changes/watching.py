@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from threadkeep.db import backends, engines, refusals
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.domain.stored import Change, ChangePage
-from threadkeep.errors import InvalidOption, PoolExhausted
+from threadkeep.errors import DatabaseUnavailable, InvalidOption, PoolExhausted
 from threadkeep.store.changes.feed import NOW, not_committed
 from threadkeep.store.work.transactions import EngineTransactions, Transactions
 
@@ -225,7 +225,7 @@ class _Progress:
 
 
 def _is_outage(error: Exception) -> bool:
-    if isinstance(error, PoolExhausted):
+    if isinstance(error, PoolExhausted | DatabaseUnavailable):
         return True
     if not isinstance(error, DBAPIError):
         return False

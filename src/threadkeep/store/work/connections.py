@@ -19,7 +19,7 @@ from sqlalchemy.util.concurrency import await_only, in_greenlet
 
 from threadkeep.db.backends import backend_of
 from threadkeep.db.refusals import is_taken_back, is_transient
-from threadkeep.errors import Conflict, DamagedRow, PoolExhausted
+from threadkeep.errors import Conflict, DamagedRow, DatabaseUnavailable, PoolExhausted
 from threadkeep.store.work.refs import BranchRef
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Work = Callable[[Connection], T]
 AtOnce = Callable[[Connection], T | None]
 
 # Raised while the database cannot be used; any other error of SQLAlchemy is treated alike: kept, and tried again
-AWAY: Final = (SQLAlchemyError, PoolExhausted)
+AWAY: Final = (SQLAlchemyError, PoolExhausted, DatabaseUnavailable)
 TURN_SECONDS: Final = 5.0  # how long a writer to SQLite waits for its turn before it tries the database's own lock
 
 # How PostgreSQL shows a row that it rejects

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, and_, delete, insert, select, true
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
-from threadkeep.db import models, schema
+from threadkeep.db import engines, models, schema
 from threadkeep.domain.ids import new_key
-from threadkeep.errors import Conflict, InvalidOption, NotFound
+from threadkeep.errors import Conflict, DatabaseUnavailable, InvalidOption, NotFound
 from threadkeep.store.media import collecting
 from threadkeep.store.removing import batches, retention, rules
 from threadkeep.store.work import handle, refs, units, validation
@@ -149,24 +149,41 @@ class StoreRoot:
     ) -> None:  # fmt: skip
         self.engine, self.end_stream, self.has_tenants = engine, end_stream, has_tenants
         self._transactions, self._url = transactions, url
-        self.is_open = False
+        self.is_open = self._is_provisional = False  # made in a transaction of the caller, which may be rolled back
         self.known_tenant = NO_TENANT  # of a store without tenants
 
-    def open(self) -> None:
-        """Check the schema, or set up an empty SQLite database."""
-        if not self.is_open:
-            if self._transactions.read(lambda connection: schema.needs_set_up(connection, self._url)):
-                schema.upgrade(self.engine)
-            if not self.has_tenants:
-                self.known_tenant = find_default_tenant(self._transactions)
-            self.is_open = True
+    def open(self, given: Transactions | None = None) -> None:
+        """Check the schema, or set up an empty SQLite database: in a transaction of the caller, as a part of that.
+
+        Raises:
+            DatabaseUnavailable: no connection to it can be made.
+            SchemaError: it does not have the schema that this version needs.
+        """
+        if self.is_open:
+            return
+        transactions = given or self._transactions
+        try:
+            is_empty = transactions.read(lambda connection: schema.needs_set_up(connection, self._url))
+        except OperationalError as error:
+            if error.statement is not None:
+                raise
+            url = self.engine.url.set(drivername=self.engine.url.get_backend_name())
+            raise DatabaseUnavailable(engines.shown_url(url), str(error.orig)) from error
+        if is_empty and transactions.sees_commit:
+            schema.upgrade(self.engine)
+        elif is_empty:
+            self._is_provisional = True
+            transactions.write(schema.set_up)
+        if transactions.sees_commit and not self.has_tenants:
+            self.known_tenant = find_default_tenant(transactions)
+        self.is_open = transactions.sees_commit or not self._is_provisional
 
     def default_tenant(self, transactions: Transactions, *, create: bool) -> int:
         """Return the tenant of a store without tenants; only calls with `create` create it, so that reads never write.
 
         A new tenant may be rolled back again, so it is remembered after the commit.
         """
-        self.open()
+        self.open(transactions)
         tenant = self.known_tenant or find_default_tenant(transactions)
         if create and tenant == NO_TENANT:
             tenant = create_default_tenant(transactions)

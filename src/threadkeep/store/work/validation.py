@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import wraps
+from inspect import CO_VARKEYWORDS, unwrap
+from types import FunctionType
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -37,6 +39,29 @@ def check_names(options: Iterable[str], known: Iterable[str]) -> None:
     unknown = set(options).difference(known)
     if unknown:
         raise unknown_option(min(unknown), known)
+
+
+def refuses_unknown_names(cls: type[T]) -> type[T]:
+    """Let the public methods of a class refuse keyword arguments that they do not have, as `check_names` does."""
+    for name, method in list(vars(cls).items()):
+        if isinstance(method, FunctionType) and (name == "__init__" or not name.startswith("_")):
+            code = unwrap(method).__code__
+            count = code.co_argcount + code.co_kwonlyargcount
+            if not code.co_flags & CO_VARKEYWORDS:  # else it checks them itself
+                setattr(cls, name, _checked(method, code.co_varnames[code.co_posonlyargcount : count]))
+    return cls
+
+
+def _checked(method: Callable[..., T], names: Sequence[str]) -> Callable[..., T]:
+    known = frozenset(names)
+
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> T:
+        if not known.issuperset(options):
+            check_names(options, [name for name in names if name != "self"])
+        return method(*args, **options)
+
+    return call
 
 
 def identifier(argument: str, value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,8 @@ from threadkeep.db import models
 from threadkeep.domain import api_keys as key_objects
 from threadkeep.domain import ids, stored
 from threadkeep.errors import InvalidOption, NotFound, shown
-from threadkeep.store.work import refs, validation
-from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work import validation
+from threadkeep.store.work.handle import StoreHandle
 
 USE_INTERVAL: Final = timedelta(hours=1)  # between two writes of when a key was last used
 _TABLE: Final = models.api_keys.c
@@ -47,8 +47,8 @@ class ApiKeys:
         all_tenants: whether these are the keys of all tenants.
     """
 
-    def __init__(self, transactions: Transactions, scope: Callable[..., refs.Scope], *, all_tenants: bool) -> None:
-        self._transactions, self._scope, self.all_tenants = transactions, scope, all_tenants
+    def __init__(self, handle: StoreHandle) -> None:
+        self._handle, self._transactions, self.all_tenants = handle, handle.transactions, handle.needs_tenant
 
     def create(
         self,
@@ -67,7 +67,7 @@ class ApiKeys:
             InvalidOption: an argument cannot be used, or the store has tenants and none was chosen.
         """
         given = _checked(user_id, scopes, label, expires_at)
-        scope: refs.Scope = self._scope(create=True)
+        scope = self._handle.new_scope
         if scope.user is not None and given["user_id"] not in {None, scope.user}:
             raise validation.other_user(scope.user, given["user_id"])
         given["user_id"] = given["user_id"] or scope.user
@@ -165,8 +165,9 @@ class ApiKeys:
     def _key_scope(self) -> KeyScope | None:
         """Whose keys are seen; None for a tenant that does not exist yet."""
         if self.all_tenants:
+            self._handle.root.open(self._transactions)
             return KeyScope(None, None)
-        scope: refs.Scope = self._scope(create=False)
+        scope = self._handle.scope
         return KeyScope(scope.tenant, scope.user) if scope.tenant else None
 
 
