@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from difflib import get_close_matches
 from functools import wraps
-from inspect import CO_VARKEYWORDS, unwrap
+from inspect import CO_COROUTINE, CO_VARKEYWORDS
 from types import FunctionType
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -45,9 +45,9 @@ def refuses_unknown_names(cls: type[T]) -> type[T]:
     """Let the public methods of a class refuse keyword arguments that they do not have, as `check_names` does."""
     for name, method in list(vars(cls).items()):
         if isinstance(method, FunctionType) and (name == "__init__" or not name.startswith("_")):
-            code = unwrap(method).__code__
+            code = method.__code__
             count = code.co_argcount + code.co_kwonlyargcount
-            if not code.co_flags & CO_VARKEYWORDS:  # else it checks them itself
+            if not code.co_flags & (CO_VARKEYWORDS | CO_COROUTINE):  # else what it calls checks them
                 setattr(cls, name, _checked(method, code.co_varnames[code.co_posonlyargcount : count]))
     return cls
 
