@@ -68,8 +68,8 @@ def amazon_message(event: dict[str, Any]) -> bytes:
 class Provider:
     """A provider that answers each request with a script of its format, or refuses it."""
 
-    def __init__(self, format_: str) -> None:
-        self.format = format_
+    def __init__(self, format_: str, below: str = "/") -> None:
+        self.format, self._below = format_, below
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.status = 200
         self.application = Starlette(routes=[Route("/{path:path}", self.answer, methods=["POST"])])
@@ -77,6 +77,8 @@ class Provider:
     async def answer(self, request: Request) -> Response:
         path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
         self.requests.append((path, dict(request.headers), await request.json()))
+        if not path.startswith(self._below):
+            return JSONResponse({"error": {"message": "Not here."}}, 404)
         if self.status != 200:
             return JSONResponse({"error": {"message": "Not like this."}}, self.status)
         events = script(self.format, ["Let me ", "see."], calls=True)
@@ -118,6 +120,48 @@ def test_each_format_is_asked_over_http(served: Any, format_: Any) -> None:
     name, value = KEYS.get(format_, ("authorization", "Bearer secret"))
     assert (path, headers[name]) == (PATHS[format_], value)
     assert "Weather?" in json.dumps(payload)
+
+
+VERSIONED = [(format_, "/v1beta" if format_ in {"gemini", "interactions"} else "/v1") for format_ in FORMATS]
+
+
+@pytest.mark.parametrize(("format_", "version"), [pair for pair in VERSIONED if pair[0] != "converse"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_version_of_an_api_may_be_left_out(served: Any, format_: Any, version: str) -> None:
+    """Clients of some providers want it in the base URL, and those of others without."""
+    provider = Provider(format_, below=f"/api{version}/")
+    with running(provider.application) as url:
+        upstream = http_upstream("provider", format_, f"{url}/api")
+        client = served.client(upstreams={"*": upstream})
+        for _ in range(2):
+            assert client.responses.create(model="the model", input="Weather?").output_text == "Let me see."
+        served.call(upstream.close)
+    path = PATHS[format_].removeprefix("/v1")
+    assert [path for path, *_ in provider.requests] == [f"/api{path}", *[f"/api{version}{path}"] * 2]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_server_without_versions_is_asked_once(served: Any) -> None:
+    provider = Provider("chat_completion")
+    with running(provider.application) as url:
+        upstream = http_upstream("provider", "chat_completion", url)
+        served.client(upstreams={"*": upstream}).responses.create(model="m", input="Hi")
+        served.call(upstream.close)
+    assert [path for path, *_ in provider.requests] == ["/chat/completions"]
+
+
+@pytest.mark.parametrize("base", ["", "/v1"])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_url_that_is_not_found_is_named(served: Any, base: str) -> None:
+    provider = Provider("messages", below="/elsewhere/")
+    with running(provider.application) as url:
+        upstream = http_upstream("provider", "messages", url.replace("//", "//me:hunter2@") + base)
+        answer = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "m", "input": "Hi"})
+        served.call(upstream.close)
+    assert answer.status_code == 404
+    address = url.replace("//", "//***@") + "/v1/messages"
+    assert f"provider answered with status 404 at {address}. Not here." in answer.json()["error"]["message"]
+    assert [path for path, *_ in provider.requests] == list(dict.fromkeys([f"{base}/messages", "/v1/messages"]))
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -76,6 +76,7 @@ class ProviderApi(NamedTuple):
     changes: Mapping[str, Any] = {"stream": True}  # keys that are laid over the request
     key_header: str = "authorization"  # the header with the API key; this one has it as a bearer token
     headers: Mapping[str, str] = {}
+    version: str = "/v1"  # what base URLs end with that their users may leave out
 
 
 # formats whose providers can keep a conversation, so that a request names their newest answer and has only what is new

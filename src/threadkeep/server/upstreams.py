@@ -6,8 +6,8 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -28,6 +28,8 @@ MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wher
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
 KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
+_NOT_FOUND: Final = 404
+_VERSION: Final = re.compile(r"/v\d[^/]*$")
 _MAX_NAMED: Final = 100  # characters of a header that an error repeats
 _NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
 # what a URL has before its host, with its scheme as the group; it may lack slashes
@@ -115,7 +117,8 @@ def http_upstream(
         name: what the ledger calls the provider.
         format: the format it speaks.
         url: what comes before the path of the format: ``/responses``, ``/chat/completions``, ``/messages``,
-            ``/interactions``, ``/models/…`` or ``/model/…``.
+            ``/interactions``, ``/models/…`` or ``/model/…``. Without the version of the API at its end (``/v1``), that
+            is added where nothing is found otherwise.
         key: its API key; None for none.
         model: the model to ask for, whatever model the request names.
 
@@ -150,7 +153,7 @@ class _HttpAsk:
         content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
         headers = {**self._headers(), "accept-encoding": "identity"}
         try:
-            async with self._stream(path, content, headers) as response:
+            async with self._answer(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
                 provider_answers.limit_read_ahead(response)
@@ -169,7 +172,7 @@ class _HttpAsk:
         path, body, key = _COUNTS[self._format](quote(wanted, safe=""), payload)
         content, headers = dumps(body, REQUEST_DEPTH), self._headers()
         try:
-            async with self._stream(path, content, headers) as response:
+            async with self._answer(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
                 found = loads(await provider_answers.error_body(response))
@@ -181,9 +184,24 @@ class _HttpAsk:
             raise provider_answers.UpstreamError(502, None, f"{self._name} did not answer with a number of tokens.")
         return count
 
-    def _stream(self, path: str, content: bytes, headers: Any) -> AbstractAsyncContextManager[httpx2.Response]:
+    @asynccontextmanager
+    async def _answer(self, path: str, content: bytes, headers: Any) -> AsyncIterator[httpx2.Response]:
+        """Ask at the base URL, and where that is not found and lacks the version of the API, with the version."""
+        async with self._stream(self._base, path, content, headers) as response:
+            versioned = self._base + self._api.version
+            if response.status_code != _NOT_FOUND or versioned == self._base or _VERSION.search(self._base):
+                yield response
+                return
+            async with self._stream(versioned, path, content, headers) as second:
+                if second.status_code != _NOT_FOUND:
+                    self._base = versioned
+                yield second
+
+    def _stream(
+        self, base: str, path: str, content: bytes, headers: Any
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
         watched = {"trace": provider_answers.watch_provider}
-        return self._client().stream("POST", self._base + path, content=content, headers=headers, extensions=watched)
+        return self._client().stream("POST", base + path, content=content, headers=headers, extensions=watched)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}
@@ -324,5 +342,6 @@ async def _refusal(name: str, response: httpx2.Response) -> provider_answers.Ups
         body = loads(await provider_answers.error_body(response))
     except (ValueError, httpx2.DecodingError):
         body = None
-    message = f"{name} answered with status {response.status_code}."
+    asked = f" at {shown_url(str(response.url))}" if response.status_code == _NOT_FOUND else ""
+    message = f"{name} answered with status {response.status_code}{asked}."
     return provider_answers.UpstreamError(response.status_code, body, message, response.headers.get("retry-after"))

@@ -202,7 +202,9 @@ def record(
     from threadkeep.server.upstreams import shown_url
 
     if not upstream:
-        raise InvalidOption("is required, such as anthropic=messages@https://api.anthropic.com.", argument="--upstream")
+        raise InvalidOption(
+            "is required, such as anthropic=messages@https://api.anthropic.com/v1.", argument="--upstream"
+        )
     upstreams = [RecordedUpstream.named(text) for text in upstream]
     from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
 

@@ -11,7 +11,7 @@ FORMAT: Final = Format(
     package=__name__,
     author="bedrock",
     reads=("converse", "messages", "pydantic_ai"),
-    api=ProviderApi("/model/{model}/converse-stream", changes={}),
+    api=ProviderApi("/model/{model}/converse-stream", changes={}, version=""),
     sent_by=f"{__name__}.request",
     signs=Signs(turns="messages", body={"output": dict}, events={"messageStart": dict, "contentBlockDelta": dict}),
     error_keys=ErrorKeys(holders=("Output", "Error"), type="__type", code="Code", messages=("message", "Message")),

@@ -16,6 +16,7 @@ FORMAT: Final = Format(
         ".*/models/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)",
         changes={},
         key_header="x-goog-api-key",
+        version="/v1beta",
     ),
     sent_by=f"{__name__}.sending",
     signs=Signs(turns="contents", body={"candidates": list}, events={"candidates": list}),

@@ -12,7 +12,7 @@ FORMAT: Final = Format(
     sent_by=f"{__name__}.sending",
     author="google",
     reads=("gemini", "interactions", "chat_completion"),
-    api=ProviderApi("/interactions", ".*/interactions", key_header="x-goog-api-key"),
+    api=ProviderApi("/interactions", ".*/interactions", key_header="x-goog-api-key", version="/v1beta"),
     signs=Signs(turns="input", body={"steps": list}, events={"event_type": str}),
     media_urls=MediaUrls(
         {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"},
