@@ -28,19 +28,24 @@ _HEADERS: Final = {
     "x-claude-code-session-id": "claude-code",
     "thread-id": "codex",
     "session-id": "codex",
-    "session_id": "codex",
+    "session_id": "pi",
     "x-session-id": "session",
     "x-session-affinity": "session",
     "helicone-session-id": "helicone",
 }
 _PARENT: Final = "x-parent-session-id"  # of opencode
+_OPENCODE: Final = "ses_"  # what the ids of its sessions begin with
+_ORIGINATOR: Final = "originator"  # a header of Codex, whose first releases called their sessions as pi does
 _CODEX_PARENT: Final = "x-codex-parent-thread-id"
 _CODEX_AGENT: Final = "x-openai-subagent"  # what kind of agent it is
 _CODEX_TURN: Final = "x-codex-turn-metadata"
 _CODEX_FIELDS: Final = ("forked_from_thread_id", "request_kind")  # of the JSON object in that header
 _CLAUDE_CODE: Final = {name: f"x-claude-code-{name}" for name in ("session-id", "agent-id", "parent-agent-id", CLASS)}
-_KEPT: Final = frozenset({CONVERSATION, *_CLAUDE_CODE.values(), *_HEADERS, _PARENT, _CODEX_PARENT, _CODEX_AGENT})
-_WITH_SIDE_CALLS: Final = ("claude-code:", "codex:", "session:")  # what sessions are called of clients that make them
+_KEPT: Final = frozenset(
+    {CONVERSATION, *_CLAUDE_CODE.values(), *_HEADERS, _PARENT, _ORIGINATOR, _CODEX_PARENT, _CODEX_AGENT}
+)
+# what sessions are called of clients that make side calls
+_WITH_SIDE_CALLS: Final = ("claude-code:", "codex:", "opencode:", "pi:", "session:")
 _SESSION_IN_USER: Final = re.compile(r"_session_(?P<id>[0-9a-fA-F-]{36})$")
 _CONVERSATION_ID: Final = re.compile(r"conv_[0-9a-f]{32}")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
@@ -164,10 +169,11 @@ class ClientSession:
             return cls.of_claude_code(f"claude-code:{named}", headers)
         said = ((called, headers[name]) for name, called in _HEADERS.items() if headers.get(name))
         called, named = next(said, ("codex", _cache_key(payload)))
-        if named and called == "codex":
+        if named and (called == "codex" or (called == "pi" and headers.get(_ORIGINATOR))):
             return cls.of_codex(named, headers, payload)
         if named:
-            parent = headers.get(_PARENT, "")
+            parent, is_opencode = headers.get(_PARENT, ""), called == "session" and named.startswith(_OPENCODE)
+            called = "opencode" if is_opencode else called
             return cls(f"{called}:{named}", named if parent else "", f"{called}:{parent}")
         conversation = payload.get("conversation")
         id_ = conversation.get("id") if isinstance(conversation, dict) else conversation

@@ -125,10 +125,10 @@ SESSIONS: dict[str, tuple[list[Step], list[tuple[str, dict[str, str], list[str]]
         ],
         [
             (
-                "session:ses_1#auxiliary", {"request-class": "auxiliary", "parent": "session:ses_1"},
+                "opencode:ses_1#auxiliary", {"request-class": "auxiliary", "parent": "opencode:ses_1"},
                 ["Build it, and go on.", "It was built."],
             ),
-            ("session:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
+            ("opencode:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
         ],
     ),
     "claude code, which asks for a quota and a title meanwhile": (
@@ -154,8 +154,8 @@ SESSIONS: dict[str, tuple[list[Step], list[tuple[str, dict[str, str], list[str]]
             step(opencode("ses_1"), "gemini", "Build it", "One.", "Go on", "Three.", "On", "Four."),
         ],
         [
-            ("session:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
-            ("session:ses_2", {"agent": "ses_2", "parent": "session:ses_1"}, ["Look around", "Two."]),
+            ("opencode:ses_1", {}, ["Build it", "One.", "Go on", "Three.", "On", "Four."]),
+            ("opencode:ses_2", {"agent": "ses_2", "parent": "opencode:ses_1"}, ["Look around", "Two."]),
         ],
     ),
 }  # fmt: skip
@@ -420,7 +420,7 @@ def test_a_summary_may_come_before_what_is_kept(
     conversation, beside = conversations["active"], conversations["archived"]
     assert len(recorded.conversations()) == 2
     assert said(beside)[-1] == f"assistant: {SUMMARY}"
-    assert beside.labels["parent"] == (f"codex:{ROOT}" if headers else conversation.id)
+    assert beside.labels["parent"] == (f"pi:{ROOT}" if headers else conversation.id)
     assert [branch.number for branch in conversation.branches()] == [0]
     texts = [line.partition(": ")[2] or line for line in said(conversation)]
     assert texts == [*first, "compaction", "And now?", "Sun.", "Thanks.", "Bye."]

@@ -97,6 +97,7 @@ class _ClineSession(Draft):
             created_at=time_of(about, "started_at"),
             labels={"agent": agent, "parent": f"cline:{parent}"} if parent else {},
             properties=agent_turns.properties(about, {"cwd": "cwd"}),
+            is_nameless=True,
             skipped=self.skipped,
         )
 

@@ -23,6 +23,7 @@ from threadkeep.contrib.importers import (
     gemini_cli,
     langchain,
     llm,
+    meeting,
     opencode,
     pi,
     qwen_code,
@@ -30,7 +31,6 @@ from threadkeep.contrib.importers import (
 )
 from threadkeep.contrib.importers.inputs import Input, Paths, inputs_of
 from threadkeep.contrib.importers.librechat import LibreChat
-from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.open_webui import OpenWebUI
 from threadkeep.contrib.importers.records import Skipped, Source, SourceReport, Transcript
 from threadkeep.contrib.importers.trees import Planned, file_of, moment_of
@@ -38,7 +38,9 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
+from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import with_leading_instructions
+from threadkeep.store.history_sync.sync import BEGINNING, beginning_of
 from threadkeep.store.store import Store
 from threadkeep.store.usage.ledger import CallInfo
 from threadkeep.store.work import item_rows, validation
@@ -213,7 +215,7 @@ class _Engine:
             report.responses.add(**planned.responses.values())
             is_new = planned.items.stored > 0
             report.conversations.add(stored=is_new, unchanged=not is_new)
-            report.created += is_new and not planned.parts
+            report.created += is_new and not planned.parts and planned.recording is None
             report.attempts += 0 if written is None else written.attempts
         self._progress("conversations", report.conversations.read)
 
@@ -223,7 +225,7 @@ class _Engine:
         plans: list[Planned] = []
 
         def plan(known: Known | None) -> Graft:
-            recording = None if known is None else Recording.of(self._store, known.ref.public_id)
+            recording = None if known is None else meeting.Recording.of(self._store, known.ref.public_id)
             if known is not None and not known.parts and recording is None:
                 problem = f"Another conversation has the external_id {external_id!r}."
                 raise Conflict(problem, hint="Change its external id, or delete it.")
@@ -235,16 +237,34 @@ class _Engine:
                 raise CannotParse("It has no messages.")
             return graft
 
+        known = self._grafting.find(external_id, user)
+        labels = _labels(transcript.labels) | {LABEL: source}
+        if known is None and transcript.is_nameless:
+            history = meeting.history_of(transcript)
+            recorded = meeting.find_recorded(self._store, transcript, history)
+            if recorded is not None and user in {None, recorded.user_id}:
+                known = self._named(recorded, external_id, labels, transcript.title)
+            elif (beginning := beginning_of(history)) is not None:
+                labels[BEGINNING] = beginning
         if self.report.is_dry_run:
-            plan(self._grafting.find(external_id, user))
+            plan(known)
             return plans[-1], None
         info: ConversationInfo = {
-            "user_id": user, "external_id": external_id, "title": _title(transcript.title),
-            "labels": _labels(transcript.labels) | {LABEL: source}, "properties": _properties(transcript.properties),
-            "created_at": moment_of(transcript.created_at),
+            "user_id": user, "external_id": external_id, "title": _title(transcript.title), "labels": labels,
+            "properties": _properties(transcript.properties), "created_at": moment_of(transcript.created_at),
         }  # fmt: skip
         written = self._grafting.write(_session(transcript), info, plan)
         return plans[-1], written
+
+    def _named(
+        self, recorded: Conversation, external_id: str, labels: Mapping[str, str], title: str | None
+    ) -> Known | None:
+        """A conversation that was recorded without a name, which is called as its source does from now on."""
+        if self.report.is_dry_run:
+            return self._grafting.find_by_id(recorded.id)
+        title = recorded.title or _title(title)
+        recorded.update(external_id=external_id, labels={**recorded.labels, **labels}, title=title)
+        return self._grafting.find(external_id)
 
     def _answer(self, external_id: str, answer: records.Answer, at: datetime, key: str) -> NewAnswer:
         """A response of a conversation as it is stored; `key` is the key of its first entry."""

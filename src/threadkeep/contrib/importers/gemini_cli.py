@@ -125,6 +125,7 @@ class _GeminiSession(Draft):
             created_at=time_of(self.head, "startTime"),
             properties={"project": text} if (text := text_of(self.head, "projectHash")) else {},
             active=ends.get(self.order[-1]) if self.order else None,
+            is_nameless=True,
             skipped=self.skipped,
         )
 

@@ -126,6 +126,7 @@ class _LlmConversation(_Reading):
             model=text_of(row, "model") or text_of(first, "model"),
             instructions=self._with_fragments("system_fragments", first, text_of(first, "system")),
             created_at=time_of(first, "datetime_utc"),
+            is_nameless=True,
             skipped=self.skipped,
         )
 
@@ -194,6 +195,7 @@ class _Thread(_Reading):
             created_at=time_of(row, "datetime_utc"),
             properties={"forked_from": row["forked_from"]} if row["forked_from"] else {},
             active=row["tip_message_hash"],
+            is_nameless=True,
             skipped=self.skipped,
         )
 

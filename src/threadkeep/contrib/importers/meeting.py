@@ -8,21 +8,27 @@ entry is looked for behind the one that it follows, and what may be missing in e
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from threadkeep.contrib.importers.records import Entry
-from threadkeep.domain.items import item_from
+from threadkeep.contrib.importers.records import Entry, Transcript
+from threadkeep.domain.items import Item, item_from
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
-from threadkeep.errors import InvalidItem, InvalidOption
+from threadkeep.errors import InvalidItem, InvalidOption, NotFound
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.alignment import TEXT, utterances_of
+from threadkeep.store.history_sync.sync import find_by_history
 from threadkeep.store.store import Store
 from threadkeep.store.writing.grafting import ROOT, Spot
 
 T = TypeVar("T")
 LABEL: Final = "recorded"  # of conversations that the recorder has written
+PARENT: Final = "parent"  # a label of its side calls
+FORK: Final = "forked-from"  # a label of transcripts
+LAST: Final = 3  # answers of a session by which it is looked for
 PAGE: Final = 1_000  # branches or responses that are read at once
 _CONTENT: Final = ("summary", "encrypted_content")  # keys of a compaction by which it is known
 
@@ -149,6 +155,41 @@ class Recording:
         return self._spots[place]
 
 
+def history_of(transcript: Transcript) -> Session:
+    """What was said on the branch of a transcript that was shown last."""
+    entries = {entry.id: entry for entry in transcript.entries}
+    at = transcript.active or next(reversed(entries), None)
+    path: dict[str, Entry] = {}
+    while at in entries and at not in path:
+        path[at] = entries[at]
+        at = path[at].parent
+    session = Session()
+    for item in (item for entry in reversed(path.values()) for item in _items_of(entry)):
+        session.add_item(item)
+    return session
+
+
+def find_recorded(store: Store, transcript: Transcript, history: Session) -> Conversation | None:
+    """The conversation without a name that was recorded of a session; None if there is none.
+
+    It has one of the last answers, or else the history. A fork begins with answers of another session.
+    """
+    ids = [entry.answer.id for entry in reversed(transcript.entries) if entry.answer is not None and entry.answer.id]
+    for id_ in [*dict.fromkeys(ids)][: 1 if FORK in transcript.labels else LAST]:
+        with suppress(NotFound):
+            found = store.get_conversation(store.get_response(id_).conversation_id)
+            if _is_recorded(found):
+                return found
+    like = find_by_history(store, history)
+    return like if like is not None and _is_recorded(like) else None
+
+
+def _is_recorded(conversation: Conversation) -> bool:
+    """Whether it was recorded, and nothing names it."""
+    labels = conversation.labels
+    return LABEL in labels and PARENT not in labels and conversation.external_id is None
+
+
 def _text_key(speaker: str, text: str) -> Hashable:
     """A text without the white space around it, which clients add."""
     return TEXT, speaker, text.strip()
@@ -164,9 +205,12 @@ def _all(page_after: Callable[[str | None], Page[T]]) -> Iterator[T]:
 
 
 def _said_in(entry: Entry) -> Iterator[_Said]:
+    for item in _items_of(entry):
+        yield _Said.of(item.to_object())
+
+
+def _items_of(entry: Entry) -> Iterator[Item]:
+    """The items of an entry that can be stored."""
     for value in entry.items:
-        try:
-            item: Any = item_from(value).to_object()
-        except (InvalidItem, InvalidOption):
-            continue
-        yield _Said.of(item)
+        with suppress(InvalidItem, InvalidOption):
+            yield item_from(value)

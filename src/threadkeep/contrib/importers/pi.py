@@ -173,6 +173,7 @@ class _PiSession(Draft):
             created_at=time_of(self.head, "timestamp"),
             labels={"forked-from": f"pi:{PurePath(parent).stem.rpartition('_')[2]}"} if parent else {},
             properties=agent_turns.properties(self.head, {"cwd": "cwd"}),
+            is_nameless=True,
             skipped=self.skipped,
         )
 

@@ -155,6 +155,7 @@ class _QwenSession(Draft):
             created_at=self.entries[0].created_at,
             labels=labels,
             properties=self.about,
+            is_nameless=True,
             skipped=self.skipped,
             calls=[] if self.agent else list(self._calls()),
         )

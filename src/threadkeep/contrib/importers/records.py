@@ -128,6 +128,8 @@ class Transcript:
         calls: those of its calls that no entry came in.
         request: a request of the conversation without its messages, in the format `request_format`: its options and
             tools become those of the conversation.
+        is_nameless: whether its client tells no provider which session a call is of, so that the recorder finds it by
+            its history.
         fingerprint: what changes when its file does, if that has only this conversation: a file that has the same one
             is not read again, by sources that know the id from its name (`id_of`).
         skipped: what of it is not imported.
@@ -147,6 +149,7 @@ class Transcript:
     calls: Sequence[SideCall] = ()
     request: Mapping[str, Any] | None = None
     request_format: str = "open_responses"
+    is_nameless: bool = False
     fingerprint: str | None = None
     skipped: Sequence[Skipped] = ()
 

@@ -372,6 +372,11 @@ class Grafting:
         """
         return self._transactions.read(lambda connection: _find(connection, self._scope, external_id, user))
 
+    def find_by_id(self, id: str) -> Known | None:
+        """The conversation with an id; None if there is none."""
+        column, key = "public_id", ids.public_id_bytes(id)
+        return self._transactions.read(lambda connection: _find(connection, self._scope, key, None, column))
+
     def write(
         self, session: Session, info: conversations.ConversationInfo, plan: Callable[[Known | None], Graft]
     ) -> Written:
@@ -435,12 +440,14 @@ def _create(connection: Connection, scope: refs.Scope, new: conversations.Creati
     return Known(refs.BranchRef(scope, row.id, ids.public_id_text(public_id)), None)
 
 
-def _find(connection: Connection, scope: refs.Scope, external_id: str, user: str | None) -> Known | None:
-    row, user = refs.find_row(connection, replace(scope, user=None), "external_id", external_id), scope.user or user
+def _find(
+    connection: Connection, scope: refs.Scope, key: str | bytes, user: str | None, column: str = "external_id"
+) -> Known | None:
+    row, user = refs.find_row(connection, replace(scope, user=None), column, key), scope.user or user
     if row is None:
         return None
     if user is not None and row.user_id != user:
-        problem = f"The external_id {external_id!r} names a conversation that does not belong to this user."
+        problem = f"The {column} {key!r} names a conversation that does not belong to this user."
         raise Conflict(problem, hint="Import it for the user whose it is, or into a tenant of its own.")
     ref = refs.BranchRef(scope, row.id, ids.public_id_text(bytes(row.public_id)))
     wanted = scope.parameters(key=row.id, limit=MAX_STATES)
