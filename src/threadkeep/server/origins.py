@@ -169,16 +169,21 @@ class ClientSession:
             return cls.of_claude_code(f"claude-code:{named}", headers)
         said = ((called, headers[name]) for name, called in _HEADERS.items() if headers.get(name))
         called, named = next(said, ("codex", _cache_key(payload)))
-        if named and (called == "codex" or (called == "pi" and headers.get(_ORIGINATOR))):
-            return cls.of_codex(named, headers, payload)
         if named:
-            parent, is_opencode = headers.get(_PARENT, ""), called == "session" and named.startswith(_OPENCODE)
-            called = "opencode" if is_opencode else called
-            return cls(f"{called}:{named}", named if parent else "", f"{called}:{parent}")
+            return cls.of_header(called, named, headers, payload)
         conversation = payload.get("conversation")
         id_ = conversation.get("id") if isinstance(conversation, dict) else conversation
         id_ = id_ or payload.get("conversation_id")
         return cls(f"conversation:{id_}") if isinstance(id_, str) and id_ else None
+
+    @classmethod
+    def of_header(cls, called: str, named: str, headers: Mapping[str, str], payload: JsonObject) -> ClientSession:
+        """A session that a header names, or a cache key; some clients use the headers of others."""
+        if called == "codex" or (called == "pi" and headers.get(_ORIGINATOR)):
+            return cls.of_codex(named, headers, payload)
+        parent = headers.get(_PARENT, "")
+        called = "opencode" if called == "session" and named.startswith(_OPENCODE) else called
+        return cls(f"{called}:{named}", named if parent else "", f"{called}:{parent}")
 
     @classmethod
     def of_claude_code(cls, session: str, headers: Mapping[str, str]) -> ClientSession:

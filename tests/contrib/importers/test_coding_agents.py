@@ -141,7 +141,7 @@ def test_gemini_cli_counts_the_last_line_of_a_message_and_takes_back_what_failed
     path = lines(tmp_path / "session-1.jsonl", *begun)
     import_from(target, path)  # while the tool is running
     rest = [
-        gemini("2", "gemini", "", toolCalls=[GEMINI_CALL], **answer), history[3],
+        gemini("2", "gemini", "", toolCalls=[{**GEMINI_CALL, "id": "ls__c1"}], **answer), history[3],
         gemini("4", "gemini", "One.", **answer),
         {"$set": {"sessionId": "s1"}}, {"$set": {"messages": history}}, gemini("5", "user", [{"text": "Fails."}]),
         {"$set": {"messages": history}}, GEMINI_HEAD, gemini("6", "user", [{"text": "And?"}]),
@@ -155,6 +155,7 @@ def test_gemini_cli_counts_the_last_line_of_a_message_and_takes_back_what_failed
         "user: List.", "thought: Hm.", "call: ls", 'output: {"output":"a.txt"}', "thought: Hm.", "assistant: One.",
         "user: And?", "assistant: No.",
     ]  # fmt: skip
+    assert {one.given().get("call_id") for one in session.transcript()} == {"c1", None}
     assert usage(session) == [("gemini-3-pro", 3, 300, 12, 21, 6)]
     assert (report.conversations.read, report.skipped) == (1, [])
 
@@ -307,6 +308,8 @@ def test_qwen_code_counts_side_calls_and_agents_once(target: Store, tmp_path: Pa
 
 # cline
 
+PROMPT = '<user_input mode="act">List.</user_input>'
+
 
 def test_cline_is_read_with_the_file_about_the_session(target: Store, tmp_path: Path) -> None:
     metrics = {"inputTokens": 100, "outputTokens": 7, "cacheReadTokens": 4, "cacheWriteTokens": 0}
@@ -314,7 +317,7 @@ def test_cline_is_read_with_the_file_about_the_session(target: Store, tmp_path: 
     call = {"type": "tool_use", "id": "c1", "name": "run_commands", "input": {"commands": ["ls"]}}
     result = [{"query": "ls", "result": "a.txt", "success": True}]
     messages = [
-        {"id": "1", "role": "user", "content": [{"type": "text", "text": "List."}], "ts": MS},
+        {"id": "1", "role": "user", "content": [{"type": "text", "text": PROMPT}], "ts": MS},
         {
             "id": "2",
             "role": "assistant",

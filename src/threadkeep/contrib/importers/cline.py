@@ -5,12 +5,13 @@ Source: ``~/.cline/data/sessions/ID/ID.messages.json`` and ``ID.json`` of cline 
 * Messages have blocks as Anthropic's API has them, whatever API was spoken; outputs of tools are JSON. Their `id` is
   cline's: there are no ids of responses.
 * `metrics` of an answer has its usage, in which the input includes what was cached. `ts` is when it had ended.
-* The prompt of the user is between tags; the program says more in the user's place.
+* The prompt of the user is between tags, which are not sent; the program says more in the user's place.
 * The files of agents name the session that started them in the file about it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +26,7 @@ from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
 
 MESSAGES: Final = ".messages.json"
+PROMPT: Final = re.compile(r"<user_input[^>]*>(.*)</user_input>", re.DOTALL)
 MAX_BYTES: Final = 512 * 1024 * 1024  # of a file of messages, which is one document
 # name of a provider -> the format that it speaks; of others it is Chat Completions
 FORMATS: Final = {
@@ -134,7 +136,9 @@ class _ClineSession(Draft):
         for block in blocks:
             match text_of(block, "type"):
                 case "text":
-                    make.extend(items, "user", make.text_part(text_of(block, "text") or "", "user"))
+                    text = text_of(block, "text") or ""
+                    typed = PROMPT.fullmatch(text)
+                    make.extend(items, "user", make.text_part(typed[1] if typed else text, "user"))
                 case "image":
                     source = object_of(block, "source") or block
                     media = text_of(source, "media_type") or text_of(source, "mediaType")

@@ -152,7 +152,7 @@ class _GeminiSession(Draft):
     def _items(self, role: str, parts: list[Any]) -> list[Any]:
         if not parts:
             return []
-        turns = formats.get_format(FORMAT).parse_turns([{"role": role, "parts": parts}])
+        turns = formats.get_format(FORMAT).parse_turns([{"role": role, "parts": [*map(_part, parts)]}])
         return [item for items in turns for item in items]
 
     def _answer(self, id_: str, message: JsonObject) -> Answer:
@@ -183,8 +183,18 @@ def _behind(entry: Entry, end: str | None) -> Entry:
 def _results(message: JsonObject) -> set[str]:
     """The calls whose outputs a message is; empty if it has anything else."""
     parts = list_of(message, "content") if message.get("type") == "user" else []
-    found = [object_of(part, "functionResponse") for part in parts]
+    found = [object_of(_part(part), "functionResponse") for part in parts]
     return {str(one.get("id") or one.get("name")) for one in found} if found and all(found) else set()
+
+
+def _part(part: Any) -> Any:
+    """A part with the provider's id of a call or an output, before which files have the name of the tool."""
+    for key in ("functionCall", "functionResponse"):
+        called = object_of(part, key)
+        name, id_ = text_of(called, "name"), text_of(called, "id")
+        if name and id_ and id_.startswith(f"{name}__"):
+            return {**part, key: {**called, "id": id_.removeprefix(f"{name}__")}}
+    return part
 
 
 def _thought(thought: Any) -> JsonObject:
