@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -17,6 +19,12 @@ from threadkeep import AsyncStore, Store
 from threadkeep.viewer import Owner, app
 
 MAX_STATEMENTS = 8
+
+
+def text_of_tree(page: str) -> str:
+    """The text of JSON that folds."""
+    lines = re.findall(r'class="l">(.*?)</(?:div|summary)>', page)
+    return html.unescape(re.sub("<[^>]*>", "", "\n".join(lines)))
 
 
 class Pages:

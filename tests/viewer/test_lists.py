@@ -93,3 +93,22 @@ def test_a_list_takes_a_few_statements(pages: Pages) -> None:
         with_tools(pages.store)
     assert pages.statements("/") <= MAX_STATEMENTS
     assert pages.statements("/?user=ann&label=team%3Dtravel&model=gpt-5.4&errors=1") <= MAX_STATEMENTS
+
+
+def test_many_labels_and_long_names_leave_room(pages: Pages) -> None:
+    labels = {f"label-{number}": "value" for number in range(5)}
+    pages.store.create_conversation(title="T", labels=labels, user_id="u" * 100).user("Hello")
+    html = pages.get("/")
+    assert [f"label-{number}=value</a>" in html for number in range(5)] == [True, True, True, False, False]
+    assert "2 more" in html
+    assert 'title="' + "u" * 100 in html
+
+
+@pytest.mark.parametrize("path", ["/", "/usage", "/search?q=hello", "/c/{id}"])
+def test_the_words_of_an_untitled_conversation_stand_for_its_title(pages: Pages, path: str) -> None:
+    conversation = pages.store.create_conversation(model="gpt-5.4")
+    conversation.user("Hello **there**")
+    conversation.record_attempt("chat_completion", error={"message": "Overloaded"})
+    html = pages.get(path.format(id=conversation.id))
+    assert "Hello there</a>" in html or "Hello there</h1>" in html
+    assert "Untitled" not in html

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.viewer.conftest import MAX_STATEMENTS, Pages
+from tests.viewer.conftest import MAX_STATEMENTS, Pages, text_of_tree
 from tests.viewer.samples import PNG, answer, ask, with_tools
 from threadkeep.formats import NAMES
 from threadkeep.viewer import requests
@@ -24,9 +24,7 @@ LARGE = PNG + bytes(10_000)
 
 def shown(page: str) -> Any:
     """The JSON that a page shows."""
-    found = re.search(r'<pre class="payload"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    assert found
-    return json.loads(html.unescape(found[1]))
+    return json.loads(text_of_tree(page.partition('<div class="whole">')[2]))
 
 
 @pytest.mark.parametrize("format", NAMES)

@@ -332,3 +332,21 @@ def test_tools_of_any_type_are_named(pages: Pages, tool: dict[str, Any], shown: 
     conversation = pages.store.create_conversation(tools=[tool])
     assert f"<li>{shown}</li>" in pages.get(f"/c/{conversation.id}")
     assert f"<li>{shown}</li>" in html_of(pages.store, conversation.id)
+
+
+def test_a_call_its_output_and_how_long_it_took_are_apart(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    html = pages.get(f"/c/{conversation.id}")
+    call = html[html.index("timetable") :]
+    for text in ('<span class="chip">call</span>', 'class="took"', '<span class="chip">output</span>', "10:02"):
+        assert text in call
+
+
+def test_errors_and_empty_answers_are_said_in_words(pages: Pages) -> None:
+    conversation = with_tools(pages.store)
+    conversation.user("And then?")
+    ask(conversation, answer(None, number=3))
+    html = pages.get(f"/c/{conversation.id}")
+    assert "The call failed." in html
+    assert "<summary>Overloaded</summary>" in html
+    assert "The answer is empty." in html

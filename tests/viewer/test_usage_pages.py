@@ -16,6 +16,7 @@ from tests.viewer.samples import answer, with_tools
 from threadkeep.domain.charts import Day, columns, lines
 from threadkeep.viewer import Owner
 from threadkeep.viewer.dashboard import percentile
+from threadkeep.viewer.texts import MAX_DECIMALS, UNKNOWN, axis_count, axis_duration, money, money_padding
 
 
 def test_sums_and_what_they_lead_to(pages: Pages) -> None:
@@ -83,11 +84,18 @@ def test_titles_need_the_scope_for_reading(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["days=7", "tz=Asia/Tokyo", "model=gpt-5.4&user=ann", "since=2026-01-01&until=2026-03-01"]
+    ("query", "shown"),
+    [
+        ("days=7", "Tokens by day"),
+        ("tz=Asia/Tokyo", "Tokens by day"),
+        ("model=gpt-5.4&user=ann", "Tokens by day"),
+        ("since=2026-01-01&until=2026-03-01", "No calls in these days"),
+    ],
 )
-def test_other_periods(pages: Pages, query: str) -> None:
+def test_other_periods(pages: Pages, query: str, shown: str) -> None:
     with_tools(pages.store)
-    assert "Tokens by day" in pages.get(f"/usage?{query}")
+    page = pages.get(f"/usage?{query}")
+    assert [text for text in ("Tokens by day", "No calls in these days") if text in page] == [shown]
 
 
 @pytest.mark.parametrize("query", ["days=x", "days=0", "tz=Nowhere", "since=2020-01-01&until=2026-01-01", "since=x"])
@@ -124,7 +132,7 @@ def test_sums_as_csv(pages: Pages) -> None:
 
 def test_pages_take_a_few_statements(pages: Pages) -> None:
     for number in range(15):
-        with_tools(pages.store, user=f"user {number}")
+        with_tools(pages.store, user=f"user {number}").update(title=f"Trains {number}" if number % 2 else None)
     assert pages.statements("/usage") <= MAX_STATEMENTS
     assert pages.statements("/usage?tz=Asia/Tokyo") <= MAX_STATEMENTS
     assert pages.statements("/search?q=train") <= MAX_STATEMENTS
@@ -198,3 +206,21 @@ def test_a_period_ends_today(pages: Pages) -> None:
     html = pages.get("/usage?days=7")
     today = datetime.now(UTC).date()
     assert f'name="since" value="{today - timedelta(6)}"' in html
+
+
+@pytest.mark.parametrize(("query", "current"), [("", ["30"]), ("?days=7", ["7"]), ("?since=2026-01-01&days=7", [])])
+def test_the_current_range_is_marked(pages: Pages, query: str, current: list[str]) -> None:
+    assert re.findall(r'aria-current="true">(\d+) days', pages.get(f"/usage{query}")) == current
+
+
+def test_axes_have_one_unit() -> None:
+    assert [axis_count(value, 20_000) for value in (0, 500, 5_000, 20_000)] == ["0", "0.5k", "5k", "20k"]
+    assert [axis_count(value, 900) for value in (0, 450, 900)] == ["0", "450", "900"]
+    assert [axis_duration(value, 1_200) for value in (0, 300, 1_200)] == ["0", "0.3 s", "1.2 s"]
+    assert [axis_duration(value, 800) for value in (0, 200)] == ["0", "200 ms"]
+
+
+@pytest.mark.parametrize("nano", [None, 0, 1_000, 12_345_678, 459_000_000, 73_780_000_000])
+def test_decimal_points_of_costs_are_below_each_other(nano: int | None) -> None:
+    text = money(nano) + money_padding(nano)
+    assert text == UNKNOWN or len(text.partition(".")[2]) == MAX_DECIMALS

@@ -14,7 +14,8 @@ from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.pairing import are_twins
 from threadkeep.server.answers import PICTURES
-from threadkeep.viewer.texts import Budget, first_line, is_safe_link, json_text, markdown
+from threadkeep.viewer.json_tree import json_tree
+from threadkeep.viewer.texts import MAX_TEXT, Budget, first_line, is_safe_link, json_text, markdown
 
 _TEXTS: Final = frozenset({"input_text", "output_text", "text", "reasoning_text", "summary_text"})
 _MEDIA: Final = frozenset({"input_image", "input_file", "input_video"})
@@ -29,9 +30,9 @@ class BlockPart:
     """A part of a block.
 
     Attributes:
-        kind: "markdown", "text", "image", "file", "link" or "note".
+        kind: "markdown", "text", "json", "image", "file", "link" or "note".
         text: what it says, or the name of a file.
-        html: the text as HTML, of Markdown.
+        html: the text as HTML, of Markdown and JSON.
         url: a data URL or a link; the hash of stored media.
         is_stored: whether `url` is such a hash.
     """
@@ -58,7 +59,7 @@ class Block:
         title: the role, the name of the function, or the type.
         pieces: what it says.
         summary: the beginning of it, for what is folded.
-        arguments: a call's arguments, as text.
+        arguments: a call's arguments.
         output: the block with the output of a call.
         took_ms: how long a call took.
     """
@@ -68,7 +69,7 @@ class Block:
     title: str
     pieces: list[BlockPart] = field(default_factory=list)
     summary: str = ""
-    arguments: str = ""
+    arguments: BlockPart | None = None
     output: Block | None = None
     took_ms: float | None = None
     status: str | None = None
@@ -134,7 +135,7 @@ def _block(stored: StoredItem, budget: Budget) -> Block:
             pieces = [BlockPart("note", budget.take(line)) for line in transcripts.lines_of(item)]
         block = Block(stored, "reasoning", "reasoning", pieces, _summary(pieces))
     else:
-        pieces = [BlockPart("text", budget.take(json_text(_without_type(item))))]
+        pieces = [data_piece(_without_type(item), budget)]
         block = Block(stored, "other", first_line(kind), pieces, _summary(pieces))
     block.status = None if status is None else first_line(str(status))
     return block
@@ -145,11 +146,15 @@ def _call(stored: StoredItem, item: Mapping[str, Any], budget: Budget) -> Block:
     if given is None:
         given = _without_type(item)
     title = first_line(str(item.get("name") or item["type"]))
-    summary, arguments = (
-        first_line(given if isinstance(given, str) else json_text(given)),
-        budget.take(json_text(given)),
-    )
-    return Block(stored, "call", title, summary=summary, arguments=arguments)
+    summary = first_line(given if isinstance(given, str) else json_text(given))
+    return Block(stored, "call", title, summary=summary, arguments=data_piece(given, budget))
+
+
+def data_piece(value: Any, budget: Budget, most: int = MAX_TEXT) -> BlockPart:
+    """Return data: JSON that folds, or as a text where it is none, or the beginning where it has more characters."""
+    text = json_text(value)
+    tree = json_tree(text, budget) if len(text) <= most else None
+    return BlockPart("text", budget.take(text, most)) if tree is None else BlockPart("json", text, tree)
 
 
 def _without_type(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,12 +180,12 @@ def _piece(part: Any, budget: Budget, *, is_data: bool) -> BlockPart:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if isinstance(part, str) or kind in _TEXTS:
         text = part if isinstance(part, str) else str(part.get("text", ""))
-        return BlockPart("text", budget.take(json_text(text))) if is_data else _said(text, budget)
+        return data_piece(text, budget) if is_data else _said(text, budget)
     if kind in _MEDIA:
         return media_piece(part, budget)
     if kind == "refusal":
         return BlockPart("note", budget.take(f"Refused: {part.get('refusal', '')}"))
-    return BlockPart("text", budget.take(json_text(part)))
+    return data_piece(part, budget)
 
 
 def _said(text: str, budget: Budget) -> BlockPart:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
@@ -18,7 +19,7 @@ from threadkeep.store.store import Store
 from threadkeep.store.work.validation import time_zone
 from threadkeep.viewer.listing import day_of
 from threadkeep.viewer.pages import View
-from threadkeep.viewer.texts import count, duration, money, percent, query_text, short_count
+from threadkeep.viewer.texts import axis_count, axis_duration, axis_percent, count, money, query_text
 
 DAYS: Final = 30
 MAX_DAYS: Final = 366
@@ -179,11 +180,11 @@ async def usage_page(view: View) -> Response:
     for row in usage.latencies:
         grouped.setdefault(row[0], []).append(row)
     latencies = [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
-    cache = charts.lines(
-        [_short(day) for day in usage.days], [[sums.cache_share for sums in usage.days.values()]], percent
-    )
+    shares = [sums.cache_share for sums in usage.days.values()]
+    cache = charts.lines([_short(day) for day in usage.days], [shares], axis_percent)
     series = [[latency.median for _, latency in latencies], [latency.high for _, latency in latencies]]
-    latency = charts.lines([_short(day) for day, _ in latencies], series, duration)
+    slowest = max((value for values in series for value in values if value is not None), default=0)
+    latency = charts.lines([_short(day) for day, _ in latencies], series, partial(axis_duration, largest=slowest))
     return view.page(
         "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
         tokens=_token_chart(days), calls=_call_chart(days, links), cache=cache,
@@ -210,7 +211,7 @@ def _token_chart(days: Iterable[DayRow]) -> charts.Chart:
         charts.Day(_short(day), sums.kinds, f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}", link)
         for day, sums, link in days
     ]
-    return charts.columns(drawn, lambda value: short_count(int(value)))
+    return charts.columns(drawn, partial(axis_count, largest=max((sum(day.values) for day in drawn), default=0)))
 
 
 def _call_chart(days: Iterable[DayRow], links: Links) -> charts.Chart:
@@ -219,7 +220,7 @@ def _call_chart(days: Iterable[DayRow], links: Links) -> charts.Chart:
         words = f"{day}: {count(sums.calls)} calls, {count(sums.failed)} failed"
         href = links.to(on=day, through=None, errors=1) if sums.failed else link
         drawn.append(charts.Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
-    return charts.columns(drawn, lambda value: short_count(int(value)))
+    return charts.columns(drawn, partial(axis_count, largest=max((sum(day.values) for day in drawn), default=0)))
 
 
 class Latency(NamedTuple):

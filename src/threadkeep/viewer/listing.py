@@ -12,7 +12,7 @@ from starlette.responses import Response
 from threadkeep.domain.printing import printable
 from threadkeep.domain.stored import ConversationSummary, Page, SearchResult
 from threadkeep.errors import InvalidOption
-from threadkeep.store.reading.overviews import CallSums, call_sums, list_matching
+from threadkeep.store.reading.overviews import CallSums, call_sums, list_matching, previews
 from threadkeep.store.store import Store
 from threadkeep.viewer.pages import View
 
@@ -123,8 +123,10 @@ async def search_page(view: View) -> Response:
             limit=RESULTS, **filters,
         )  # fmt: skip
     hits = [(one, marked(one)) for one in found]
+    opened = await view.read(previews, [one.conversation_id for one in found if one.title is None])
     is_first = view.query("after") is None
-    return view.page("search.html", text=text, hits=hits, next=found.next, roles=ROLES, is_first=is_first)
+    values = {"text": text, "hits": hits, "previews": opened, "next": found.next, "roles": ROLES, "is_first": is_first}
+    return view.page("search.html", **values)
 
 
 def marked(result: SearchResult) -> Markup:

@@ -213,7 +213,7 @@ def environment() -> Environment:
     )
     for name in (
         "count", "short_count", "money", "duration", "percent", "size", "moment", "short_moment", "first_line",
-        "plain_line", "labels_text", "cut", "query_text", "named_tool",
+        "plain_line", "labels_text", "cut", "query_text", "named_tool", "money_padding", "day", "clock", "heading",
     ):  # fmt: skip
         made.filters[name] = getattr(texts, name)
     made.globals["asset"] = lambda name: f"{name}?{asset(name)[1]}"

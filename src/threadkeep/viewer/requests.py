@@ -27,7 +27,7 @@ from threadkeep.store.media.cutting import MARK
 from threadkeep.store.reading import history, overviews, rendering
 from threadkeep.store.store import Store
 from threadkeep.store.work.handle import Handle, HandleCache
-from threadkeep.viewer import pages, texts
+from threadkeep.viewer import blocks, pages, texts
 
 _FILLED: Final = b"  "  # makes the length of a mark a multiple of 3, so that its base64 needs no padding
 _MARK: Final = re.compile(rf"{MARK.pattern.decode()}(?:{_FILLED.decode()})?")
@@ -214,10 +214,11 @@ def _rendered(view: pages.View, seen: RequestView, shown: str) -> Response:
     """The page."""
     text, lines = None, _changes(seen) if shown == "changes" else ()
     if shown == "body" and seen.body is not None:
-        text = shortened(texts.json_text(seen.body.decode("utf-8", "replace")))
+        text = seen.body.decode("utf-8", "replace")
     elif shown == "request" and seen.rendered is not None:
-        text = shortened(text_of(seen.rendered))
-    return view.page("seen.html", seen=seen, text=text, lines=lines, shown=shown, formats=formats.NAMES, views=VIEWS)
+        text = text_of(seen.rendered)
+    piece = None if text is None else blocks.data_piece(text, texts.Budget(), MAX_SHOWN)
+    return view.page("seen.html", seen=seen, piece=piece, lines=lines, shown=shown, formats=formats.NAMES, views=VIEWS)
 
 
 def _changes(seen: RequestView) -> Sequence[DifferenceLine]:
@@ -295,10 +296,3 @@ def _body(conversation: Conversation, number: int) -> bytes | None:
         return conversation.response_body(number)
     except errors.NotFound:
         return None
-
-
-def shortened(text: str) -> str:
-    """Return a text, or its beginning."""
-    if len(text) <= MAX_SHOWN:
-        return text
-    return f"{text[:MAX_SHOWN]}\n… ({len(text):,} characters in all)"

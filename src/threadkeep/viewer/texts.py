@@ -44,6 +44,9 @@ _NANO: Final = 10**9
 _CENT: Final = 10**7  # nano-USD
 _SECOND: Final = 1_000  # milliseconds
 _MINUTE: Final = 60 * _SECOND
+MAX_DECIMALS: Final = 5
+# From so many on -> the unit of a count, and its letter
+_COUNTS: Final = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "k"))
 _UNITS: Final = ("bytes", "KB", "MB", "GB")
 _KILO: Final = 1024
 
@@ -72,9 +75,9 @@ class Budget:
         self.characters = self.cells = self.shown = 0
         self.seconds = 0.0
 
-    def take(self, text: str) -> str:
+    def take(self, text: str, most: int = MAX_TEXT) -> str:
         """Return a text, or its beginning where it is too long for a page or for what is left of it; it is counted."""
-        length = max(0, min(MAX_TEXT, self.shown))
+        length = max(0, min(most, self.shown))
         beginning = printing.printable(text[:length])
         self.shown -= len(beginning) + MARKUP
         if len(text) <= length:
@@ -166,6 +169,12 @@ def first_line(text: str, length: int = 140) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
+def heading(conversation: Any, groups: Iterable[Any]) -> str:
+    """Return the title of a conversation; without one, what a user said first on the page."""
+    said = (piece.text for group in groups for block in group.blocks if block.kind == "user" for piece in block.pieces)
+    return str(conversation.title or next((line for text in said if (line := plain_line(text, 80))), "Untitled"))
+
+
 def named_tool(tool: content.TypedObject) -> tuple[str, str]:
     """Return the name of a tool and what it says about itself; a built-in one may have no more than a type."""
     told = tool.to_object()
@@ -215,9 +224,9 @@ def short_count(value: int | None) -> str:
     """Return a number in few characters: 950, 12.4k, 3.1M."""
     if value is None:
         return UNKNOWN
-    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
-        if value >= limit:
-            scaled = value / (10**3 if unit == "k" else limit)
+    for least, divisor, unit in _COUNTS:
+        if value >= least:
+            scaled = value / divisor
             return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"  # noqa: PLR2004 - three digits
     return f"{value:,}"
 
@@ -230,6 +239,38 @@ def money(nano: int | None) -> str:
     if nano == 0 or nano >= _NANO:
         return f"${dollars:,.2f}"
     return f"${dollars:.3f}" if nano >= _CENT else f"${dollars:.5f}"
+
+
+def money_padding(nano: int | None) -> str:
+    """Return the zeros with which an amount has as many decimals as the smallest ones."""
+    decimals = len(money(nano).partition(".")[2])
+    return "0" * (MAX_DECIMALS - decimals) if decimals else ""
+
+
+def axis_count(value: float, largest: float) -> str:
+    """Return a value of an axis in the unit of its largest one.
+
+    >>> [axis_count(value, 20_000) for value in (0, 5_000, 20_000)]
+    ['0', '5k', '20k']
+    """
+    divisor, unit = next(((divisor, unit) for least, divisor, unit in _COUNTS if largest >= least), (1, ""))
+    return f"{round(value / divisor, 1):,g}{unit if value else ''}"
+
+
+def axis_duration(value: float, largest: float) -> str:
+    """Return milliseconds of an axis in the unit of its largest value.
+
+    >>> [axis_duration(value, 2_000) for value in (0, 500, 2_000)]
+    ['0', '0.5 s', '2 s']
+    """
+    if not value:
+        return "0"
+    return f"{value:,.0f} ms" if largest < _SECOND else f"{round(value / _SECOND, 1):,g} s"
+
+
+def axis_percent(share: float) -> str:
+    """Return a share on an axis."""
+    return f"{round(100 * share, 1):g} %"
 
 
 def duration(ms: float | None) -> str:
@@ -263,6 +304,16 @@ def moment(at: datetime | None) -> str:
 def short_moment(at: datetime | None) -> str:
     """Return a time in UTC, to the minute."""
     return UNKNOWN if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def day(at: datetime) -> str:
+    """Return the day of a time, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d")
+
+
+def clock(at: datetime) -> str:
+    """Return the time of a day, in UTC, to the minute."""
+    return at.astimezone(UTC).strftime("%H:%M")
 
 
 def labels_text(labels: Mapping[str, str]) -> list[str]:

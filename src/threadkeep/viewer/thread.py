@@ -25,7 +25,7 @@ from threadkeep.store.reading.overviews import LedgerCall, ResponseFacts, Thread
 from threadkeep.store.store import Store
 from threadkeep.viewer.blocks import Block, blocks_of
 from threadkeep.viewer.pages import View
-from threadkeep.viewer.texts import Budget, json_text
+from threadkeep.viewer.texts import Budget, first_line, json_text
 
 PAGE: Final = 50  # items
 ROOT: Final = -1  # the position before the first item
@@ -49,6 +49,7 @@ class Group:
         calls: its calls of the provider; mostly one.
         variants: the other branches that begin here.
         error: the error of the response or its calls, as text.
+        error_message: what it says, on one line.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -56,6 +57,7 @@ class Group:
     calls: list[LedgerCall] = field(default_factory=list)
     variants: Variants | None = None
     error: str | None = None
+    error_message: str = ""
 
 
 class Thread(NamedTuple):
@@ -138,8 +140,23 @@ def groups_of(thread: Thread, start: int, budget: Budget) -> list[Group]:
 
 def _with_error(group: Group, budget: Budget) -> Group:
     errors = [one.error for one in (group.response, *group.calls) if one is not None and one.error is not None]
-    group.error = budget.take(json_text(errors[0])) if errors else None
+    if errors:
+        group.error = budget.take(json_text(errors[0]))
+        group.error_message = first_line(message_of(errors[0]))
     return group
+
+
+def message_of(error: Any) -> str:
+    """Return the message within an error of a provider; empty if it has none.
+
+    >>> message_of({"type": "error", "error": {"message": "Overloaded"}})
+    'Overloaded'
+    """
+    while isinstance(error, Mapping):
+        if isinstance(message := error.get("message"), str):
+            return message
+        error = error.get("error")
+    return error if isinstance(error, str) else ""
 
 
 def _answer_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -86,15 +87,15 @@ def test_from_the_list_to_what_the_model_saw_and_back(view: Watched) -> None:
         if call.count():
             break
         page.go_back()
-    expect(call.locator("pre").first).to_be_hidden()
-    call.locator("summary").click()
+    expect(call.locator(".json").first).to_be_hidden()
+    call.locator("summary").first.click()
     expect(call.get_by_role("heading", name="Output")).to_be_visible()
     page.get_by_role("link", name="What the model saw").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("What the model saw")
     page.get_by_role("link", name="converse").click()
-    expect(page.locator("pre.payload")).to_contain_text("toolSpec")
+    expect(page.locator(".whole")).to_contain_text("toolSpec")
     page.get_by_role("link", name="Answer as received").click()
-    expect(page.locator("pre.payload")).to_contain_text("usage", ignore_case=True)
+    expect(page.locator(".whole")).to_contain_text("usage", ignore_case=True)
     page.get_by_role("link", name="its items").click()
     expect(page.locator(":target")).to_be_visible()
 
@@ -189,6 +190,62 @@ def test_keys_can_be_switched_off(view: Watched) -> None:
     switch.click()
     page.keyboard.press("j")
     expect(page.locator(".here")).to_have_count(1)
+
+
+def test_the_keys_are_listed(view: Watched) -> None:
+    page = view.open("/")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("search")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
+
+
+def test_json_folds_and_is_copied(chromium: Browser, site: str, paths: dict[str, str]) -> None:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with watching(chromium, site, permissions=permissions, viewport=WIDE) as watched:
+        page = watched.open(paths["request"])
+        line = page.locator(".json .key").first
+        page.locator(".json summary").first.click()
+        expect(line).to_be_hidden()
+        page.get_by_role("button", name="Copy", exact=True).click()
+        expect(page.get_by_text("Copied", exact=True)).to_be_attached()
+        assert "contents" in json.loads(page.evaluate("navigator.clipboard.readText()"))
+        page.locator(".json summary").first.click()
+        expect(line).to_be_visible()
+
+
+def in_sight(page: Page, text: str) -> bool:
+    box = page.get_by_role("columnheader", name=text).bounding_box()
+    window = page.viewport_size
+    return box is not None and window is not None and box["x"] + box["width"] <= window["width"]
+
+
+@pytest.mark.parametrize("width", [800, 1024, 1280])
+def test_costs_and_times_of_the_list_are_in_sight(chromium: Browser, tmp_path: Any, width: int) -> None:
+    url = f"sqlite:///{tmp_path}/long.db"
+    with Store(url) as store:
+        labels = {f"a-long-label-{number}": "and-its-value" * 3 for number in range(6)}
+        user = "someone-with-a-long-name@a-department.example.com"
+        for title in ("A long title of many words " * 7, "Donaudampfschifffahrt" * 9):
+            store.create_conversation(title=title, user_id=user, labels=labels, model="m").user("Hello")
+    size: ViewportSize = {"width": width, "height": 860}
+    with serving(url) as address, watching(chromium, address, viewport=size) as watched:
+        page = watched.open("/")
+        assert [in_sight(page, name) for name in ("Cost", "Last active")] == [True, True]
+        heights = page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+        assert max(heights) < 220
+
+
+def test_on_a_phone_the_header_is_one_row_and_filters_are_folded(chromium: Browser, site: str) -> None:
+    with watching(chromium, site, viewport=PHONE) as watched:
+        page = watched.open("/")
+        header = page.locator("header.top").bounding_box()
+        assert header is not None
+        assert header["height"] < 60
+        expect(page.get_by_label("User")).to_be_hidden()
+        page.get_by_text("Filters", exact=True).click()
+        expect(page.get_by_label("User")).to_be_visible()
+        expect(watched.open("/?user=ann").get_by_label("User")).to_be_visible()
 
 
 def test_the_id_is_copied_by_key(chromium: Browser, site: str, paths: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 
 from threadkeep.db import models
 from threadkeep.db.driver import Statement
@@ -82,11 +82,29 @@ def top(query: TopQuery, column: str) -> Select[Any]:
     return found.order_by(func.coalesce(func.sum(calls.cost_nano), 0).desc(), calls.key).limit(query.limit)
 
 
-def names_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
-    """The keys, public ids, titles and users of conversations that are not deleted."""
+_NAMES: Final = [
+    conversations.c[name] for name in (
+        "id", "public_id", "title", "user_id", "active_branch", "head_position", "next_position", "lineage",
+    )
+]  # fmt: skip
+
+
+def opened_of(tenant: int, public_ids: Sequence[bytes]) -> Select[Any]:
+    """What the previews of conversations that are not deleted need, by public ids."""
     table = conversations.c
-    columns = (table.id, table.public_id, table.title, table.user_id)
-    return select(*columns).where(table.tenant_id == tenant, table.id.in_(keys), table.status != DELETED)
+    return select(*_NAMES).where(table.tenant_id == tenant, table.public_id.in_(public_ids), table.status != DELETED)
+
+
+def top_conversations(query: TopQuery) -> Select[Any]:
+    """The conversations that cost most, as `top`, with their titles and users, and what their previews need.
+
+    All of that is NULL for those that are deleted.
+    """
+    found, table = top(query, "conversation_id").subquery("found"), conversations.c
+    known = and_(table.tenant_id == query.tenant, table.id == found.c.key, table.status != DELETED)
+    joined = found.outerjoin(conversations, known)
+    order = (func.coalesce(found.c.cost_nano, 0).desc(), found.c.key)
+    return select(*found.c, *_NAMES).select_from(joined).order_by(*order)
 
 
 def annotations_of(tenant: int, key: int, user: str | None, positions: Sequence[int]) -> Select[Any]:

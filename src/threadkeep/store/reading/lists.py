@@ -180,13 +180,15 @@ REACHES: Final = (64, 1_024)
 MAX_RANGES: Final = 4  # of a conversation: parts of forks, and between removed items
 
 
-def previews_of(connection: Connection, scope: Scope, rows: Sequence[driver.LazyRow]) -> dict[int, str]:
-    """Previews of the active branches of conversations, by key; in three statements at most."""
+def previews_of(
+    connection: Connection, scope: Scope, rows: Sequence[driver.LazyRow], reaches: Sequence[int] = REACHES
+) -> dict[int, str]:
+    """Previews of the active branches of conversations, by key; in a statement for branches, and one a reach."""
     lineages = _lineages(connection, scope, rows)
     rows = [row for row in rows if row.id in lineages]  # not those deleted, with their branches, since they were read
     found: dict[int, str] = {}
     added: dict[int, str] = {}  # what programs say, for where nothing else is said
-    for reach in REACHES:
+    for reach in reaches:
         ranges = [
             (row.id, *one) for row in rows if row.id not in found
             for one in _last_ranges(lineages[row.id], row.active_branch, reach)

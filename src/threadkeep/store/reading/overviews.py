@@ -6,7 +6,7 @@ depend on how much is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, Final, NamedTuple
@@ -57,7 +57,7 @@ class Top(NamedTuple):
     Attributes:
         user_id: the user; None without one.
         conversation_id: the id of the conversation; None for a user, and for one that was deleted.
-        title: its title.
+        title: its title, or its newest text.
         calls, total_tokens, cost_nano: sums of the calls; the cost is in nano-USD.
     """
 
@@ -182,6 +182,21 @@ def call_sums(store: Store, ids: Sequence[str]) -> dict[str, CallSums]:
     return found
 
 
+def previews(store: Store, ids: Iterable[str | None]) -> dict[str, str]:
+    """Return the previews of conversations by their ids; None, and those where nothing was said, are missing."""
+    names = [public_id_bytes(one) for one in dict.fromkeys(ids) if one is not None]
+    if not names:
+        return {}
+    scope = store.handle.scope
+
+    def read(connection: Connection) -> dict[str, str]:
+        rows: Any = connection.execute(statements.opened_of(scope.tenant, names)).all()
+        found = lists.previews_of(connection, scope, rows)
+        return {public_id_text(bytes(row.public_id)): found[row.id] for row in rows if row.id in found}
+
+    return store.handle.transactions.read_any(read)
+
+
 def top_users(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
     """Return the users whose calls cost most in some days (UTC); `filters` are values of columns of the ledger."""
     query = _top_query(store, first, last, filters, limit)
@@ -195,14 +210,13 @@ def top_conversations(store: Store, first: date, last: date, filters: Mapping[st
     """Return the conversations whose calls cost most; see `top_users`."""
     query = _top_query(store, first, last, filters, limit)
 
-    def read(connection: Connection) -> tuple[Sequence[Any], Sequence[Any]]:
-        rows = connection.execute(statements.top(query, "conversation_id")).all()
-        keys = [row.key for row in rows]
-        return rows, connection.execute(statements.names_of(query.tenant, keys)).all() if keys else ()
+    def read(connection: Connection) -> list[Top]:
+        rows: Any = connection.execute(statements.top_conversations(query)).all()
+        untitled = [row for row in rows if row.public_id is not None and row.title is None]
+        found = lists.previews_of(connection, store.handle.scope, untitled, lists.REACHES[:1])
+        return [_top_conversation(row, found.get(row.id)) for row in rows]
 
-    rows, names = store.handle.transactions.read_any(read)
-    known = {row.id: row for row in names}
-    return [_top_conversation(known.get(row.key), row) for row in rows]
+    return store.handle.transactions.read_any(read)
 
 
 def _top_query(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> statements.TopQuery:
@@ -210,10 +224,10 @@ def _top_query(store: Store, first: date, last: date, filters: Mapping[str, str]
     return statements.TopQuery(scope.tenant, scope.user, first, last, filters, limit)
 
 
-def _top_conversation(name: Any, row: Any) -> Top:
-    if name is None:
+def _top_conversation(row: Any, preview: str | None) -> Top:
+    if row.public_id is None:
         return Top(None, None, None, *_figures(row))
-    return Top(name.user_id, public_id_text(bytes(name.public_id)), name.title, *_figures(row))
+    return Top(row.user_id, public_id_text(bytes(row.public_id)), row.title or preview, *_figures(row))
 
 
 def _figures(row: Any) -> tuple[int, int | None, int | None]:

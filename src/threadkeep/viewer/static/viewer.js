@@ -49,7 +49,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, select, textarea")) {
+    if (event.target.closest("input, select, textarea, dialog")) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
@@ -57,6 +57,7 @@
     if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
     else if (event.key === "Enter" && event.target === document.body) open();
     else if (event.key === "o") open();
+    else if (event.key === "?") document.querySelector("#keys").showModal();
     else if (event.key === "u") location.assign(document.querySelector(".brand").href);
     else if (/^[a-z/]$/.test(event.key)) {
       const scope = (event.key === "w" && rows()[current]?.closest(".group")) || document;
@@ -71,7 +72,8 @@
   for (const button of navigator.clipboard ? document.querySelectorAll("[data-copy]") : []) {
     button.hidden = false;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.dataset.copy);
+      const lines = [...button.parentElement.querySelectorAll(".l")].map((line) => line.textContent);
+      await navigator.clipboard.writeText(button.dataset.copy || lines.join("\n"));
       document.querySelector("#copied").textContent = "Copied";
       button.title = "Copied";
     });
