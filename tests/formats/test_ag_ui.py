@@ -158,7 +158,10 @@ OUTPUTS: dict[str, list[Json]] = {
 
 
 BODIES: dict[str, tuple[Json, FormatName]] = {
-    **{name: ({"object": "response", "output": items}, "open_responses") for name, items in OUTPUTS.items()},
+    **{
+        name: ({"object": "response", "status": "completed", "output": items}, "open_responses")
+        for name, items in OUTPUTS.items()
+    },
     **{origin: (body, origin) for origin, (body, _) in ANSWERS.items()},
 }
 
@@ -200,7 +203,7 @@ def written(writer: RunWriter, *events: Json) -> list[Json]:
 def test_what_was_cut_off_is_closed_and_needs_a_snapshot() -> None:
     events, writer = events_of_run([CUT], "incomplete")
     assert writer.needs_snapshot
-    kinds = ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    kinds = ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_ERROR"]
     assert [event["type"] for event in events] == kinds
 
 

@@ -70,6 +70,8 @@ BUDGETS = [
     Budget("GET /api/responses/{response}", 1, 5),
     Budget("GET /api/chat/{chat}", 1, 3),
     Budget("GET /api/chat/{chat}/stream", 1, 2),
+    Budget("GET /api/ag-ui/{chat}", 1, 6),
+    Budget("GET /api/ag-ui/{chat}/stream", 1, 6),
     Budget("GET /api/usage", 1, 1),
 ]
 

@@ -41,7 +41,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[st
         call = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"}
         conversation.add_items([call])
         known = {
-            "conversation_id": conversation.id, "chat_id": conversation.id,
+            "conversation_id": conversation.id, "chat_id": conversation.id, "thread_id": conversation.id,
             "item_id": conversation.transcript()[1].id, "response_id": "c1",
             "name": "draft", "hash": "0" * 64,
             "call_id": "call_1",

@@ -15,7 +15,7 @@ from tests.server.scripts import Scripted
 from tests.server.test_owners import BODY
 from tests.server.test_rest import UPSTREAMS, Rest
 from threadkeep.http import Owner, rest_app
-from threadkeep.server.rest import models
+from threadkeep.server.rest import models, thread_models
 from threadkeep.server.rest.application import ROUTES
 from threadkeep.server.rest.routing import openapi_document
 
@@ -26,7 +26,13 @@ BODIES: dict[type, dict[str, Any]] = {
     models.NewMessage: {"content": "Mine", "model": "m"},
     models.EditedMessage: {"content": "Mine", "model": "m"},
     models.Regeneration: {"model": "m"},
-    models.ChatTurn: {"id": "mine", "messages": [{"id": "m", "role": "user", "parts": []}], "model": "m"},
+    thread_models.ChatTurn: {"id": "mine", "messages": [{"id": "m", "role": "user", "parts": []}], "model": "m"},
+    thread_models.AgentRun: {
+        "threadId": "mine",
+        "runId": "r",
+        "messages": [{"id": "m", "role": "user", "content": "Mine"}],
+        "forwardedProps": {"model": "m"},
+    },
     models.NewBranch: {},
     models.ActiveBranch: {"branch": 0},
     models.FeedbackValue: {"rating": 1},
@@ -74,8 +80,8 @@ def known(served: Any) -> dict[str, str]:
     [item, _] = served.call(conversation.transcript, media="reference")
     reference = item.canonical()["content"][0]["image_url"].removeprefix("threadkeep-media:")
     return {
-        "conversation_id": conversation.id, "chat_id": conversation.id, "item_id": item.id,
-        "response_id": "resp_of_ann", "name": "draft",
+        "conversation_id": conversation.id, "chat_id": conversation.id, "thread_id": conversation.id,
+        "item_id": item.id, "response_id": "resp_of_ann", "name": "draft",
         "hash": reference, "call_id": "call_of_ann",
     }  # fmt: skip
 
@@ -124,7 +130,7 @@ def test_every_operation_hides_what_belongs_to_others(served: Any, known: dict[s
 def test_what_is_foreign_is_told_like_what_is_unknown(served: Any, known: dict[str, str]) -> None:
     api = Rest(served).of("ben")
     unknown = {name: f"unknown_{name}" for name in known} | {"conversation_id": f"conv_{'0' * 32}", "hash": "0" * 64}
-    unknown["chat_id"] = unknown["conversation_id"]
+    unknown["chat_id"] = unknown["thread_id"] = unknown["conversation_id"]
     for one in NAMED:
         told = []
         for place in (known, unknown):

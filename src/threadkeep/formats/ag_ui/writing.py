@@ -151,7 +151,7 @@ class RunWriter(AnswerWriter):
         """
         end = self.end or AnswerEnd("completed", None, "", {})
         usage = _usage_of(end.response)
-        if end.status == "failed":
+        if end.has_failed:
             error = end.response.get("error")
             code = error.get("code") if isinstance(error, dict) else None
             return {"type": "RUN_ERROR", "message": end.error, **({"code": str(code)} if code else {}), **usage}

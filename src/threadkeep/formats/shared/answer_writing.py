@@ -63,6 +63,11 @@ class AnswerEnd:
     error: str
     response: JsonObject
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed, or broke off for no reason of the model's."""
+        return self.status == "failed" or (self.status == "incomplete" and self.reason is None)
+
 
 @dataclass(slots=True)
 class _OpenItem:
@@ -186,6 +191,6 @@ def _end_in(event: JsonObject) -> AnswerEnd:
     return AnswerEnd(
         status=response.get("status") or _ENDS.get(event["type"], "failed"),
         reason=details.get("reason") if isinstance(details, dict) else None,
-        error=str(error.get("message") or "The answer failed."),
+        error=str(error.get("message") or "The answer broke off."),
         response=response,
     )

@@ -13,12 +13,12 @@ from starlette.applications import Starlette
 from threadkeep.domain.jsontext import dumps
 from threadkeep.server import answers, limits, owners, provider_answers, request_state
 from threadkeep.server.openai.application import closing_at_end
-from threadkeep.server.rest import calls, chats, conversations, media, messages, reports, responses, routing
+from threadkeep.server.rest import calls, chats, conversations, media, messages, reports, responses, routing, runs
 from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 
-_ROOMS: Final = (conversations, messages, calls, chats, responses, reports, media)
+_ROOMS: Final = (conversations, messages, calls, chats, runs, responses, reports, media)
 ROUTES: Final = [route for room in _ROOMS for route in room.router.routes if isinstance(route, routing.BoundedRoute)]
 _MAKING: Final = Lock()  # the OpenAPI document
 

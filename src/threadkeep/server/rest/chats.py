@@ -21,7 +21,7 @@ from threadkeep.formats.ui_messages import chunks, fields
 from threadkeep.formats.ui_messages.request import placed_messages
 from threadkeep.server import answers, event_streams, service, turns
 from threadkeep.server.openai import responses
-from threadkeep.server.rest import deps, models, routing, threads
+from threadkeep.server.rest import deps, routing, thread_models, threads
 from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import calls
@@ -34,8 +34,8 @@ DONE: Final[JsonObject] = {"type": "[DONE]"}
 _OUTPUTS: Final = (fields.OUTPUT, fields.ERROR)
 
 
-@router.post("", response_class=Response, responses={200: routing.EVENTS})
-async def send(call: deps.Writing, body: models.ChatTurn) -> Response:
+@router.post("", response_class=Response, responses={200: routing.DATA})
+async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     """Say what the last message says, or answer again, and stream the answer as UI message chunks."""
     found = await call.read(threads.found, call, body.id)
     conversation = None if found is None else call.store.face_of(found)
@@ -53,7 +53,7 @@ async def send(call: deps.Writing, body: models.ChatTurn) -> Response:
     return UiChunkStream(_chunks(writer, begun.events), call.permission, headers=headers, place=begun.place)
 
 
-@router.get("/{chat_id}", response_model=models.ChatObject)
+@router.get("/{chat_id}", response_model=thread_models.ChatObject)
 async def retrieve_chat(call: deps.Reading, chat_id: str) -> Response:
     """Retrieve the messages of a chat, with which a page begins, and its title; none of a chat that has not begun."""
     found, open_id, messages = await call.read(_shown, call, chat_id)
@@ -67,7 +67,7 @@ async def retrieve_chat(call: deps.Reading, chat_id: str) -> Response:
 
 
 @router.get("/{chat_id}/stream", response_class=Response, responses={
-    200: routing.EVENTS, 204: {"description": "No answer is in progress."},
+    200: routing.DATA, 204: {"description": "No answer is in progress."},
 })  # fmt: skip
 async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     """Stream the answer that is in progress from its beginning, whichever process gives it."""
@@ -84,7 +84,7 @@ async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     return UiChunkStream(answer, call.permission, headers=chunks.HEADERS, streams=call.service.streams)
 
 
-@router.post("/{chat_id}/stop", response_model=models.ChatStop)
+@router.post("/{chat_id}/stop", response_model=thread_models.StopObject)
 async def stop_chat(call: deps.Writing, chat_id: str) -> Response:
     """Stop the answer that is in progress; what has come of it is kept."""
     return await threads.stop(call, chat_id, "chat")

@@ -108,17 +108,6 @@ class Regeneration(Asking):
     item_id: str | None = Field(None, description="An item of the answer; default: the newest answer.")
 
 
-class ChatTurn(Body):
-    """What `useChat` sends: the messages that its page shows, and what is to be done with the last one."""
-
-    id: str = Field(min_length=1, description="The id of the chat: the page's own, or that of a conversation.")
-    messages: Annotated[list[dict[str, Any]], Field(fail_fast=True, min_length=1)]
-    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
-    messageId: str | None = Field(None, description="The message that another one, or another answer, is for.")  # noqa: N815
-    model: str | None = Field(None, description="The model that answers, from now on; default: the conversation's.")
-    tools: Tools | None = Field(None, description="Functions that the page runs: `name`, `inputSchema`.")
-
-
 class ToolOutput(Body):
     """The output of a call, as the Responses API has it."""
 
@@ -235,25 +224,6 @@ class ConversationSummaryObject(ConversationObject):
     is_unread: bool | None = Field(description="Whether there is something new for the user of the request, if any.")
 
 
-class ChatObject(BaseModel):
-    """A chat as a page begins with it."""
-
-    id: str
-    object: Literal["chat"]
-    conversation_id: str | None = Field(description="null as long as nothing was said.")
-    title: str | None
-    messages: list[dict[str, Any]]
-    response_id: str | None = Field(description="The answer that is in progress.")
-
-
-class ChatStop(BaseModel):
-    """Whether an answer was in progress, which was asked to stop."""
-
-    id: str
-    object: Literal["chat.stop"]
-    stopped: bool
-
-
 class FeedbackObject(BaseModel):
     """What a user thinks of an item."""
 
@@ -339,6 +309,12 @@ class StreamEvent(BaseModel):
     id: str | None = None
     event: Literal["created", "delta", "done", "error"]
     data: str = Field(description="JSON.")
+
+
+class DataEvent(BaseModel):
+    """An event of a stream without names and ids."""
+
+    data: str = Field(description="JSON, or `[DONE]`.")
 
 
 class BranchObject(BaseModel):

@@ -19,7 +19,7 @@ import threadkeep
 from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.server import answers, problems, requests, service
 from threadkeep.server.rest.deps import Key, ReadRequest
-from threadkeep.server.rest.models import Error, StreamEvent
+from threadkeep.server.rest.models import DataEvent, Error, StreamEvent
 
 _IN_URLS: Final = frozenset({"access_token"})  # RFC 6750 has a key there, which an `auth` may read
 _LONGEST_NAME: Final = 100
@@ -46,6 +46,7 @@ def _described(text: str, media_type: str, model: str) -> JsonObject:
 
 
 EVENTS: Final = _described("A stream of events.", "text/event-stream", "StreamEvent")
+DATA: Final = _described("A stream of the events of a client's protocol.", "text/event-stream", "DataEvent")
 
 
 class BoundedRoute(APIRoute):
@@ -148,7 +149,8 @@ def openapi_document(routes: Iterable[BoundedRoute]) -> JsonObject:
     found = get_openapi(title="threadkeep", version=threadkeep.__version__, routes=[*routes])
     for operation in (one for path in found["paths"].values() for one in path.values()):
         operation["responses"].pop("422", None)  # FastAPI's own answer to what is invalid
-    _, shared = models_json_schema([(Error, "serialization"), (StreamEvent, "serialization")], ref_template=_REFERENCE)
+    named: Any = [(model, "serialization") for model in (Error, StreamEvent, DataEvent)]
+    _, shared = models_json_schema(named, ref_template=_REFERENCE)
     schemas = {**found["components"]["schemas"], **shared["$defs"]}
     found["components"]["schemas"] = {
         name: schemas[name]

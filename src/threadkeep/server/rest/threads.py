@@ -119,7 +119,7 @@ class ThreadInput(answering.MessageInput, ABC):
     def __init__(self, call: service.Call, request: ThreadRequest, model: str) -> None:
         super().__init__(request.content, model, self._act, self._undo)
         self.call, self.request, self.last = call, request, request.last
-        self._tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
+        self.tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
         self._created: str | None = None
         self._former: int | None = None
         self._added: list[int] = []
@@ -144,7 +144,7 @@ class ThreadInput(answering.MessageInput, ABC):
     def _act(self, face: Any) -> tuple[Conversation, None]:
         self._added, self._former = [], None
         conversation = self.go_on(face) if isinstance(face, Conversation) else self._begin(face)
-        if new := [tool for tool in self._tools if tool not in conversation.tools]:
+        if new := [tool for tool in self.tools if tool not in conversation.tools]:
             conversation.register_tools(new)
         self.note(conversation)
         return conversation, None
@@ -209,11 +209,13 @@ class Begun(NamedTuple):
 
     Attributes:
         turn: the request for it.
+        response_id: the id of its response.
         events: its events, from its beginning.
         place: its place among the streams of the owner, which is left at its end.
     """
 
     turn: turns.Turn
+    response_id: str
     events: AsyncGenerator[JsonObject]
     place: ExitStack
 
@@ -231,4 +233,4 @@ async def begun(
         first, events = await turns.begun(turn, counted)
         call.service.in_background(creation.drained(events), counted.pop_all())
         response = await responses.read_object(call, first["response"]["id"])
-        return Begun(turn, responses.replay(call, response, -1), followed.pop_all())
+        return Begun(turn, response["id"], responses.replay(call, response, -1), followed.pop_all())

@@ -19,6 +19,7 @@ from threadkeep.store.reading import calls, history, items, overviews, responses
 from threadkeep.store.store import Store
 from threadkeep.store.work import handle, transactions, validation
 from threadkeep.store.work.refs import ConversationState, Scope, first_positions, position_of, position_of_id
+from threadkeep.store.work.states import read_states
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,6 +128,11 @@ class Reader:
     def next_step(self, conversation: Conversation) -> NextStep:
         """Read whose turn it is on a branch."""
         return calls.read_step(self._connection, *_place_of(conversation))
+
+    def state(self, conversation: Conversation, name: str) -> Any:
+        """Read the value of a state; None where there is none."""
+        found = read_states(self._connection, conversation.handle.conversation.ref(), name)
+        return found[0].value if found else None
 
     # Responses
 

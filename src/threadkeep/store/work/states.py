@@ -155,14 +155,14 @@ def delete_written(connection: Connection, ref: ConversationRef, state: NewState
 def find_state(handle: Handle, name: str) -> State | None:
     """The state of that name; see `Conversation.state`."""
     ref, wanted = handle.ref, identifier("name", name)
-    states = handle.transactions.read_any(lambda connection: _read(connection, ref, wanted))
+    states = handle.transactions.read_any(lambda connection: read_states(connection, ref, wanted))
     return states[0] if states else None
 
 
 def list_states(handle: Handle, after: str | None, limit: int) -> list[State]:
     """The states of a conversation, by name; see `Conversation.states`."""
     ref, start, size = handle.ref, optional_identifier("after", after), page_size(limit)
-    return handle.transactions.read_any(lambda connection: _read(connection, ref, after=start, limit=size))
+    return handle.transactions.read_any(lambda connection: read_states(connection, ref, after=start, limit=size))
 
 
 def states_called(handles: Sequence[Handle], name: str) -> list[State | None]:
@@ -179,9 +179,10 @@ def states_called(handles: Sequence[Handle], name: str) -> list[State | None]:
     return [found.get(key) for key in keys]
 
 
-def _read(
+def read_states(
     connection: Connection, ref: ConversationRef, name: str | None = None, *, after: str | None = None, limit: int = 1
 ) -> list[State]:
+    """The state of a name, or a page of all, in a transaction."""
     scope, wanted = ref.scope, {key: value for key, value in (("name", name), ("after", after)) if value is not None}
     statement = states_of(scoped=scope.user is not None, named=name is not None, is_later=after is not None)
     rows = connection.execute(statement, scope.parameters(key=ref.key, limit=limit, **wanted)).all()
