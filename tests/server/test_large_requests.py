@@ -13,10 +13,11 @@ from sqlalchemy import event
 
 from tests.factories import noise
 from tests.server.test_rest import Rest
+from tests.waiting import wait_until
 from threadkeep.http import Upstream, rest_app
 from threadkeep.server import service
 from threadkeep.server.quotas import QuotaExceeded
-from threadkeep.store.reading.overviews import request_bytes
+from threadkeep.store.reading.overviews import request_bytes, settings_bytes
 
 PICTURE = noise(300_000)
 URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
@@ -56,6 +57,26 @@ def test_the_size_of_a_request_is_known_before_it_is_read(served: Any) -> None:
         assert 0.9 * len(body) < size < 1.1 * len(body)
     of_all = served.call(branch.run_sync, request_bytes, 10**9)
     assert of_all > served.call(conversation.run_sync, request_bytes, 0)
+
+
+def test_settings_and_tools_count_for_a_request(served: Any) -> None:
+    """Also where its input is short: while it is answered, they are in memory as often as a history is."""
+    function = {"type": "function", "name": "look", "description": "d" * 600_000, "parameters": {"type": "object"}}
+    slow, body = Slow(), {"model": "m", "input": "Hi", "instructions": "x" * 500_000, "tools": [function]}
+
+    async def run() -> None:
+        application = served.application(upstreams=slow.upstreams)
+        transport = httpx2.ASGITransport(app=application)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/v1") as http:
+            answer = await http.post("/responses", json={**body, "background": True})
+            assert answer.is_success
+            counted = application.state.service.request_bytes
+            conversation = await served.store.get_conversation(answer.json()["conversation"]["id"])
+            assert counted.total == await conversation.run_sync(settings_bytes) > 1_100_000
+            slow.may_answer.set()
+            await asyncio.to_thread(wait_until, lambda: not counted.total)
+
+    served.runner.run(run())
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/api/messages"])

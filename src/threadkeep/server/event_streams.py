@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from typing import Final
 
-import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.server import answers, problems, provider_answers, quotas, request_state
-from threadkeep.server.permissions import Permission, until_left
+from threadkeep.server.permissions import Attendance, Permission, until_left
 
 LAST_SECONDS: Final = 5.0  # in which a client that may not follow a stream any more can take its end
 _CODES: Final = {404: "not_found", 409: "conflict"}  # of errors that have none
@@ -56,29 +56,14 @@ class EventStream(Response):
             await self._send(receive, send)
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        is_left = is_revoked = False
-        async with anyio.create_task_group() as group:
-
-            async def listen() -> None:
-                nonlocal is_left
-                await until_left(receive)
-                is_left = True
-                group.cancel_scope.cancel()
-
-            async def watch() -> None:
-                nonlocal is_revoked
-                await self._permission.ended()
-                is_revoked = True
-                group.cancel_scope.cancel()
-
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            group.start_soon(listen)
-            group.start_soon(watch)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with Attendance() as attendance:
+            left, revoked = attendance.until(until_left(receive)), attendance.until(self._permission.ended())
             await self._send_events(send)
-            group.cancel_scope.cancel()
-        if not is_left:
-            with anyio.move_on_after(LAST_SECONDS if is_revoked else None):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not left.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS if revoked.done() else None):
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_events(self, send: Send) -> None:
         event: JsonObject = {}

@@ -1,10 +1,13 @@
-"""Streams that last: how many each owner may follow at once, and whether it still may."""
+"""Streams that last: how many each owner may follow at once, whether it still may, and whether its client is there."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
@@ -23,6 +26,54 @@ async def until_left(receive: Receive) -> None:
     """Wait until a client has left, whose request was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Attendance:
+    """Work that goes on until something ends it, such as its client that leaves: what it awaits is then cancelled once.
+
+    The cancelled tasks of a group of anyio keep themselves with all that the work had in memory, until garbage is
+    collected.
+    """
+
+    def __init__(self) -> None:
+        self._limit, self._ends = asyncio.timeout(None), list[asyncio.Task[Any]]()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether something ended the work."""
+        return any(task.done() for task in self._ends)
+
+    def until(self, end: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """End the work when this is done; return its task."""
+        task = asyncio.ensure_future(end)
+        task.add_done_callback(self._end)
+        self._ends.append(task)
+        return task
+
+    def _end(self, _task: asyncio.Task[Any]) -> None:
+        self._limit.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> Self:
+        await self._limit.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        for task in self._ends:
+            task.remove_done_callback(self._end)
+            task.cancel()
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if not self._limit.expired():
+                raise
+        ends, self._ends = self._ends, []
+        for task in ends:
+            if task.done():
+                with suppress(asyncio.CancelledError):
+                    task.result()  # raises what went wrong with it
+        return kind is asyncio.CancelledError and self._limit.expired()
 
 
 def stream_quota(most: int = MAX_STREAMS) -> quotas.Quota:

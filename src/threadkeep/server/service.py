@@ -178,23 +178,13 @@ class Service:
         Raises:
             ClientDisconnect: it has left.
         """
-        presence, now = asyncio.timeout(None), asyncio.get_running_loop().time
-
-        async def listen() -> None:
-            await permissions.until_left(request.receive)
-            presence.reschedule(now())
-
-        try:
-            async with presence:
-                listening = asyncio.ensure_future(listen())
-                try:
-                    yield
-                finally:
-                    listening.cancel()
-        except TimeoutError as error:
-            if not presence.expired():
-                raise
-            raise ClientDisconnect from error
+        is_over = False
+        async with permissions.Attendance() as attendance:
+            attendance.until(permissions.until_left(request.receive))
+            yield
+            is_over = True
+        if not is_over:
+            raise ClientDisconnect
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -178,7 +178,7 @@ class Turn:
         upstream: the provider that answers.
         options: what the request asks for, apart from the model's settings.
         face: the conversation; for a new one, the store in which it is created.
-        input: what the request adds to the conversation.
+        input: what the request adds to the conversation; there is none any more when the answer has begun.
         rendered: the request to the provider; set when the answer begins.
         is_begun: whether the input and the beginning of an answer are stored.
         is_taken_back: whether the input was removed with the end of a failed answer.
@@ -237,9 +237,9 @@ class Turn:
     def _make_room(self, conversation: Conversation) -> None:
         """Take room for the request that the history makes, before it is read; Problem where there is none."""
         self.leave_room()
-        if self.input.is_short and isinstance(self.face, AsyncStore):  # there is nothing else in the conversation
-            return
-        size = overviews.request_bytes(conversation, service.SMALL)
+        size = overviews.settings_bytes(conversation)
+        if not (self.input.is_short and isinstance(self.face, AsyncStore)):  # else there is nothing else in it
+            size += overviews.request_bytes(conversation, service.SMALL)
         if size > service.MAX_REQUEST_BYTES:
             text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"
             problem = f"{text} {service.MAX_REQUEST_BYTES:,}."
@@ -365,6 +365,7 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
         raise
     if turn.is_replayed:
         await turn.undo()
+    del turn.input  # which may be as large as a body, and an answer may take long
     return first, events
 
 

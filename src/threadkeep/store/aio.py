@@ -650,10 +650,13 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait([task])
         except asyncio.CancelledError as cancelled:
             interruption = cancelled
-    result = task.result()
-    if interruption is not None:
-        raise interruption
-    return result
+    try:
+        result = task.result()
+        if interruption is not None:
+            raise interruption
+        return result
+    finally:
+        del interruption  # which has this frame in its traceback: both would stay until garbage is collected
 
 
 async def end_recording(

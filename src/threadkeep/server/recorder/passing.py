@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Final
 
-import anyio
 import httpx2
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -22,7 +21,7 @@ from threadkeep.domain.printing import redact
 from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
-from threadkeep.server.permissions import Permission, until_left
+from threadkeep.server.permissions import Attendance, Permission, until_left
 from threadkeep.server.provider_answers import Slices, limit_read_ahead, watch_provider
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder import sockets
@@ -33,6 +32,7 @@ from threadkeep.server.recorder.worker import RecordingThread
 from threadkeep.server.service import socket_bytes_quota, socket_quota
 from threadkeep.server.socket_history import SocketHistory
 from threadkeep.server.upstreams import CONNECT_SECONDS
+from threadkeep.store.aio import uninterrupted
 
 logger = logging.getLogger(__name__)
 
@@ -161,13 +161,12 @@ class _PassedCall:
         self._is_sent = False  # the whole request
         self._has_begun = False  # to answer
         self._problem: HTTPException | None = None  # that is answered if nothing else was
-        self._has_sent: Callable[[], object]
+        self._attendance = Attendance()
 
     async def run(self, client: httpx2.AsyncClient, target: CallTarget, permission: Permission) -> None:
         """Pass the call on; when its client leaves, or may not make it any more, the provider is left, too."""
-        async with anyio.create_task_group() as group:
-            self._has_sent = partial(group.start_soon, self._listen, group.cancel_scope)
-            group.start_soon(self._watch, permission, group.cancel_scope)
+        async with self._attendance as attendance:
+            attendance.until(self._watch(permission))
             try:
                 await self._answer(client, self._request(target))
                 self._end("answered")
@@ -184,8 +183,7 @@ class _PassedCall:
                 await self._read_rest()
                 self._end("broken", f"{text}: {redact(str(error))}")
             finally:
-                self._end("left" if group.cancel_scope.cancel_called else "stopped")
-            group.cancel_scope.cancel()
+                self._end("left" if attendance.is_ended else "stopped")
         if self._problem is not None and not self._has_begun:
             status, text = self._problem.status_code, f"{self._problem.detail}."
             await _problem(status, text, self._problem.headers)(self._scope, self._receive, self._send)
@@ -223,11 +221,12 @@ class _PassedCall:
 
     async def _read_rest(self) -> None:
         """Read what the provider did not take of a request, so that the attempt can be recorded."""
-        with anyio.move_on_after(REST_SECONDS), suppress(ClientLeft, HTTPException):
-            while not self._is_sent and self._exchange is not None:
-                async with aclosing(self._body()) as rest:
-                    async for _ in rest:
-                        pass
+        with suppress(ClientLeft, HTTPException, TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                while not self._is_sent and self._exchange is not None:
+                    async with aclosing(self._body()) as rest:
+                        async for _ in rest:
+                            pass
 
     def _note_sent(self) -> None:
         """The request is whole: from now on, the client can only leave; what is recorded counts in the exchange."""
@@ -235,7 +234,7 @@ class _PassedCall:
         request_state.end_body()
         if self._exchange is not None:
             self._exchange.note_request_end()
-        self._has_sent()
+        self._attendance.until(until_left(self._receive))
 
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
         response = await client.send(request, stream=True)
@@ -243,8 +242,7 @@ class _PassedCall:
             limit_read_ahead(response)
             await self._pass_back(response)
         finally:
-            with anyio.CancelScope(shield=True):
-                await response.aclose()
+            await uninterrupted(response.aclose())
 
     async def _pass_back(self, response: httpx2.Response) -> None:
         exchange = self._exchange
@@ -277,15 +275,10 @@ class _PassedCall:
             await exchange.settled()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _listen(self, running: anyio.CancelScope) -> None:
-        await until_left(self._receive)
-        running.cancel()
-
-    async def _watch(self, permission: Permission, running: anyio.CancelScope) -> None:
+    async def _watch(self, permission: Permission) -> None:
         await permission.ended()
         self._problem = HTTPException(401, "The key does not count any more")
         self._end("stopped", self._problem.detail)
-        running.cancel()
 
     def _end(self, how: Any, problem: str | None = None) -> None:
         if self._exchange is not None:

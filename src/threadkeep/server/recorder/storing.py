@@ -224,7 +224,7 @@ async def _store_stream(
     hidden = exchange.facts.secrets.hidden
     first_token_ms: float | None = None
     async with _recorder(conversation, exchange, answer, is_whole=exchange.is_repeatable) as recorder:
-        stored = BackgroundFeed(recorder, has_written=lambda: exchange.keep(stored.waiting_bytes))
+        stored = BackgroundFeed(recorder, has_written=exchange.keep)
         try:
             received = text_events(answer, most, hold)
             async with aclosing(until_end(received, recorder.writer)) as events:
@@ -243,8 +243,11 @@ async def _store_stream(
         except UpstreamError as error:
             problem = Overflow(error.message)
         recorder.set_times(latency_ms=exchange.milliseconds, first_token_ms=first_token_ms)
-    if problem is not None:
-        raise problem
+    try:
+        if problem is not None:
+            raise problem
+    finally:
+        del problem  # which has this frame in its traceback
     _check_whole(recorder)
 
 

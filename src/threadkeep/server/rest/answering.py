@@ -8,6 +8,7 @@ from any process: it is read from what the recorder stores while it goes on.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, aclosing
 from typing import Any, Final, TypeAlias
@@ -28,34 +29,46 @@ END: Final = "end"  # the number of the last event
 Said: TypeAlias = stored.StoredItem | list[stored.StoredItem] | None
 
 
-class MessageInput(turns.TurnInput):
+class ModelInput(turns.TurnInput):
     """What a request says in a conversation, and the model that goes on with it."""
 
-    def __init__(
-        self, content: JsonObject, model: str, act: Callable[[Conversation], tuple[Conversation, Said]],
-        undo: Callable[[Conversation], None],
-    ) -> None:  # fmt: skip
-        """Take how it is said and undone (both blocking).
-
-        Args:
-            content: all that the request asks for.
-            model: the model that answers, from now on.
-            act: says it; returns the conversation, on the branch where it was said, and the message, the outputs of
-                calls, or None.
-            undo: takes that back, in the conversation on that branch.
-        """
+    def __init__(self, content: JsonObject, model: str) -> None:
+        """`content`: all that the request asks for; `model`: the one that answers, from now on."""
         super().__init__(content, session.Session(model=model))
-        self.model, self._act, self._undo = model, act, undo
+        self.model = model
         self.said: Said = None  # with its media by reference
+
+    @abstractmethod
+    def act(self, face: Any) -> tuple[Conversation, Said]:
+        """Say it (blocking).
+
+        Return the conversation, on the branch where it was said, and the message, the outputs of calls, or None.
+        """
 
     def say(self, face: Any) -> Conversation:
         """Say it, and make its model the conversation's (blocking)."""
-        conversation, self.said = self._act(face)
+        conversation, self.said = self.act(face)
         self.before = None
         if self.model != conversation.model:
             self.before = session.Session(model=conversation.clone_config().model)
             conversation.update(model=self.model)
         return conversation
+
+
+class MessageInput(ModelInput):
+    """What is said in a conversation that is there."""
+
+    def __init__(
+        self, content: JsonObject, model: str, act: Callable[[Conversation], tuple[Conversation, Said]],
+        undo: Callable[[Conversation], None],
+    ) -> None:  # fmt: skip
+        """Take how it is said, see `act`, and taken back, in the conversation on that branch (both blocking)."""
+        super().__init__(content, model)
+        self._act, self._undo = act, undo
+
+    def act(self, face: Any) -> tuple[Conversation, Said]:
+        """Say it (blocking)."""
+        return self._act(face)
 
     def remove(self, conversation: Conversation) -> None:
         """Take that back (blocking)."""

@@ -6,7 +6,7 @@ on when its client leaves, and any process can follow it from its beginning.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -113,11 +113,11 @@ class ThreadRequest:
         return self.messages[-1] if self.messages else {}
 
 
-class ThreadInput(answering.MessageInput, ABC):
+class ThreadInput(answering.ModelInput):
     """What a request of a client says."""
 
     def __init__(self, call: service.Call, request: ThreadRequest, model: str) -> None:
-        super().__init__(request.content, model, self._act, self._undo)
+        super().__init__(request.content, model)
         self.call, self.request, self.last = call, request, request.last
         self.tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
         self._created: str | None = None
@@ -141,7 +141,8 @@ class ThreadInput(answering.MessageInput, ABC):
     def note(self, conversation: Conversation) -> None:
         """Note what the answer needs of the conversation (blocking)."""
 
-    def _act(self, face: Any) -> tuple[Conversation, None]:
+    def act(self, face: Any) -> tuple[Conversation, None]:
+        """Say it (blocking)."""
         self._added, self._former = [], None
         conversation = self.go_on(face) if isinstance(face, Conversation) else self._begin(face)
         if new := [tool for tool in self.tools if tool not in conversation.tools]:
@@ -149,7 +150,8 @@ class ThreadInput(answering.MessageInput, ABC):
         self.note(conversation)
         return conversation, None
 
-    def _undo(self, conversation: Conversation) -> None:
+    def remove(self, conversation: Conversation) -> None:
+        """Take that back (blocking)."""
         for position in reversed(self._added):
             conversation.remove_item(position, purge=True)
         if self._former is not None and conversation.handle.conversation.row.active_branch == conversation.branch:

@@ -391,6 +391,12 @@ def _json(text: str | None, table: str) -> Any:
 # How large the request is that the history of a conversation makes, without reading it
 
 
+def settings_bytes(conversation: Conversation) -> int:
+    """Return how many bytes the settings and tools of a conversation have, as it was opened."""
+    opened = conversation.handle.cache.conversation
+    return sum(len(jsontext.dumps(one)) for one in (opened.settings, *opened.tools))
+
+
 def request_bytes(conversation: Conversation, most: int) -> int:
     """Return about how many bytes the items of this branch have in a request, with their media in base64.
 

@@ -64,14 +64,15 @@ class BackgroundFeed:
     While the database cannot be reached, what comes waits, and is stored with what follows.
     """
 
-    def __init__(self, recorder: AsyncRecorder, *, has_written: Callable[[], object] | None = None) -> None:
-        """`has_written` is called after each batch that was written."""
+    def __init__(self, recorder: AsyncRecorder, *, has_written: Callable[[int], object] | None = None) -> None:
+        """`has_written` is called after each batch that was written, with how many bytes of events are not."""
         self._recorder = recorder
         recorder.writer.has_written = has_written
         self._writing: asyncio.Task[None] | None = None
         self._waiting: asyncio.Timeout | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._gathering: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.TimerHandle | None = None  # until the first batch begins
+        self._has_gathered = False
         self.is_large = False  # whether the event that was yielded last is a large one
 
     @property
@@ -156,12 +157,13 @@ class BackgroundFeed:
             writing, self._writing = self._writing, None
             writing.result()
         if self._writing is None and self._recorder.writer.is_due:
-            if self._gathering is None:
-                self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._begin_writing)
-            elif asyncio.get_running_loop().time() >= self._gathering.when():
+            if self._has_gathered:
                 self._begin_writing()
+            elif self._gathering is None:
+                self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._begin_writing)
 
     def _begin_writing(self) -> None:
+        self._gathering, self._has_gathered = None, True
         if self._writing is None and not self._recorder.writer.is_left:
             self._writing = asyncio.create_task(self._write())
             self._writing.add_done_callback(_noticed)

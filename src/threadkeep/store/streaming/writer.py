@@ -135,7 +135,7 @@ class StreamWriter:
             conversation.settings, conversation.tools, conversation.format_cache
         )  # that it was asked with …
         self._are_known = start.request.hashes == conversation.hashes  # … unless it was asked with others
-        self.has_written: Callable[[], object] | None = None  # is called after each batch
+        self.has_written: Callable[[int], object] | None = None  # is called after each batch, with what waits
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
@@ -258,7 +258,7 @@ class StreamWriter:
         del self._unwritten[: len(parts)]
         self._written += sum(len(part.content.encode()) for part in parts)
         if self.has_written is not None:
-            self.has_written()
+            self.has_written(self.waiting_bytes)
 
     @property
     def waiting_bytes(self) -> int:
