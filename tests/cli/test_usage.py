@@ -43,6 +43,13 @@ def test_usage_is_one_row_without_by(cli: Cli, used: str) -> None:
     assert row["cached_tokens"] == ""
 
 
+def test_usage_of_conversations_with_labels(cli: Cli, used: str) -> None:
+    with cli.store() as store:
+        store.get_conversation(used).update(labels={"team": "a", "tier": "1"})
+    assert cli("usage", "--label", "team=a", "--label", "tier=1").rows[0]["attempts"] == "3"
+    assert cli("usage", "--label", "team=a", "--label", "tier=2").rows[0]["attempts"] == "0"
+
+
 def test_unknown_figures_are_null_in_json(cli: Cli, used: str) -> None:
     result = cli("usage", "--json").json["usage"]
     assert result[0]["total_tokens"] == 34

@@ -129,7 +129,7 @@ OTHERS = {
     "for_user", "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media",
     "position", "purge_deleted", "recompute_costs", "reconcile_usage", "reindex",
     "retain", "run_in_transaction", "save", "save_many", "search",
-    "search_conversations", "statistics", "tool_usage", "upload_media", "usage", "watch", "within",
+    "search_conversations", "spend", "statistics", "tool_usage", "upload_media", "usage", "watch", "within",
 }  # fmt: skip
 
 

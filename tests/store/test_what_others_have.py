@@ -9,6 +9,7 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -96,6 +97,12 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     ],
     "usage": lambda s, u, c: [
         u.usage(), u.usage(by=("day", "model")), s.usage(user_id=c.user_id), s.usage(conversation_id=c.id),
+    ],
+    "spend": lambda s, u, c: [
+        one.spend(user_id=user, labels=labels, since=since)
+        for one in (s, u) for user in (None, c.user_id) for labels in (None, {"own": c.labels["own"]}, c.labels)
+        for since in (None, date(2020, 1, 1), datetime(2020, 1, 1, 9, tzinfo=UTC))
+        if one is u or user or labels
     ],
     "tool_usage": lambda _s, u, _c: u.tool_usage(),
     "statistics": lambda _s, u, _c: u.statistics(),

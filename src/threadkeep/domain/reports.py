@@ -41,6 +41,7 @@ class UsageFilters(TypedDict, total=False):
     status: OneOrMore[str | None]
     tool_set: OneOrMore[str | None]
     response: OneOrMore[int | None]
+    labels: Mapping[str, str]  # of the conversation: all of these
 
 
 class _Key(Generic[T]):

@@ -306,6 +306,7 @@ class AsyncStore:
     search_conversations = awaited(Store.search_conversations)
     reindex = awaited(Store.reindex)
     usage = awaited(Store.usage)
+    spend = awaited(Store.spend)
     tool_usage = awaited(Store.tool_usage)
     statistics = awaited(Store.statistics)
     fill_usage_days = awaited(Store.fill_usage_days)

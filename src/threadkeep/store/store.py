@@ -583,7 +583,8 @@ class Store:
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
         format, user_id, conversation_id, status, tool_set (its hash) or response. `since` and `until` (exclusive) are
         dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists of
-        values, of the same columns, except hour, week and month; `day` is a UTC day there. `order_by` sorts by a sum,
+        values, of the same columns, except hour, week and month; `day` is a UTC day there. With `labels=`, only
+        conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a sum,
         largest first; add `limit` for a top list.
 
         Raises:
@@ -593,6 +594,24 @@ class Store:
             self.handle.transactions, self.handle.scope, by, filters,
             since=since, until=until, tz=tz, order_by=order_by, limit=limit,
         )  # fmt: skip
+
+    def spend(
+        self, *, user_id: str | None = None, labels: Mapping[str, str] | None = None, since: date | None = None,
+        until: date | None = None, tz: str = "UTC",
+    ) -> tk.UsageRow:  # fmt: skip
+        """Return what a user, the conversations with some labels, or this store has used since a time, as one row.
+
+        To be compared with a budget before each turn: one statement reads sums of days, or an index. What is still
+        being streamed is not in it. Without `user_id` and `labels` it is that of all of the store; with both, what
+        that user has used in such conversations. Arguments as for `usage`.
+
+        Raises:
+            InvalidOption: an argument cannot be used.
+        """
+        filters: tk.UsageFilters = {} if user_id is None else {"user_id": identifier("user_id", user_id)}
+        if labels is not None:
+            filters["labels"] = labels
+        return self.usage(since=since, until=until, tz=tz, **filters)[0]
 
     def tool_usage(
         self, *, since: date | None = None, until: date | None = None, tz: str = "UTC", user_id: str | None = None,

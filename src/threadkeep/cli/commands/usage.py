@@ -51,6 +51,7 @@ def usage(
     until: options.Until = None,
     tz: options.TimeZone = "UTC",
     user: options.OnlyUser = None,
+    label: options.Labels = None,
     model: Model = None,
     provider: Provider = None,
     format: Format = None,
@@ -74,6 +75,7 @@ def usage(
     given = {
         **options.bounds_of(since, until, tz), "tz": tz, "user_id": user, "model": model, "provider": provider,
         "format": format if format is None else format_name(format), "conversation_id": conversation, "status": status,
+        "labels": options.labels_of(label),
     }  # fmt: skip
     filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     is_table = not any((target.is_json, as_csv, parquet, plot))

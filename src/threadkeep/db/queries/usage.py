@@ -16,7 +16,7 @@ from sqlalchemy import Select, Table, bindparam, case, func, literal_column, sel
 from threadkeep.db import functions, types
 from threadkeep.db.driver import Statement
 from threadkeep.db.models import conversations, usage_daily, usage_daily_models, usage_days, usage_records
-from threadkeep.db.queries.conversations import DELETED, of_tenant
+from threadkeep.db.queries.conversations import DELETED, of_tenant, with_label
 from threadkeep.domain.reports import SUMS
 
 TIMES: Final = ("hour", "day", "week", "month")
@@ -46,6 +46,7 @@ class StatementKey:
     until: bool = False
     is_of_user: bool = False  # the store is for one user
     is_of_conversation: bool = False
+    labels: int = 0  # number of labels that the conversations have
     offsets: tuple[int, ...] | None = None  # by which local time is ahead (see `time_keys`); None: times are UTC
     order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
@@ -146,6 +147,7 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
         where.append(table.user_id == bindparam("user"))
     if key.is_of_conversation:
         where.append(table.conversation_id == bindparam("conversation"))
+    where += [table.conversation_id.in_(_labelled(number)) for number in range(key.labels)]
     if key.ranges is not None:
         where.append(_in_ranges(table.day, "day", key.ranges))
     if key.since:
@@ -154,6 +156,13 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
         where.append(table.occurred_at < bindparam("until"))
     where += _filters(key, usage_records)
     return select(*groups, *ledger_sums()).where(*where).group_by(*_group_names(groups))
+
+
+def _labelled(number: int) -> Select[Any]:
+    """The conversations with the label of a number, without deleted ones."""
+    labelled = with_label(bindparam("tenant"), bindparam(f"label_{number}"), bindparam(f"label_value_{number}"))
+    labels = labelled.selected_columns.conversation_id
+    return labelled.join(conversations, sa.and_(*_has_key(labels)))
 
 
 def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:

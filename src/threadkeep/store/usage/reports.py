@@ -21,7 +21,14 @@ from threadkeep.errors import InvalidOption, did_you_mean, shown
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import Scope, find_row, get_row
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import column_names, date_or_moment, refuse_misspelt, time_zone, whole_number
+from threadkeep.store.work.validation import (
+    column_names,
+    date_or_moment,
+    label_filter,
+    refuse_misspelt,
+    time_zone,
+    whole_number,
+)
 
 MAX_VALUES: Final = 10_000  # statements name them three times, and SQLite takes 32,766 parameters
 
@@ -38,8 +45,9 @@ def filter_values(filters: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The values of each column, as it holds them; but conversations by the ids that users see."""
     for name in filters:
         if name not in COLUMNS:
-            meant = did_you_mean(get_close_matches(name, COLUMNS, n=1, cutoff=0.5))
-            hint = f"{meant}The filters are {', '.join(COLUMNS)}."
+            known = [*COLUMNS, "labels"]
+            meant = did_you_mean(get_close_matches(name, known, n=1, cutoff=0.5))
+            hint = f"{meant}The filters are {', '.join(known)}."
             raise InvalidOption("is not a filter of usage.", argument=name, hint=hint)
     values = {
         name: list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -105,6 +113,8 @@ def usage(
     since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None,
 ) -> list[UsageRow]:  # fmt: skip
     """Return sums of usage; see `Store.usage`."""
+    labels, filters = label_filter(filters.get("labels")), {**filters}
+    filters.pop("labels", None)
     query = UsageQuery(
         by=by if isinstance(by, tuple) else column_names(by),
         since=since,
@@ -113,6 +123,7 @@ def usage(
         values=filter_values(filters) if filters else {},
         order_by=order_by,
         limit=None if limit is None else whole_number("limit", limit),
+        labels=labels,
     )
     return transactions.read_any(lambda connection: run_query(connection, scope, query))
 
@@ -141,6 +152,7 @@ class UsageQuery:
     order_by: str | None = None
     limit: int | None = None
     conversation: int | None = None  # the key of the only conversation to look at
+    labels: Mapping[str, str] = field(default_factory=dict)  # that the conversations have
 
     def __post_init__(self) -> None:
         for name in self.by:
@@ -169,6 +181,7 @@ class UsageQuery:
         return (
             scope.user is None
             and self.conversation is None
+            and not self.labels
             and self.is_utc
             and _ROLLED_UP_BY.issuperset(self.values)
             and all(name in statements.KEYS or name in ("day", "week", "month") for name in self.by)
@@ -312,6 +325,7 @@ class UsageReport:
             until=is_within_day(self.until),
             is_of_user=self.scope.user is not None,
             is_of_conversation=query.conversation is not None,
+            labels=len(query.labels),
             order_by=query.order_by,
             is_limited=query.limit is not None,
             **more,
@@ -325,6 +339,8 @@ class UsageReport:
         for name, values in self.values.items():
             known = [value for value in values if value is not None]
             parameters |= {statements.filter_parameter(name, number): value for number, value in enumerate(known)}
+        for number, (label, value) in enumerate(query.labels.items()):
+            parameters |= {f"label_{number}": label, f"label_value_{number}": value}
         return parameters
 
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
