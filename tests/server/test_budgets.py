@@ -64,7 +64,7 @@ BUDGETS = [
     Budget("POST /api/conversations/{chat}/messages", 2, 5, {"content": "When?", "answer": False}),
     Budget("POST /api/conversations/{chat}/regenerate", 3, 37, {}, 3),
     Budget("PUT /api/conversations/{chat}/messages/{answer}/feedback", 3, 12, {"rating": 1}),
-    Budget("GET /api/conversations/{chat}/messages/{answer}/siblings", 2, 6),
+    Budget("GET /api/conversations/{chat}/messages/{answer}/siblings", 2, 5),
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
     Budget("GET /api/responses/{response}", 1, 5),

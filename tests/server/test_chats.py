@@ -121,6 +121,12 @@ def test_edits_and_other_answers_are_branches(page: Page, model: Scripted) -> No
     assert page.load()["messages"] == page.messages
     branches = page.client.get(f"/conversations/{CHAT}/branches").json()["data"]
     assert len(branches) == 3
+    assert page.load()["variants"] == {"u9": {"index": 1, "branches": [1, 2]}}, "the newest of those of the first"
+    page.client.put(f"/conversations/{CHAT}/active_branch", json={"branch": 1})
+    loaded = page.load()
+    assert texts(loaded["messages"]) == ["First?", "Two."]
+    answer = loaded["messages"][1]["id"]
+    assert loaded["variants"] == {"u1": {"index": 0, "branches": [1, 2]}, answer: {"index": 1, "branches": [0, 1]}}
 
 
 def test_what_does_not_fit_is_refused_with_what_to_do(page: Page, model: Scripted) -> None:
@@ -159,6 +165,7 @@ def test_chats_belong_to_their_owners(rest: Rest, page: Page, model: Scripted) -
         "conversation_id": None,
         "title": None,
         "messages": [],
+        "variants": {},
         "response_id": None,
     }
     assert other.get(f"/chat/{CHAT}").json() == fresh

@@ -71,7 +71,6 @@ def test_decisions_take_as_many_statements_as_an_append_and_what_they_look_at(as
 def test_siblings_take_a_handful_of_statements(asked: Any, database: Database) -> None:
     """However many there are, and however many other branches."""
     last = asked.head
-    assert count(asked, lambda: asked.siblings(last)) == 4
     forks = [asked.fork(before=last) for _ in range(3)]
     for fork in forks:
         fork.user("Hi")
@@ -80,8 +79,21 @@ def test_siblings_take_a_handful_of_statements(asked: Any, database: Database) -
     with database.engine().connect() as connection:
         assert Tables(connection, asked.handle.ref.scope.tenant).counts()["branches"] >= 3
     first = asked.siblings(asked.head).variants[0].position
-    assert count(forks[0], lambda: forks[0].siblings(forks[0].head)) == 7
+    assert count(forks[0], lambda: forks[0].siblings(forks[0].head)) == 6
     assert asked.siblings(first).index == 0
+
+
+@pytest.mark.parametrize("variants", [1, 40])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_with_variants_takes_four_statements(asked: Any, variants: int, order: str) -> None:
+    """The conversation, its branches, the items, and where the page begins."""
+    handle = asked
+    for number in range(variants):
+        handle = handle.edit(handle.user(f"{number}?").position, f"{number}!")
+        handle.assistant("Well.")
+    assert count(handle, lambda: handle.items(variants=True, limit=10, order=order)) <= 4
+    assert count(handle, lambda: handle.items(variants=True, limit=50, order=order)) <= 4
+    assert handle.items(order="desc", variants=True).items[1].siblings.count == 2
 
 
 def test_another_variant_takes_as_many_statements_at_any_size(asked: Any, database: Database) -> None:

@@ -111,6 +111,51 @@ def test_there_has_to_be_such_an_item(asked: Any, tables: Tables, position: Any)
     assert written() == {}
 
 
+def test_a_variant_leads_to_the_newest_branch_that_has_it(asked: Any) -> None:
+    first, edited = asked.siblings(0), asked.edit(0, "animal?")
+    assert [one.newest for one in first] == [0]
+    answer(edited, "cat")
+    answer(asked.regenerate(5), "square")
+    assert [(one.branch, one.newest) for one in edited.siblings(6)] == [(0, 2), (1, 1)]
+    asked.user("And?")
+    assert [(one.branch, one.newest) for one in asked.siblings(0)] == [(0, 0), (1, 1)]
+    again = asked.fork(at=3).edit(3, "size?")
+    answer(again, "large")
+    assert again.siblings(3 if again.head < 3 else 0).variants[0].newest == again.branch
+
+
+def pages(handle: Any, **options: Any) -> list[Any]:
+    """All items of a branch, in pages."""
+    found, after = [], None
+    while True:
+        page = handle.items(after=after, variants=True, **options)
+        found += page
+        after = page.next
+        if after is None:
+            return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("removes", [False, True])
+def test_items_come_with_the_variants_at_their_places(asked: Any, limit: int, order: str, removes: bool) -> None:
+    answer(asked.regenerate(), "square")
+    edited = asked.edit(3, "size?")
+    answer(edited, "large")
+    answer(edited.regenerate(), "small")
+    asked.edit(0, "animal?")
+    if removes:
+        edited.remove_item(1)
+        asked.remove_item(0, purge=True)
+    for branch in asked.branches():
+        handle = asked.on_branch(branch.number)
+        items = pages(handle, limit=limit, order=order)
+        assert [item.position for item in items] == [item.position for item in handle.items(order=order)]
+        for item in items:
+            assert item.siblings == handle.siblings(item.position), (branch, item.position)
+    assert asked.items().items[0].siblings is None
+
+
 def test_items_can_be_given_by_id(asked: Any) -> None:
     items = asked.transcript()
     assert asked.siblings(items[5].id) == asked.siblings(5)

@@ -62,10 +62,17 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One of the items that follow the same item on different branches: where it is, and on which branch."""
+    """One of the items that follow the same item on different branches.
+
+    Attributes:
+        branch: one that has it.
+        position: where it is.
+        newest: the branch with the newest item of those that have it: where people go on who choose it.
+    """
 
     branch: int
     position: int
+    newest: int
 
 
 @dataclass(frozen=True, slots=True)

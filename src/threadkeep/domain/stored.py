@@ -126,6 +126,7 @@ class StoredItem:
         conversation_id: the id of its conversation.
         labels: the application's labels of the item; None unless they were read (`annotations=True`).
         feedback: the feedback on the item; None unless it was read.
+        siblings: the variants at its place; None unless they were read (`variants=True`).
     """
 
     id: str
@@ -139,6 +140,7 @@ class StoredItem:
     conversation_id: str = ""
     labels: Mapping[str, str] | None = None
     feedback: Sequence[tk.Feedback] | None = None
+    siblings: tk.Siblings | None = None
     _views: ItemViews | None = None
     _made: tk.Item | None = None
 

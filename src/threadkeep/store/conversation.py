@@ -14,7 +14,7 @@ from threadkeep.formats import FormatName
 from threadkeep.store import context_caches
 from threadkeep.store.history_sync import sync
 from threadkeep.store.moving import exporting
-from threadkeep.store.reading import calls, items, lists, rendering
+from threadkeep.store.reading import calls, items, lists, rendering, siblings
 from threadkeep.store.reading import responses as stored_responses
 from threadkeep.store.removing import redaction, removal
 from threadkeep.store.streaming import lifecycle, recorder, writer
@@ -470,13 +470,14 @@ class Conversation(ConversationAttributes):
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
         annotations: bool = False,
+        variants: bool = False,
         media: Literal["inline", "reference"] = "inline",
     ) -> tk.Page[tk.StoredItem]:
         """Return a page of this branch's items: those after or before a position or item id (exclusive).
 
         They come oldest first, or newest first with ``order="desc"``; `after` then continues towards older items. Of
         several items with that id, it is the one that leaves no item to be shown twice. With `annotations`, labels and
-        feedback of the items are read, too.
+        feedback of the items are read, too; with `variants`, the variants at their places (`siblings`).
 
         With `media="reference"`, media of 8 KiB or more are not read: `Store.media` returns them by their references.
 
@@ -484,7 +485,9 @@ class Conversation(ConversationAttributes):
             InvalidOption: an argument cannot be used.
             NotFound: the branch has no item with that id.
         """
-        return items.list_items(self.handle, before, after, limit, order, media, annotations=annotations)
+        return items.list_items(
+            self.handle, before, after, limit, order, media, annotations=annotations, variants=variants
+        )
 
     def get_item(
         self, position: int | str, *, annotations: bool = False, media: Literal["inline", "reference"] = "inline"
@@ -630,7 +633,7 @@ class Conversation(ConversationAttributes):
         Raises:
             NotFound: this branch has no such item.
         """
-        return variants.siblings(self.handle, position)
+        return siblings.siblings(self.handle, position)
 
     def edit(
         self,

@@ -98,13 +98,15 @@ def first_positions() -> sa.Select[Any]:
 
 
 @cache
-def stored_items_of(*, descending: bool, scoped: bool) -> Statement:
+def stored_items_of(*, descending: bool, scoped: bool, ranges: int = 0) -> Statement:
     """A page of one branch's items between two positions (exclusive, inclusive), with the columns of a StoredItem.
 
-    The last column is the revision of the conversation, NULL where that is not visible.
+    The last column is the revision of the conversation, NULL where that is not visible. `ranges`: of the items in so
+    many ranges, with the parameters of `in_ranges`.
     """
     order = items.c.position.desc() if descending else items.c.position
-    chosen = sa.select(*STORED_COLUMNS, revision_of(scoped=scoped)).where(*between(items, branch="branch"))
+    where = [*of_conversation(items), in_ranges(ranges)] if ranges else between(items, branch="branch")
+    chosen = sa.select(*STORED_COLUMNS, revision_of(scoped=scoped)).where(*where)
     return Statement(chosen.order_by(order).limit(sa.bindparam("limit")), text_as_bytes=True)
 
 
@@ -216,36 +218,33 @@ def first_output(types: Collection[str], roles: Collection[str]) -> sa.Select[An
 
 
 @cache
-def first_position() -> sa.Select[Any]:
-    """The first position of a branch itself between two positions (exclusive, inclusive)."""
-    where = between(items, branch="branch")
-    return sa.select(items.c.position).where(*where).order_by(items.c.position).limit(1)
+def forks() -> sa.Select[Any]:
+    """The branches of a conversation: with the first of their own items, and what else follows where they fork off."""
+    own, before, behind = items.alias(), items.alias(), items.alias()
+
+    def first(table: sa.FromClause, *where: sa.ColumnElement[bool]) -> sa.ScalarSelect[Any]:
+        same = [table.c.tenant_id == sa.bindparam("tenant"), table.c.conversation_id == sa.bindparam("key")]
+        found = sa.select(table.c.position).where(*same, *where).order_by(table.c.position).limit(1)
+        return found.correlate(branches).scalar_subquery()
+
+    trunk = sa.select(before.c.branch).where(
+        before.c.tenant_id == sa.bindparam("tenant"),
+        before.c.conversation_id == sa.bindparam("key"),
+        before.c.position == branches.c.fork_position,
+    )
+    on_trunk = behind.c.branch == sa.func.coalesce(trunk.correlate(branches).scalar_subquery(), 0)
+    columns = (
+        branches,
+        first(own, own.c.branch == branches.c.number, own.c.position >= branches.c.from_position).label("first"),
+        first(behind, on_trunk, behind.c.position > branches.c.fork_position).label("other"),
+    )
+    return sa.select(*columns).where(*of_conversation(branches)).order_by(branches.c.number)
 
 
 @cache
-def forks_after() -> sa.Select[Any]:
-    """The branches that may go on differently after a position, with the first of their own items.
-
-    These end what they share there, and have items of their own. Where something was removed from a branch, whose
-    lineage is then like `gap` (`is_shortened`: from branch 0), they may also end it later.
-    """
-    own = items.c.branch == branches.c.number
-    first = sa.select(items.c.position).where(
-        *of_conversation(items), own, items.c.position >= branches.c.from_position
-    )
-    first = first.order_by(items.c.position).limit(1)
-    position: sa.BindParameter[int] = sa.bindparam("position")
-    other = branches.alias()
-    same = [other.c.tenant_id == sa.bindparam("tenant"), other.c.conversation_id == sa.bindparam("key")]
-    ends_there = sa.and_(branches.c.fork_position == position, branches.c.head_position > position)
-    is_shortened = sa.or_(
-        sa.bindparam("is_shortened", type_=sa.Boolean),
-        sa.exists().where(*same, other.c.lineage.like(sa.bindparam("gap"))),
-    )
-    ends_later = sa.and_(branches.c.fork_position > position, is_shortened)
-    columns = (branches, first.correlate(branches).scalar_subquery().label("first"))
-    where = [*of_conversation(branches), sa.or_(ends_there, ends_later)]
-    return sa.select(*columns).where(*where).order_by(branches.c.number)
+def places() -> sa.Select[Any]:
+    """Where the items of a conversation are: branch and position, in order."""
+    return sa.select(items.c.branch, items.c.position).where(*of_conversation(items)).order_by(items.c.position)
 
 
 @cache

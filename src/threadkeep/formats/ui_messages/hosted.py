@@ -15,9 +15,7 @@ from typing import Any, Final, get_args
 from threadkeep.domain import ids
 from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.canonical import blocks
-from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.view import canonical_item
+from threadkeep.formats.canonical import blocks, entries, view
 from threadkeep.formats.shared import pictures
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.reports import Context
@@ -44,10 +42,10 @@ def sources_of(item: JsonObject, place: int) -> list[JsonObject]:
     return [source for source in found if all(isinstance(value, str) for value in source.values())]
 
 
-def sources_in(item: JsonObject, entry: ItemEntry) -> list[JsonObject]:
+def sources_in(item: JsonObject, entry: entries.ItemEntry) -> list[JsonObject]:
     """The parts for what the texts of a stored message cite."""
     has_any = any(part.get("annotations") for part in item.get("content") or ())
-    return sources_of(canonical_item(entry, ""), entry.position) if has_any else []
+    return sources_of(view.canonical_item(entry, ""), entry.position) if has_any else []
 
 
 def _source(annotation: JsonObject, id_: str) -> JsonObject:

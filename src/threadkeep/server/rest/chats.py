@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastapi import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
+from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
 from threadkeep.formats.ui_messages.request import placed_messages
@@ -56,14 +57,7 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
 @router.get("/{chat_id}", response_model=thread_models.ChatObject)
 async def retrieve_chat(call: deps.Reading, chat_id: str) -> Response:
     """Retrieve the messages of a chat, with which a page begins, and its title; none of a chat that has not begun."""
-    found, open_id, messages = await call.read(_shown, call, chat_id)
-    return answers.JsonAnswer(
-        {
-            "id": chat_id, "object": "chat", "conversation_id": None if found is None else found.id,
-            "title": None if found is None else found.title,
-            "messages": [placed.message for placed in messages], "response_id": open_id,
-        }
-    )  # fmt: skip
+    return answers.JsonAnswer(await call.read(_chat, call, chat_id))
 
 
 @router.get("/{chat_id}/stream", response_class=Response, responses={
@@ -75,7 +69,7 @@ async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     if open_id is None:
         return Response(status_code=204)
     place = (await call.read(responses.find, open_id)).stored.input_to + 1
-    _, _, messages = await call.read(_shown, call, chat_id)
+    messages = (await call.read(_shown, call, chat_id)).messages
     last = messages[-1].message if messages else {}
     is_more = last.get("role") == "assistant"
     writer = chunks.ChunkWriter(place, last["id"] if is_more else f"msg_{place}")
@@ -127,14 +121,38 @@ async def _nothing(message_id: Any) -> AsyncGenerator[JsonObject]:
 # What is said
 
 
-def _shown(
-    reader: Reader, call: service.Call, chat_id: str
-) -> tuple[Conversation | None, str | None, list[ShownMessage]]:
+class Shown(NamedTuple):
+    """A chat as pages show it; without a conversation, one that has not begun."""
+
+    conversation: Conversation | None
+    open_id: str | None  # of the answer in progress
+    messages: Sequence[ShownMessage]
+    snapshot: Snapshot | None
+
+
+def _shown(reader: Reader, call: service.Call, chat_id: str) -> Shown:
     found, open_id = threads.with_open(reader, call, chat_id)
     if found is None:
-        return None, open_id, []
+        return Shown(None, open_id, (), None)
     snapshot = reader.snapshot(found)
-    return found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot))
+    return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot)), snapshot)
+
+
+def _chat(reader: Reader, call: service.Call, chat_id: str) -> JsonObject:
+    chat, found, variants = _shown(reader, call, chat_id), None, dict[str, JsonObject]()
+    if chat.conversation is not None and chat.snapshot is not None:
+        found = chat.conversation
+        siblings = reader.variants(found, chat.snapshot, [shown.place for shown in chat.messages])
+        variants = {
+            str(shown.message.get("id")): {"index": one.index, "branches": [variant.newest for variant in one]}
+            for shown, one in zip(chat.messages, siblings, strict=True)
+            if one.count > 1
+        }
+    return {
+        "id": chat_id, "object": "chat", "conversation_id": None if found is None else found.id,
+        "title": None if found is None else found.title, "messages": [shown.message for shown in chat.messages],
+        "variants": variants, "response_id": chat.open_id,
+    }  # fmt: skip
 
 
 class PageInput(threads.ThreadInput):

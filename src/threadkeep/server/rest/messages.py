@@ -12,7 +12,7 @@ from threadkeep.server import pages, requests, sessions
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.rest import deps, media, models, routing
 from threadkeep.server.rest.answering import MessageInput, answer, stored_turn, upstream_of
-from threadkeep.server.rest.objects import conversation_view, message_view, seconds
+from threadkeep.server.rest.objects import conversation_view, message_view, seconds, siblings_view
 from threadkeep.server.service import Call
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation
@@ -25,10 +25,11 @@ router = routing.api_router("/conversations/{conversation_id}")
 @router.get("/messages", response_model=models.Listed[models.MessageObject])
 async def list_messages(
     call: deps.Reading, conversation_id: str, after: deps.After = None, limit: deps.Limit = requests.DEFAULT_LIMIT,
-    order: deps.Order = "desc", branch: deps.Branch = None,
+    order: deps.Order = "desc", branch: deps.Branch = None, *, variants: deps.Variants = False,
 ) -> Response:  # fmt: skip
-    """List the items of a branch, newest first unless asked otherwise."""
-    page, how = requests.PageQuery(after, limit, order), {"annotations": True, "media": "reference"}
+    """List the items of a branch, newest first unless asked otherwise; with ``variants=true``, "2 of 3" of each."""
+    page = requests.PageQuery(after, limit, order)
+    how: dict[str, Any] = {"annotations": True, "media": "reference", "variants": variants}
 
     def read(reader: Reader) -> bytes:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
@@ -240,9 +241,7 @@ async def set_labels(
 @router.get("/messages/{item_id}/siblings", response_model=models.SiblingsObject)
 async def list_siblings(conversation: deps.Readable, item_id: str) -> Response:
     """Tell the variants at the place of an item."""
-    found = await conversation.siblings(item_id)
-    variants = [{"branch": one.branch, "position": one.position} for one in found.variants]
-    return JsonAnswer({"object": "siblings", "index": found.index, "count": found.count, "variants": variants})
+    return JsonAnswer(siblings_view(await conversation.siblings(item_id)))
 
 
 @router.get("/branches", response_model=models.Listed[models.BranchObject])

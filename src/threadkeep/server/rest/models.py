@@ -233,6 +233,23 @@ class FeedbackObject(BaseModel):
     updated_at: int
 
 
+class VariantObject(BaseModel):
+    """One of the items that follow the same item."""
+
+    branch: int
+    position: int
+    newest: int = Field(description="The branch on which people go on who choose it.")
+
+
+class SiblingsObject(BaseModel):
+    """The variants at the place of an item: this one is number `index` of `count`."""
+
+    object: Literal["siblings"]
+    index: int
+    count: int
+    variants: list[VariantObject]
+
+
 class MessageObject(BaseModel):
     """An item: a message, a call of a function, its output, reasoning …; `item` is as in the Responses API."""
 
@@ -245,6 +262,7 @@ class MessageObject(BaseModel):
     labels: dict[str, str]
     feedback: list[FeedbackObject]
     item: dict[str, Any]
+    siblings: SiblingsObject | None = Field(None, description="There with `variants=true`.")
 
 
 class ResponseObject(BaseModel):
@@ -327,22 +345,6 @@ class BranchObject(BaseModel):
     head: int
     is_active: bool
     created_at: int
-
-
-class VariantObject(BaseModel):
-    """One of the items that follow the same item."""
-
-    branch: int
-    position: int
-
-
-class SiblingsObject(BaseModel):
-    """The variants at the place of an item: this one is number `index` of `count`."""
-
-    object: Literal["siblings"]
-    index: int
-    count: int
-    variants: list[VariantObject]
 
 
 class SearchHit(BaseModel):

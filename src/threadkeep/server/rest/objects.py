@@ -29,13 +29,21 @@ def conversation_view(conversation: AsyncConversation | Conversation, *, is_whol
 
 def message_view(item: stored.StoredItem, *, is_whole: bool = True) -> jsontext.JsonObject:
     """Return an item with what is kept with it; otherwise only which one it is."""
+    read = {} if item.siblings is None else {"siblings": siblings_view(item.siblings)}
     return {
         "id": item.id, "object": "conversation.item", "position": item.position, "branch": item.branch,
         "created_at": seconds(item.created_at), "author_id": item.author_id,
         "labels": dict(item.labels or {}) if is_whole else {},
         "feedback": [feedback_view(one) for one in item.feedback or ()] if is_whole else [],
         "item": item_object(item) if is_whole else {"id": item.id, "type": item.item.type},
+        **read,
     }  # fmt: skip
+
+
+def siblings_view(found: running.Siblings) -> jsontext.JsonObject:
+    """Return the variants at a place."""
+    variants = [{"branch": one.branch, "position": one.position, "newest": one.newest} for one in found]
+    return {"object": "siblings", "index": found.index, "count": found.count, "variants": variants}
 
 
 def call_view(call: running.PendingCall, *, is_whole: bool = True) -> jsontext.JsonObject:

@@ -51,6 +51,13 @@ class AgentRun(Body):
     )
 
 
+class ChatVariants(BaseModel):
+    """The variants of a message: this one is number `index`, counted from 0."""
+
+    index: int
+    branches: list[int] = Field(description="For each variant, the branch that `active_branch` is set to.")
+
+
 class ChatObject(BaseModel):
     """A chat as a page begins with it."""
 
@@ -59,6 +66,7 @@ class ChatObject(BaseModel):
     conversation_id: str | None = Field(description="null as long as nothing was said.")
     title: str | None
     messages: list[dict[str, Any]]
+    variants: dict[str, ChatVariants] = Field(description="By the ids of the messages that there are several of.")
     response_id: str | None = Field(description="The answer that is in progress.")
 
 

@@ -19,6 +19,7 @@ from threadkeep.domain.stored import Page, StoredItem
 from threadkeep.errors import InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.view import StoredItemViews
 from threadkeep.store.media.cutting import MediaForm
+from threadkeep.store.reading.siblings import Branches
 from threadkeep.store.work import item_rows, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.transactions import Transactions
@@ -37,6 +38,7 @@ class ItemWindow:
     is_descending: bool = False
     annotations: bool = False
     media: MediaForm = "inline"
+    is_joined: bool = False  # whether the parts of a branch that was forked off are read together
 
 
 def list_items(
@@ -48,12 +50,22 @@ def list_items(
     media: MediaForm,
     *,
     annotations: bool = False,
+    variants: bool = False,
 ) -> Page[StoredItem]:
     """A page of items; see `Conversation.items`."""
     window, size = item_window(before, after, limit, order)
-    window = replace(window, annotations=annotations, media=media_form(media))
-    items = handle.transactions.read_any(lambda connection: read_items(connection, handle.ref, window))
-    return Page.of(items, size, lambda item: str(item.position))
+    window, ref = replace(window, annotations=annotations, media=media_form(media)), handle.ref
+
+    def read(connection: Connection) -> Page[StoredItem]:
+        row = refs.get_row(connection, ref)
+        branches = Branches(connection, ref, row) if variants else None
+        lineage = refs.get_lineage(connection, ref, row) if branches is None else branches.lineage
+        found = read_window(connection, ref, lineage, replace(window, is_joined=variants))
+        if branches is not None:
+            found = branches.with_siblings(connection, found)
+        return Page.of(found, size, lambda item: str(item.position))
+
+    return handle.transactions.read_any(read)
 
 
 def item_window(before: int | str | None, after: int | str | None, limit: int, order: str) -> tuple[ItemWindow, int]:
@@ -122,13 +134,11 @@ def _window_rows(
     statement_of: Callable[..., Statement],
 ) -> list[Row]:  # fmt: skip
     """The rows of a window in a statement that begins with their position, and ends with the revision."""
-    # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
-    after = _position(connection, ref, lineage, window.after, is_newest=True)
-    before = _position(connection, ref, lineage, window.before, is_newest=False)
-    low = -1 if after is None else after
-    high = min(lineage.head, last) if before is None else min(lineage.head, last, before - 1)
-    spans, keeps = lineage.spans(ref.branch, low, high), lineage.keeps()
+    spans, keeps = _spans(connection, ref, lineage, window, last), lineage.keeps()
     is_scoped = ref.scope.user is not None
+    if window.is_joined and 1 < len(spans) <= refs.MAX_RANGES:
+        statement = items.stored_items_of(descending=window.is_descending, scoped=is_scoped, ranges=refs.MAX_RANGES)
+        return _joined_rows(connection, ref, window, spans, statement, keeps)
     statement = statement_of(descending=window.is_descending, scoped=is_scoped)
     rows: list[Row] = []
     for branch, after, upto, surplus in reversed(spans) if window.is_descending else spans:
@@ -145,6 +155,30 @@ def _window_rows(
             raise ref.not_found()
         rows += [row for row in taken if keeps(row[0])][:limit] if surplus else taken
     return rows
+
+
+def _spans(
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, window: ItemWindow, last: int
+) -> list[refs.Span]:  # fmt: skip
+    """Where the items of a window are."""
+    # of several items with the id of a cursor, the one from which a walk through the pages cannot come back
+    after = _position(connection, ref, lineage, window.after, is_newest=True)
+    before = _position(connection, ref, lineage, window.before, is_newest=False)
+    high = min(lineage.head, last) if before is None else min(lineage.head, last, before - 1)
+    return lineage.spans(ref.branch, -1 if after is None else after, high)
+
+
+def _joined_rows(
+    connection: Connection, ref: refs.BranchRef, window: ItemWindow, spans: Sequence[refs.Span], statement: Statement,
+    keeps: Callable[[int], bool],
+) -> list[Row]:  # fmt: skip
+    """The rows of a window in several spans, in one statement."""
+    _, ranges = refs.range_parameters([span[:3] for span in spans])
+    limit = ALL if window.limit is None else min(window.limit + sum(span.surplus for span in spans), ALL)
+    rows = statement.fetch_all(connection, ref.scope.parameters(key=ref.key, limit=limit, **ranges))
+    if rows and rows[0][-1] is None:
+        raise ref.not_found()
+    return [row for row in rows if keeps(row[0])][: window.limit]
 
 
 def read_bounded(

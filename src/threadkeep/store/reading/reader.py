@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
 from threadkeep.db.queries.responses import open_response_of
 from threadkeep.domain.ids import place_of, public_id_bytes, response_id
-from threadkeep.domain.running import Approval, NextStep, PendingCall
+from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings
 from threadkeep.domain.stored import Page, StoredItem, StoredResponse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
-from threadkeep.store.reading import calls, history, items, overviews, responses
+from threadkeep.store.reading import calls, history, items, overviews, responses, siblings
 from threadkeep.store.store import Store
 from threadkeep.store.work import handle, transactions, validation
 from threadkeep.store.work.refs import ConversationState, Scope, first_positions, position_of, position_of_id
@@ -83,7 +83,7 @@ class Reader:
             limit: how many items the page has at most.
             order: "asc" or "desc".
             most: bytes, of texts and media.
-            how: `annotations`, `media` as for `Conversation.items`; `upto`: the last position.
+            how: `annotations`, `variants`, `media` as for `Conversation.items`; `upto`: the last position.
 
         Raises:
             NotFound: there is no item with that id.
@@ -91,9 +91,22 @@ class Reader:
         ref, lineage = _place_of(conversation)
         position = None if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
         window, _ = items.item_window(None, position, limit, order)
-        upto = how.pop("upto", validation.MAX_POSITION)
+        upto, has_variants = how.pop("upto", validation.MAX_POSITION), how.pop("variants", False)
         shown = items.ItemWindow(window.after, window.before, window.limit, window.is_descending, **(_ITEMS | how))
-        return items.read_bounded(self._connection, ref, lineage, shown, most, upto)
+        page = items.read_bounded(self._connection, ref, lineage, shown, most, upto)
+        if not has_variants:
+            return page
+        branches = siblings.Branches(self._connection, ref, conversation.handle.conversation.row)
+        return replace(page, items=branches.with_siblings(self._connection, page.items))
+
+    def variants(
+        self, conversation: Conversation, snapshot: Snapshot, starts: Sequence[int]
+    ) -> list[Siblings]:  # fmt: skip
+        """Read the variants at some places of a history that was read, at which items of it are."""
+        branches = siblings.Branches(self._connection, _place_of(conversation)[0], conversation.handle.conversation.row)
+        known = [entry.position for entry in snapshot.entries]
+        before = dict(zip(known, (-1, *known), strict=False))
+        return [branches.siblings(start, before[start]) for start in starts]
 
     def item(
         self, conversation: Conversation, wanted: str, *, annotations: bool = False, media: MediaForm = "inline"

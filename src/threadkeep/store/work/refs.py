@@ -192,8 +192,12 @@ class Lineage:
         """Whether the item at a position, stored on `item_branch`, belongs to this one."""
         if not 0 <= position <= self.head or item_branch == REMOVED:
             return False
+        return item_branch == self.branch_at(branch, position)
+
+    def branch_at(self, branch: int, position: int) -> int:
+        """The branch on which the item at a position is stored."""
         index = bisect_left(self.parts, position, key=_LAST)
-        return item_branch == (branch if index == len(self.parts) else self.parts[index].branch)
+        return branch if index == len(self.parts) else self.parts[index].branch
 
     def keeps(self) -> Callable[[int], bool]:
         """A function that says of positions in the spans whether they were not removed."""

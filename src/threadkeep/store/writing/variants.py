@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.items import facts_at, first_output, first_position, forks_after, last_question
-from threadkeep.domain import response, running, stored
+from threadkeep.db.queries.items import first_output, last_question
+from threadkeep.domain import response, stored
 from threadkeep.domain.items import Compaction, item_from, item_from_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.written import message_of
@@ -20,10 +20,11 @@ from threadkeep.formats.messages import parts as messages
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import KEEPS_USERS, UNDONE, standing
 from threadkeep.store.reading.history import reopen_conversation
+from threadkeep.store.reading.siblings import item_facts
 from threadkeep.store.work import idempotency, item_rows, positions, validation
 from threadkeep.store.work import refs as lineages
 from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.refs import BranchRef, lock_lineage, position_of
+from threadkeep.store.work.refs import BranchRef, lock_lineage
 from threadkeep.store.writing import importing, updates
 from threadkeep.store.writing.appending import AppendResult, NewItems, write_items
 
@@ -32,81 +33,6 @@ _ASKING: Final = frozenset({"user", "system", "developer"})  # … and roles of 
 
 # Writes a branch, from a connection, the lineage of the old one, and the time; returns its number
 Write = Callable[[Connection, lineages.Lineage, datetime], int]
-
-
-# Looking
-
-
-def siblings(handle: Handle, item: int | str) -> running.Siblings:
-    """The variants at the place of an item; see `Conversation.siblings`."""
-    ref, wanted = handle.ref, validation.item_argument("position", item)
-
-    def read(connection: Connection) -> running.Siblings:
-        row = lineages.get_row(connection, ref)
-        lineage = lineages.get_lineage(connection, ref, row)
-        position, facts = _get_item(connection, ref, lineage, wanted)
-        start = position
-        if facts.turn is not None and lineage.includes(ref.branch, facts.turn, facts.branch):
-            start = facts.turn
-        before = positions.position_before(connection, ref, lineage, start)
-        ranges = lineage.ranges(ref.branch, -1, lineage.head)
-        trunk = next((branch for branch, after, upto in ranges if after < before <= upto), 0)  # 0: of the beginning
-        found = _Followers(connection, ref, before, trunk)
-        found.add(ref.branch, facts.branch, start)
-        if found.trunk != ref.branch:
-            found.look_at(found.trunk, lineages.get_lineage(connection, ref.on(found.trunk), row))
-        is_shortened = {"is_shortened": row.lineage is not None, "gap": f"%[{lineages.REMOVED},%"}
-        for branch in connection.execute(forks_after(), ref.parameters(position=before, **is_shortened)):
-            found.look_at(branch.number, lineages.lineage_from(branch), branch.first)
-        variants = found.variants()
-        return running.Siblings(variants, [variant.position for variant in variants].index(start))
-
-    return handle.transactions.read_any(read)
-
-
-def _get_item(connection: Connection, ref: BranchRef, lineage: lineages.Lineage, item: int | str) -> tuple[int, Any]:
-    """The position of an item of a branch, and what is known of it without reading it."""
-    position = position_of(connection, ref, lineage, item)
-    facts = connection.execute(facts_at(), ref.parameters(position=position)).one_or_none()
-    if facts is None or not lineage.includes(ref.branch, position, facts.branch):
-        raise lineages.position_not_found(ref, position, lineage.head)
-    return position, facts
-
-
-class _Followers:
-    """The items that follow the same one, which is stored on the branch `trunk`."""
-
-    def __init__(self, connection: Connection, ref: BranchRef, before: int, trunk: int) -> None:
-        self._connection, self._ref, self._before, self.trunk = connection, ref, before, trunk
-        self._stored: dict[int, int] = {}  # position -> the branch on which it is stored
-        self._branches: dict[int, set[int]] = {}  # -> those that have it
-
-    def add(self, branch: int, stored_on: int, position: int) -> None:
-        """Note what follows on a branch."""
-        self._stored[position] = stored_on
-        self._branches.setdefault(position, set()).add(branch)
-
-    def look_at(self, number: int, lineage: lineages.Lineage, first: int | None = None) -> None:
-        """Find what follows on a branch; `first` is the first of its own items."""
-        if self._before >= 0 and not lineage.includes(number, self._before, self.trunk):
-            return  # it was removed from it
-        for branch, after, upto in lineage.ranges(number, self._before, lineage.head):
-            if branch != number or first is None or first <= after:
-                parameters = self._ref.parameters(branch=branch, after=after, upto=upto)
-                found = self._connection.execute(first_position(), parameters).scalar()
-            else:
-                found = first if first <= upto else None
-            if found is not None:
-                self.add(number, branch, found)
-                return
-
-    def variants(self) -> list[running.Variant]:
-        """Each with the branch on which it is stored, or else the first that has it."""
-        places = sorted(self._stored.items())
-        return [
-            running.Variant(branch if branch in self._branches[position] else min(self._branches[position]), position)
-            for position, branch in places
-        ]
 
 
 # Making
@@ -130,7 +56,7 @@ def edit(
     once = idempotency.IdempotencyKey.of(key, "edit", [wanted, message.to_object(), author])
 
     def write(connection: Connection, lineage: lineages.Lineage, now: datetime) -> int:
-        position, facts = _get_item(connection, ref, lineage, wanted)
+        position, facts = item_facts(connection, ref, lineage, wanted)
         if facts.type != "message" or facts.role != "user":
             kind = f"a message of the {facts.role}" if facts.role else f"of the type {facts.type!r}"
             problem = f"must be a user message's: item {position} is {kind}."
@@ -150,7 +76,7 @@ def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple
     once = idempotency.IdempotencyKey.of(key, "regenerate", [wanted])
 
     def write(connection: Connection, lineage: lineages.Lineage, now: datetime) -> int:
-        position = lineage.head if wanted is None else _get_item(connection, ref, lineage, wanted)[0]
+        position = lineage.head if wanted is None else item_facts(connection, ref, lineage, wanted)[0]
         answer = _answer_at(connection, ref, lineage, position)
         number = positions.branch_before(connection, ref, lineage, answer, now, positions.NOTHING).branch
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
