@@ -156,6 +156,17 @@ def test_reasoning_and_calls_side_by_side(agent: Agent, model: Gated) -> None:
     assert len(model.payloads) == 2
 
 
+def test_calls_of_two_answers_have_the_same_id(agent: Agent, model: Gated) -> None:
+    for number in range(2):
+        model.will_say("Let me see.", calls=True)
+        assert agent.say(f"Weather {number}?", **{"with": {"tools": [LOOK]}})["pending"] == ["call_1"]
+        model.will_say(f"Number {number}.")
+        output = {"id": f"t{number}", "role": "tool", "toolCallId": "call_1", "content": str(number)}
+        agent.run(add=[output], **{"with": {"tools": [LOOK]}})
+    outputs = [one["content"] for one in model.payloads[-1]["messages"] if one["role"] == "tool"]
+    assert outputs == ["0", "1"]
+
+
 def test_an_interrupt_is_answered(agent: Agent, model: Gated) -> None:
     function = {"type": "function", **LOOK}
     conversations = agent.url.replace("ag-ui", "conversations")

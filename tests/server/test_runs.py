@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.formats import agui_samples as samples
 from tests.server.scripts import FORMATS, Scripted, script
 from tests.server.test_chats import Gate, processes
 from tests.server.test_rest import Rest
@@ -41,8 +42,8 @@ def agent(rest: Rest) -> Agent:
 class Agent:
     """What `HttpAgent` does: the messages and the state that it has, and what it sends."""
 
-    def __init__(self, client: httpx2.Client) -> None:
-        self.client = client
+    def __init__(self, client: httpx2.Client, thread: str = THREAD) -> None:
+        self.client, self.thread = client, thread
         self.messages: list[Json] = []
         self.state: Any = {}
         self.runs = self.added = 0
@@ -51,7 +52,13 @@ class Agent:
     def input(self, **keys: Any) -> Json:
         self.runs += 1
         said = [one for one in self.messages if one["role"] != "activity"]
-        body = {"threadId": THREAD, "runId": f"run-{self.runs}", "messages": said, "state": self.state, "tools": []}
+        body = {
+            "threadId": self.thread,
+            "runId": f"run-{self.runs}",
+            "messages": said,
+            "state": self.state,
+            "tools": [],
+        }
         return {**body, "context": [], "forwardedProps": {}, "protocolVersion": "1.0", **keys}
 
     def post(self, **keys: Any) -> httpx2.Response:
@@ -88,7 +95,7 @@ class Agent:
         return [event["type"] for event in self.events]
 
     def load(self) -> Json:
-        found: Json = self.client.get(f"/ag-ui/{THREAD}").json()
+        found: Json = self.client.get(f"/ag-ui/{self.thread}").json()
         return found
 
     def refusal(self, response: httpx2.Response, status: int = 409) -> str:
@@ -280,6 +287,20 @@ def test_a_client_connects_to_a_thread(agent: Agent, model: Scripted) -> None:
     end = again.take(agent.client.get(f"/ag-ui/{THREAD}/stream"))
     assert (again.messages, again.state) == (agent.messages, {"a": 1})
     assert (end["runId"], end["outcome"]["pendingToolCallIds"]) == ("run-1", ["call_1"])
+
+
+def test_strange_messages_are_shown_and_gone_on_with(served: Any, rest: Rest, model: Scripted) -> None:
+    odd = samples.assistant("Hi", toolCalls="c1")
+    for number, message in enumerate([*samples.STRANGE, odd]):
+        conversation = served.call(served.store.for_user("ann").create_conversation, model="m")
+        served.call(conversation.add_input, [samples.user(id="u0"), message], "ag_ui")
+        agent = Agent(rest.of("ann"), conversation.id)
+        agent.take(agent.client.get(f"/ag-ui/{conversation.id}/stream"))
+        assert agent.messages == [samples.user(id="u0"), message]
+        agent.messages = []
+        model.will_say("Well.", calls=True)
+        assert agent.say(f"{number}?", tools=[LOOK])["type"] == "RUN_FINISHED"
+        assert agent.messages == agent.load()["messages"]
 
 
 ASKED: Json = {"threadId": THREAD, "runId": "r1", "messages": [{"id": "u1", "role": "user", "content": "Go on."}]}

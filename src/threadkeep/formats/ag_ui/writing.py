@@ -1,14 +1,16 @@
 """Writing the events of a run: of an answer that is being given.
 
 What a client makes of the events are the messages that a render of the stored answer gives. Where that is more than the
-events can say, as with arguments that were cut off, `needs_snapshot` tells so.
+events can say, as with arguments that were cut off, `needs_snapshot` tells so. To a client, a call with the id of an
+earlier one is that call, so events of it are not written.
 
-Source: AG-UI 1.0, `Event`; its client, `verifyEvents`, which refuses the end of a run in which anything is open.
+Source: AG-UI 1.0, `Event`; its client, `verifyEvents`, which refuses the end of a run in which anything is open, and
+`defaultApplyEvents`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,12 +39,14 @@ class RunWriter(AnswerWriter):
     Attributes:
         thread_id: the id of the thread.
         run_id: the id of the run.
+        known_calls: the ids of the calls that the client has.
         needs_snapshot: whether a client has to be sent the messages as they are stored, before the end.
         end: how the answer ended, once it has.
     """
 
     thread_id: str
     run_id: str
+    known_calls: Collection[str] = field(init=False, default=())
     needs_snapshot: bool = field(init=False, default=False)
     end: AnswerEnd | None = field(init=False, default=None)
     _message: str | None = field(init=False, default=None)  # the id of the open message
@@ -94,7 +98,7 @@ class RunWriter(AnswerWriter):
 
     def call_begun(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
         """Begin a call of a function; the text of a custom tool comes whole, as arguments."""
-        if item["type"] == CALLS[0]:
+        if item["type"] == CALLS[0] and item["call_id"] not in self.known_calls:
             yield self._begun(item, position)
 
     def _begun(self, item: JsonObject, position: int) -> JsonObject:
@@ -113,6 +117,9 @@ class RunWriter(AnswerWriter):
     def call_ended(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
         """End a call."""
         call_id = item["call_id"]
+        if call_id in self.known_calls:
+            self.needs_snapshot = True
+            return
         if call_id not in self._calls:
             yield self._begun(item, position)
         given = item["arguments"] if item["type"] == CALLS[0] else dumps({"input": item.get("input") or ""}).decode()

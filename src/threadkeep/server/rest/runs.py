@@ -148,6 +148,7 @@ class ThreadView:
 
     def beginning(self, writer: RunWriter) -> Iterator[JsonObject]:
         """The first events of a run, with what the client lacks."""
+        writer.known_calls = _calls_in(self.messages)
         is_known = self.client is not None and _comparable(self.client) == _comparable(self.messages)
         return writer.begin(None if self.has_state else self.state, None if is_known else self.messages)
 
@@ -219,6 +220,12 @@ def _note_run(view: ThreadView, run: Any) -> None:
     """Note what is known of the last run."""
     if isinstance(run, dict):
         view.run_id, view.tools = str(run.get("runId")), [*map(str, run.get("tools") or ())]
+
+
+def _calls_in(messages: Iterable[JsonObject]) -> list[Any]:
+    """The ids of the calls in messages, of which some are kept as they came."""
+    held = (calls for one in messages if isinstance(calls := one.get("toolCalls"), list))
+    return [call.get("id") for calls in held for call in calls if isinstance(call, dict)]
 
 
 def _interrupt(call: PendingCall) -> JsonObject:
