@@ -68,10 +68,10 @@ BUDGETS = [
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
     Budget("GET /api/responses/{response}", 1, 5),
-    Budget("GET /api/chat/{chat}", 1, 3),
+    Budget("GET /api/chat/{chat}", 1, 4),
     Budget("GET /api/chat/{chat}/stream", 1, 2),
-    Budget("GET /api/ag-ui/{chat}", 1, 6),
-    Budget("GET /api/ag-ui/{chat}/stream", 1, 6),
+    Budget("GET /api/ag-ui/{chat}", 1, 7),
+    Budget("GET /api/ag-ui/{chat}/stream", 1, 7),
     Budget("GET /api/usage", 1, 1),
 ]
 

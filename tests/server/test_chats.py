@@ -392,3 +392,17 @@ def test_pages_see_pictures_sources_and_tools_of_providers_while_they_come_and_l
             assert (part["state"], part["output"]["action"]["query"]) == ("output-available", "Kiel")
             assert part["output"].get("sources", [{"type": "url", "url": CITED["url"]}])[0]["url"] == CITED["url"]
     assert page.say("And now?", 2)
+
+
+@pytest.mark.parametrize("id_", [None, 1, [], {}, [[]]])
+def test_ids_of_messages_are_texts(page: Page, model: Scripted, id_: Any) -> None:
+    """In a chat that is there, they would be found nowhere."""
+    said = {"id": id_, "role": "user", "parts": [{"type": "text", "text": "And now?"}]}
+    new = page.client.post("/chat", json={"id": "new", "messages": [said]})
+    model.will_say("Well.")
+    page.say("Weather?", 1)
+    page.messages.append(said)
+    assert "must have an id of its own" in page.refusal(page.post(), 400)
+    assert page.load()["messages"] == page.messages[:-1]
+    assert new.json()["error"]["param"] == "messages.0.id"
+    assert page.client.get("/chat/new").json()["messages"] == []

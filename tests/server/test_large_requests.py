@@ -160,3 +160,45 @@ def test_room_is_given_back() -> None:
     for _ in range(2):
         quota.give_back("ann", size)
     quota.take("ann", size)
+
+
+def asked_of_pages(conversation: str) -> list[tuple[str, str, Any]]:
+    """What pages of web clients ask, in a conversation that is there: each of it reads the whole history."""
+    said = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    run: Any = {"threadId": conversation, "runId": "r", "messages": [{"id": "u1", "role": "user", "content": "Hi"}]}
+    run |= {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+    return [
+        ("GET", f"/chat/{conversation}", None),
+        ("POST", "/chat", {"id": conversation, "messages": [said]}),
+        ("GET", f"/ag-ui/{conversation}", None),
+        ("GET", f"/ag-ui/{conversation}/stream", None),
+        ("POST", "/ag-ui", run),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "status", "code"), [(2_000_000, 429, "too_many_bodies"), (1, 413, "request_too_large")]
+)
+def test_a_page_reads_a_history_for_which_there_is_room(
+    served: Any, monkeypatch: pytest.MonkeyPatch, size: int, status: int, code: str
+) -> None:
+    """It counts before it is read, as the bodies of answers do."""
+    monkeypatch.setattr(service, "MAX_REQUEST_BYTES", size)
+    conversation = with_pictures(served, "ann", 3).id
+    slow, read = Slow(), list[bool]()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        read.append("content" in statement.partition("FROM")[0] and "blobs" in statement)
+
+    http = Rest(served, upstreams=slow.upstreams, max_bodies_bytes=800_000).of("ann")
+    event.listen(served._store.sync.handle.root.engine, "before_cursor_execute", note)
+    try:
+        for method, path, body in asked_of_pages(conversation):
+            answer = http.request(method, path, json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), path
+    finally:
+        event.remove(served._store.sync.handle.root.engine, "before_cursor_execute", note)
+    assert (slow.payloads, any(read)) == ([], False)
+    roomy = Rest(served, upstreams=slow.upstreams).of("ann")
+    if code == "too_many_bodies":
+        assert roomy.get(f"/chat/{conversation}").is_success

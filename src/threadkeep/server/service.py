@@ -72,6 +72,15 @@ def socket_bytes_quota() -> Quota:
     return Quota(OF_OWNER, IN_ALL, text=text, code="too_many_websocket_bytes")
 
 
+def checked_size(size: int) -> int:
+    """Return the bytes of a request to an upstream; Problem where there are too many."""
+    if size > MAX_REQUEST_BYTES:
+        text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"
+        problem = f"{text} {MAX_REQUEST_BYTES:,}."
+        raise problems.Problem(413, problem, param="conversation", code="request_too_large")
+    return size
+
+
 def stopping() -> problems.Problem:
     """Return the 503 response during shutdown."""
     text, headers = "The server is stopping.", {"retry-after": "1"}

@@ -240,11 +240,7 @@ class Turn:
         size = overviews.settings_bytes(conversation)
         if not (self.input.is_short and isinstance(self.face, AsyncStore)):  # else there is nothing else in it
             size += overviews.request_bytes(conversation, service.SMALL)
-        if size > service.MAX_REQUEST_BYTES:
-            text = f"The history of the conversation is too large to be sent: it has {size:,} bytes, of at most"
-            problem = f"{text} {service.MAX_REQUEST_BYTES:,}."
-            raise Problem(413, problem, param="conversation", code="request_too_large")
-        if size > service.SMALL:
+        if service.checked_size(size) > service.SMALL:
             self.call.service.request_bytes.take(self.call.permission.owner.name, size)
             self._room = size
 

@@ -134,11 +134,11 @@ def _shown(reader: Reader, call: service.Call, chat_id: str) -> Shown:
     found, open_id = threads.with_open(reader, call, chat_id)
     if found is None:
         return Shown(None, open_id, (), None)
-    snapshot = reader.snapshot(found)
+    snapshot = threads.history(reader, found)
     return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot)), snapshot)
 
 
-def _chat(reader: Reader, call: service.Call, chat_id: str) -> JsonObject:
+def _chat(reader: Reader, call: service.Call, chat_id: str) -> bytes:
     chat, found, variants = _shown(reader, call, chat_id), None, dict[str, JsonObject]()
     if chat.conversation is not None and chat.snapshot is not None:
         found = chat.conversation
@@ -148,11 +148,12 @@ def _chat(reader: Reader, call: service.Call, chat_id: str) -> JsonObject:
             for shown, one in zip(chat.messages, siblings, strict=True)
             if one.count > 1
         }
-    return {
+    view = {
         "id": chat_id, "object": "chat", "conversation_id": None if found is None else found.id,
         "title": None if found is None else found.title, "messages": [shown.message for shown in chat.messages],
         "variants": variants, "response_id": chat.open_id,
     }  # fmt: skip
+    return dumps_finite(view)
 
 
 class PageInput(threads.ThreadInput):
@@ -166,7 +167,7 @@ class PageInput(threads.ThreadInput):
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation, with what was decided about their calls (blocking)."""
-        snapshot = conversation.handle.read_snapshot(is_current=True)
+        snapshot = self.history(conversation)
         return placed_messages(snapshot, calls.decisions(conversation.handle, snapshot))
 
     def note(self, conversation: Conversation) -> None:
@@ -178,7 +179,7 @@ class PageInput(threads.ThreadInput):
     def go_on(self, conversation: Conversation) -> Conversation:
         """Say it in a chat that is there."""
         messages = self.messages(conversation)
-        known = {placed.message.get("id"): placed for placed in messages}
+        known = threads.by_id(messages)
         is_new = self.last.get("role") == "user" and self.last.get("id") not in known
         if self.request.is_again and not is_new:
             return self.regenerate(conversation, known)

@@ -210,7 +210,7 @@ def _viewed(
     view.state = reader.state(found, STATE)
     _note_run(view, reader.state(found, RUN))
     if has_messages:
-        view.messages = [one.message for one in placed_messages(reader.snapshot(found))]
+        view.messages = [one.message for one in placed_messages(threads.history(reader, found))]
     if open_id is None:
         view.wait_for(reader.pending_calls(found, None, body_limits.MAX_TOOLS, service.SMALL).items)
     return view, open_id
@@ -313,7 +313,7 @@ class RunInput(threads.ThreadInput):
     def _given(self, conversation: Conversation) -> tuple[dict[Any, ShownMessage], list[JsonObject]]:
         """The stored messages by their ids, and those that are new; Problem for what does not fit."""
         messages = self.messages(conversation)
-        known = {placed.message.get("id"): placed for placed in messages}
+        known = threads.by_id(messages)
         new = self._new(known)
         if new and self.request.message_id is None:
             self._check_place(messages, known)

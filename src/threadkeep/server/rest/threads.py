@@ -18,11 +18,12 @@ from threadkeep.domain.formats import FormatName, get_format
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
-from threadkeep.server import answers, owners, problems, service, turns, upstreams
+from threadkeep.server import answers, owners, problems, request_state, service, turns, upstreams
 from threadkeep.server.openai import creation, responses
 from threadkeep.server.rest import answering
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.reading import overviews
 from threadkeep.store.reading.reader import Reader
 
 RELOAD: Final = "Load the messages of the chat again."
@@ -46,6 +47,20 @@ def with_open(reader: Reader, call: service.Call, id: str) -> tuple[Conversation
     """Return the same, and the id of the answer that is in progress (blocking)."""
     conversation = found(reader, call, id)
     return conversation, None if conversation is None else reader.response_in_progress(conversation)
+
+
+def history(reader: Reader, conversation: Conversation) -> Snapshot:
+    """Return the history of a thread; Problem where it is too large, and QuotaExceeded where too much is under way.
+
+    It counts until the request has ended (blocking).
+    """
+    make_room(reader.request_bytes(conversation, service.SMALL))
+    return reader.snapshot(conversation)
+
+
+def make_room(size: int) -> None:
+    """Count a history of so many bytes; Problem and QuotaExceeded as for `history`."""
+    request_state.holder()(service.checked_size(size))
 
 
 async def stop(call: service.Call, id: str, kind: str) -> Response:
@@ -118,8 +133,10 @@ class ThreadInput(answering.ModelInput):
 
     def __init__(self, call: service.Call, request: ThreadRequest, model: str) -> None:
         super().__init__(request.content, model)
+        _check_messages(request.messages)
         self.call, self.request, self.last = call, request, request.last
         self.tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
+        self._has_room = False
         self._created: str | None = None
         self._former: int | None = None
         self._added: list[int] = []
@@ -131,7 +148,14 @@ class ThreadInput(answering.ModelInput):
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation (blocking)."""
-        return self.request.placed(conversation.handle.read_snapshot(is_current=True))
+        return self.request.placed(self.history(conversation))
+
+    def history(self, conversation: Conversation) -> Snapshot:
+        """The history of a conversation, for which there must be room; errors as for `threads.history` (blocking)."""
+        if not self._has_room:
+            make_room(overviews.request_bytes(conversation, service.SMALL))
+            self._has_room = True
+        return conversation.handle.read_snapshot(is_current=True)
 
     @abstractmethod
     def go_on(self, conversation: Conversation) -> Conversation:
@@ -193,6 +217,19 @@ class ThreadInput(answering.ModelInput):
             raise refused(f"This chat has no message {wanted!r}. {RELOAD}", "messageId")
         self._former = conversation.handle.conversation.row.active_branch
         return conversation.regenerate(None if wanted is None else known[wanted].place)
+
+
+def by_id(messages: Sequence[ShownMessage]) -> dict[Any, ShownMessage]:
+    """Return messages by their ids, which are texts but for what others have stored."""
+    return {id_: shown for shown in messages if isinstance(id_ := shown.message.get("id"), str)}
+
+
+def _check_messages(messages: Sequence[JsonObject]) -> None:
+    """Problem for messages that cannot be known again."""
+    for index, one in enumerate(messages):
+        if not isinstance(one.get("id"), str):
+            text = f"messages.{index} must have an id of its own, which is a text."
+            raise problems.Problem(400, text, param=f"messages.{index}.id", code="invalid_value")
 
 
 def _definitions(request: ThreadRequest) -> JsonObject:

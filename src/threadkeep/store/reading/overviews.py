@@ -403,21 +403,21 @@ def request_bytes(conversation: Conversation, most: int) -> int:
     Where all branches together have at most `most`, it covers all of them.
     """
     handle = conversation.handle
-    ref = handle.ref
+    return handle.transactions.read(lambda connection: read_request_bytes(connection, handle.ref, most))
 
-    def read(connection: Connection) -> int:
-        size = _in_request(overviews.sizes_of().fetch_all(connection, ref.parameters()))
-        if size <= most:
-            return size
-        lineage, size = lineages.get_lineage(connection, ref, lineages.get_row(connection, ref)), 0
-        ranges = lineage.ranges(ref.branch, -1, lineage.head)
-        for first in range(0, len(ranges), lineages.MAX_RANGES):
-            count, parameters = lineages.range_parameters(ranges[first : first + lineages.MAX_RANGES])
-            rows = overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
-            size += _in_request(rows)
+
+def read_request_bytes(connection: Connection, ref: refs.BranchRef, most: int) -> int:
+    """The same, of a branch."""
+    size = _in_request(overviews.sizes_of().fetch_all(connection, ref.parameters()))
+    if size <= most:
         return size
-
-    return handle.transactions.read(read)
+    lineage, size = lineages.get_lineage(connection, ref, lineages.get_row(connection, ref)), 0
+    ranges = lineage.ranges(ref.branch, -1, lineage.head)
+    for first in range(0, len(ranges), lineages.MAX_RANGES):
+        count, parameters = lineages.range_parameters(ranges[first : first + lineages.MAX_RANGES])
+        rows = overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
+        size += _in_request(rows)
+    return size
 
 
 def range_bytes(connection: Connection, ref: refs.BranchRef, after: int, upto: int) -> int:

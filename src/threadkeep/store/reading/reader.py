@@ -68,6 +68,10 @@ class Reader:
         page = history.read_history(self._connection, opened.ref, configs, *known, media=cache.media)
         return opened.take_in(cache, page)
 
+    def request_bytes(self, conversation: Conversation, most: int) -> int:
+        """Read how large its history is, see `overviews.request_bytes`."""
+        return overviews.read_request_bytes(self._connection, conversation.handle.ref, most)
+
     # Items
 
     def items(
