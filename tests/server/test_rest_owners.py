@@ -82,7 +82,7 @@ def known(served: Any) -> dict[str, str]:
     return {
         "conversation_id": conversation.id, "chat_id": conversation.id, "thread_id": conversation.id,
         "item_id": item.id, "response_id": "resp_of_ann", "name": "draft",
-        "hash": reference, "call_id": "call_of_ann",
+        "hash": reference, "call_id": "call_of_ann", "user_id": "ann",
     }  # fmt: skip
 
 
@@ -222,12 +222,43 @@ def test_nobody_uses_the_uploads_of_others(served: Any) -> None:
     assert rest.of("ben").get(made["url"].removeprefix("/api")).headers["content-type"] == "application/octet-stream"
 
 
+@pytest.mark.parametrize("owner", ["ann", ""])
+def test_a_user_is_erased_by_a_key_of_that_user_or_of_all(served: Any, known: dict[str, str], owner: str) -> None:
+    rest = Rest(served)
+    kept = rest.of("ben").post("/conversations", json={"title": "Mine"}).json()
+    answer = rest.of(owner).delete("/users/ann")
+    assert answer.json() == {"id": "ann", "object": "user.erased", "conversations": 1, "attempts": 1, "items": 0}
+    assert rest.of("").get(f"/conversations/{known['conversation_id']}").status_code == 404
+    assert rest.of("").get("/usage", params={"by": "user_id"}).json()["data"][0]["user_id"] is None
+    assert rest.of("ben").get(f"/conversations/{kept['id']}").json()["title"] == "Mine"
+    assert rest.of(owner).delete("/users/ann").json()["conversations"] == 0
+
+
+def test_an_item_is_redacted_on_all_branches(served: Any, known: dict[str, str]) -> None:
+    api, path = Rest(served).of("ann"), f"/conversations/{known['conversation_id']}"
+    fork = api.post(f"{path}/branches", json={}).json()["branch"]
+    url = f"{path}/messages/{known['item_id']}/redact"
+    for _ in range(2):
+        answer = api.post(url, headers={"idempotency-key": "once"})
+        assert answer.json() == {"id": known["item_id"], "object": "conversation.item.redacted", "redacted": True}
+    for branch in (0, fork):
+        item = api.get(f"{path}/messages/{known['item_id']}", params={"branch": branch}).json()["item"]
+        assert item["content"] == [{"type": "input_text", "text": "[redacted]"}]
+    assert api.get(f"/media/{known['hash']}").status_code == 404
+
+
 def test_other_tenants_have_nothing(served: Any, known: dict[str, str]) -> None:
     served.tenant = f"{served.tenant} too"
     served.call(served._store.create_tenant, served.tenant)
     api = Rest(served).of("ann")
     for one in NAMED:
-        assert asked(api, one, known).status_code == 404, (one.method, one.path)
+        answer = asked(api, one, known)
+        if "{user_id}" in one.path:  # the user of that tenant
+            assert answer.json()["conversations"] == 0
+        else:
+            assert answer.status_code == 404, (one.method, one.path)
+    served.tenant = served.tenant.removesuffix(" too")
+    assert Rest(served).of("ann").get(f"/conversations/{known['conversation_id']}").status_code == 200
 
 
 def test_lists_and_reports_have_ones_own(served: Any, known: dict[str, str]) -> None:

@@ -210,6 +210,13 @@ async def delete_message(
     return JsonAnswer({"id": item_id, "object": "conversation.item.deleted", "deleted": True})
 
 
+@router.post("/messages/{item_id}/redact", response_model=models.Redacted)
+async def redact_message(conversation: deps.Writable, item_id: str, key: deps.IdempotencyKey = None) -> Response:
+    """Remove the content of an item for good, on all branches; the item stays, with its type and ids."""
+    await conversation.redact_item(item_id, idempotency_key=key)
+    return JsonAnswer({"id": item_id, "object": "conversation.item.redacted", "redacted": True})
+
+
 async def _annotated(call: Call, conversation: AsyncConversation, item_id: str) -> Response:
     item = await conversation.get_item(item_id, annotations=True, media="reference")
     return JsonAnswer(message_view(item, is_whole=call.may_read))

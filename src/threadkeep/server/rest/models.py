@@ -413,6 +413,24 @@ class UploadedMediaObject(BaseModel):
     expires_at: int = Field(description="Seconds since 1970. What a message has by then stays.")
 
 
+class Redacted(BaseModel):
+    """An item whose content was removed for good."""
+
+    id: str
+    object: Literal["conversation.item.redacted"]
+    redacted: bool
+
+
+class Erased(BaseModel):
+    """A user whose content was removed for good."""
+
+    id: str
+    object: Literal["user.erased"]
+    conversations: int = Field(description="How many were removed.")
+    attempts: int = Field(description="How many calls in the ledger no longer name the user; their figures stay.")
+    items: int = Field(description="How many items of others no longer name the user as their author.")
+
+
 class Deleted(BaseModel):
     """What is gone."""
 

@@ -1,4 +1,4 @@
-"""Search and usage."""
+"""Search, usage, and the erasure of users."""
 
 from __future__ import annotations
 
@@ -68,6 +68,19 @@ async def usage(
         problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."
         raise problems.Problem(400, problem, param="by", code="too_many_rows")
     return answers.JsonAnswer({"object": "list", "data": [_row(row) for row in rows]})
+
+
+@router.delete("/users/{user_id}", response_model=models.Erased)
+async def erase_user(call: deps.Writing, user_id: str) -> Response:
+    """Erase a user: all conversations with what belongs to them, keys and names; the figures of the ledger stay.
+
+    A request that took too long can be repeated, and goes on.
+    """
+    if call.user_id not in (None, user_id):
+        raise problems.Problem(404, f"User with id '{user_id}' not found.", code="not_found")
+    report = await call.store.erase_user(user_id, vacuum=False)
+    counts = {name: getattr(report, name) for name in ("conversations", "attempts", "items")}
+    return answers.JsonAnswer({"id": user_id, "object": "user.erased", **counts})
 
 
 def _row(row: UsageRow) -> dict[str, Any]:
