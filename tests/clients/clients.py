@@ -80,6 +80,7 @@ class Client:
         compact: a prompt after which the history has been compacted; empty if it does that when it has become long;
             None if it cannot headless.
         agent: its tool for agents, with arguments.
+        files: below its home, what it writes of its sessions; empty where that cannot be imported.
         lacks: what it does not do: a situation, or asking for its `usage`.
         in_all_formats: the situations that are tried in each of its formats, others in the first one.
     """
@@ -93,6 +94,7 @@ class Client:
     fork: Callable[[Home], Sequence[Any]] | None = None
     compact: str | None = None
     agent: tuple[str, Json] | None = None
+    files: str = ""
     lacks: frozenset[str] = frozenset()
     in_all_formats: frozenset[str] = frozenset({"resumed"})
 
@@ -212,10 +214,12 @@ CLIENTS = {
         "node_modules/.bin/claude", ("messages",), ("Bash", {"command": "echo hi", "description": "Says hi."}),
         _claude, _claude_turn, _always("--continue"), _always("--continue", "--fork-session"), "/compact",
         ("Agent", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general-purpose"}),
+        ".claude/projects",
     ),
     "codex": Client(
         "node_modules/.bin/codex", ("open_responses",), ("exec_command", {"cmd": "echo hi"}), _codex, _codex_turn,
         _always("resume", "--last"), lambda home: ("fork", home.newest(".codex/sessions/**/*.jsonl").stem[-36:]), "",
+        files=".codex/sessions",
     ),
     "opencode": Client(
         "node_modules/.bin/opencode", ("chat_completion", "open_responses", "messages"),
@@ -223,30 +227,34 @@ CLIENTS = {
         lambda prompt, more: ["run", "--auto", "--format", "json", *more, prompt], _always("--continue"),
         _always("--continue", "--fork"), "",
         ("task", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general"}),
+        ".local/share/opencode/opencode.db",
     ),
     "pi": Client(
         "node_modules/.bin/pi", ("open_responses", "chat_completion", "messages"), ("bash", {"command": "echo hi"}),
         _pi, lambda prompt, more: ["--mode", "json", "-p", "--provider", "here", "--model", "m", *more, prompt],
         _always("--continue"), lambda home: ("--fork", home.newest(".pi/agent/sessions/*/*.jsonl")), "",
-        in_all_formats=frozenset({"resumed", "compacted"}),
+        files=".pi/agent/sessions", in_all_formats=frozenset({"resumed", "compacted"}),
     ),
     "gemini": Client(
         "node_modules/.bin/gemini", ("gemini",), ("run_shell_command", {"command": "echo hi"}), _gemini,
         lambda prompt, more: ["--yolo", "--output-format", "json", *more, "-p", prompt], _always("--resume", "latest"),
+        files=".gemini/tmp",
     ),
     "qwen": Client(
         "node_modules/.bin/qwen", ("chat_completion",),
         ("run_shell_command", {"command": "echo hi", "is_background": False}), _qwen,
         lambda prompt, more: ["--yolo", "--output-format", "json", *more, "-p", prompt], _always("--continue"),
+        agent=("agent", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general-purpose"}),
+        files=".qwen/projects",
     ),
     "cline": Client(
         "node_modules/.bin/cline", ("chat_completion",), ("run_commands", {"commands": ["echo hi"]}), _cline,
-        lambda prompt, more: ["--json", *more, prompt],
+        lambda prompt, more: ["--json", *more, prompt], files=".cline/data/sessions",
     ),
     "llm": Client(
         "llm/bin/llm", ("chat_completion",), ("shell", {"command": "echo hi"}), _llm,
         lambda prompt, more: ["prompt", "-m", "m", "--functions", FUNCTION, *more, prompt], _always("--continue"),
-        lacks=frozenset({"broken"}),
+        files="llm/logs.db", lacks=frozenset({"broken"}),
     ),
     "aider": Client(
         "aider-chat/bin/aider", ("chat_completion",), ("none", {}), _aider,

@@ -1,4 +1,7 @@
-"""Each client through the recorder: what is stored is what the provider was asked and has answered, call by call."""
+"""Each client through the recorder: what is stored is what the provider was asked and has answered, call by call.
+
+What the client has written is imported: alone, it is the same; where it was recorded, it adds nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ import pytest
 
 from tests.clients.clients import CLIENTS, Client, Home
 from tests.clients.conftest import program
-from tests.clients.provider import SUMMARIZED, Call, Provider
+from tests.clients.provider import Call, Provider
 from tests.server.servers import running
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Price, Store
+from threadkeep.contrib.importers import import_from
+from threadkeep.contrib.importers.engine import UNRECOGNIZED
 from threadkeep.http import RecordedUpstream, recorder_app
 
 INPUT, OUTPUT = 2, 5  # dollars for a million tokens
@@ -36,6 +41,7 @@ SITUATIONS: dict[str, list[Turn]] = {
 }
 # how many conversations there are then that are no agents' and no side calls'
 SESSIONS = {"forked": 2, "twins": 3}
+AGENTS = 2  # of one turn; only where a client says so, they are known as agents
 CASES = [
     (name, format_, situation)
     for name, client in CLIENTS.items()
@@ -58,7 +64,7 @@ class Run:
     def take(self, turn: Turn, *, may_fail: bool = False) -> None:
         commands = []
         for prompt, how in turn:
-            if how == "compact" and self.client.compact is None:
+            if how == "compact" and not self.client.compact:
                 continue
             more = {"resume": self.client.resume, "fork": self.client.fork, "compact": self.client.resume}.get(how)
             words = more(self.home) if more is not None else ()
@@ -96,7 +102,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
 
 @pytest.mark.parametrize(("name", "format_", "situation"), CASES)
-def test_what_is_recorded(start: Callable[..., Run], name: str, format_: str, situation: str) -> None:
+def test_what_is_recorded_and_written(
+    start: Callable[..., Run], tmp_path: Path, name: str, format_: str, situation: str
+) -> None:
     run = start(name, format_)
     for turn in SITUATIONS[situation]:
         run.take(turn, may_fail=situation == "broken")
@@ -117,13 +125,55 @@ def test_what_is_recorded(start: Callable[..., Run], name: str, format_: str, si
     aside = {one.id for one in conversations if "request-class" in one.labels}
     agents = {one.id for one in conversations if "agent" in one.labels}
     sessions = [one for one in conversations if one.id not in aside | agents]
-    assert len(sessions) == SESSIONS.get(situation, 1), [(one.external_id, one.labels) for one in conversations]
+    unknown = AGENTS if situation == "agents" and not agents else 0
+    known = SESSIONS.get(situation, 1) + unknown
+    assert len(sessions) == known, [(one.external_id, one.labels) for one in conversations]
     for call in calls.values():
         is_aside = places[call.id].id in aside
-        assert is_aside == (not call.script) or call.text == SUMMARIZED, call
-    assert {places[call.id].id in agents for call in calls.values() if "kids-" in call.script} <= {True}
+        assert is_aside == (not call.script), call
+    of_agents = {places[call.id].id for call in calls.values() if "kids-" in call.script}
+    assert of_agents <= agents or len(of_agents) == unknown
     for conversation in sessions:
         check_order(conversation, [call for call in calls.values() if places[call.id].id == conversation.id])
+    if run.client.files:
+        check_imported_alone(run, calls, Store(f"sqlite:///{tmp_path}/imported.db", prices=[Price("*", INPUT, OUTPUT)]))
+        check_imported_too(run)
+
+
+def check_imported_alone(run: Run, calls: dict[str, Call], store: Store) -> None:
+    """Each answer to what was typed is there once, with its bill; side calls may be in no file."""
+    with store:
+        report = import_from(store, run.home.path / run.client.files)
+        assert set(report.reasons) <= {UNRECOGNIZED}
+        left: dict[tuple[int | None, ...], Call]
+        left = {(call.input_tokens, call.output_tokens, cost(call)): call for call in calls.values()}
+        for row in store.usage(by=("conversation_id", "response", "status")):
+            if row.keys["response"] is None or row.keys["status"] != "completed":
+                continue
+            call = left.pop((row.input_tokens, row.output_tokens, row.cost_nano))
+            conversation = store.get_conversation(str(row.keys["conversation_id"]))
+            response = conversation.get_response(int(str(row.keys["response"])))
+            items = conversation.on_branch(response.branch).items(limit=1000)
+            at = range(response.from_position, response.to_position + 1)
+            shown = said([one.item.to_object() for one in items if one.position in at])
+            shown, expected = ([one for one in some if one != call.thought] for some in (shown, scripted(call)))
+            assert shown == expected  # not all clients keep thoughts
+        assert [call for call in left.values() if call.script] == []
+        [bill] = store.usage()
+        assert bill.attempts <= len(run.provider.calls)
+        assert (bill.input_tokens or 0) <= sum(call.input_tokens for call in run.provider.calls)
+
+
+def check_imported_too(run: Run) -> None:
+    """Nothing is new where all was recorded."""
+    assert run.store is not None
+    before = len(list(run.store.list_conversations(status=None)))
+    for _ in range(2):
+        report = import_from(run.store, run.home.path / run.client.files)
+        assert (report.created, report.attempts, report.responses.stored) == (0, 0, 0)
+    assert len(list(run.store.list_conversations(status=None))) == before
+    assert run.store.usage()[0].attempts == len(run.provider.calls)
+    assert not run.store.check().findings
 
 
 def check_bill(run: Run, calls: dict[str, Call]) -> None:
@@ -168,6 +218,8 @@ def said(items: Sequence[Any]) -> list[Any]:
                 found.append("".join(part.get("text", "") for part in item["content"]))
             case "function_call":
                 found.append((item["call_id"], item["name"]))
+            case "compaction":
+                found.append(item.get("summary"))
             case "reasoning":
                 parts = [*(item.get("summary") or []), *(item.get("content") or [])]
                 found.append("".join(part.get("text") or part.get("thinking") or "" for part in parts))

@@ -386,3 +386,45 @@ def test_damaged_files_hide_no_others(target: Store, tmp_path: Path) -> None:
     report = import_from(target, broken(tmp_path))
     assert shown(found(target, "gemini-cli:whole")) == ["user: Hi."]
     assert any("y.messages.json" in one.where for one in report.skipped)
+
+
+ODD: Any = 5
+CIRCLE = [
+    {"type": "session", "id": "s", "timestamp": AT, "cwd": "/w"}, pi("1", "3", "user", content="One."),
+    pi("2", "1", "user", content="Two."), pi("3", "2", "user", content="Three."),
+    pi("4", None, "user", content="Four."),
+]  # fmt: skip
+GEMINI_ANSWER = {"model": "gemini-3-pro", "tokens": TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("values", "texts", "why"),
+    [
+        (CIRCLE, ["One.", "Two.", "Three.", "Four."], "it follows itself; it begins a branch"),
+        (
+            [*CIRCLE[:1], pi_answer("1", "", "openai-responses", {"type": "text", "text": "One."}, ODD)],
+            ["One."], "a part of a message is not an object",
+        ),
+        (
+            [GEMINI_HEAD, gemini("1", "user", [{"text": "One."}, 7]), gemini("2", "gemini", "Two.", **GEMINI_ANSWER)],
+            ["One.", "Two."], "a part of a message is not an object",
+        ),
+        (
+            [GEMINI_HEAD, gemini("1", "gemini", "One.", toolCalls=[8, GEMINI_CALL], thoughts=[9], **GEMINI_ANSWER)],
+            ["One.", "ls"], "a part of a message is not an object",
+        ),
+    ],
+    ids=["pi in a circle", "pi", "gemini, a part", "gemini, a call"],
+)  # fmt: skip
+def test_what_is_damaged_is_reported_and_the_rest_is_there(
+    target: Store, tmp_path: Path, values: list[Json], texts: list[str], why: str
+) -> None:
+    path = lines(tmp_path / "session.jsonl", *values)
+    report = import_from(target, path)
+    [conversation] = target.list_conversations()
+    branches = [conversation.on_branch(branch.number) for branch in conversation.branches()]
+    said = {one.position: one.given() for branch in branches for one in branch.items(limit=100)}
+    shown = [item.get("name") or item["content"][0]["text"] for item in said.values() if item["type"] != "reasoning"]
+    assert sorted(shown) == sorted(texts)
+    assert [*report.reasons] == [why]
+    assert import_from(target, path).items.stored == 0

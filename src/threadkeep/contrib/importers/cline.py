@@ -109,7 +109,7 @@ class _ClineSession(Draft):
             self.skip("a message is not an object", number)
             return before
         at, content, id_ = message.get("ts"), message.get("content"), text_of(message, "id") or number
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(message, "content")
+        blocks = self.blocks(content, id_)
         is_answer, answer = message.get("role") == "assistant", None
         if is_answer:
             items, answer = self._answered(message, blocks, id_, (before, at))

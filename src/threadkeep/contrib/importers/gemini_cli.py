@@ -132,7 +132,7 @@ class _GeminiSession(Draft):
     def _entries(self, id_: str, message: JsonObject) -> Iterator[Entry]:
         """The entries of a message: calls have their own, since they may be written later than what was said."""
         parent, at, content = self.parents[id_], time_of(message, "timestamp"), message.get("content")
-        parts = [{"text": content}] if isinstance(content, str) else list_of(message, "content")
+        parts = [{"text": content}] if isinstance(content, str) else self.blocks(content, id_)
         match message.get("type"):
             case "user":
                 is_snapshot = SNAPSHOT in str(content) and parent is not None
@@ -140,7 +140,8 @@ class _GeminiSession(Draft):
                 items = [{"type": "compaction", "summary": text}] if is_snapshot else self._items("user", parts)
                 yield Entry(id_, parent, items, at)
             case "gemini":
-                answer, (said, called) = self._answer(id_, message), _said_and_called(message, parts)
+                calls, thoughts = (self.blocks(message.get(key), id_) for key in ("toolCalls", "thoughts"))
+                answer, (said, called) = self._answer(id_, message), _said_and_called(parts, thoughts, calls)
                 yield Entry(id_, parent, self._items("model", said), at, answer)
                 yield Entry(f"{id_}#calls", id_, self._items("model", called), at, answer)
             case "info" | "error" | "warning":  # the program's words to the user
@@ -164,13 +165,15 @@ class _GeminiSession(Draft):
         )  # fmt: skip
 
 
-def _said_and_called(message: JsonObject, parts: list[Any]) -> tuple[list[Any], list[Any]]:
+def _said_and_called(
+    parts: list[JsonObject], thoughts: list[JsonObject], calls: list[JsonObject]
+) -> tuple[list[Any], list[Any]]:
     """The parts of an answer, and those of its calls, which may be in keys of their own."""
     said = [part for part in parts if "functionCall" not in part and part.get("text") != ""]
     called = [part for part in parts if "functionCall" in part]
     if not any(part.get("thought") for part in said):
-        said = [*map(_thought, list_of(message, "thoughts")), *said]
-    calls = [] if called else list_of(message, "toolCalls")
+        said = [*map(_thought, thoughts), *said]
+    calls = [] if called else calls
     called += [{"functionCall": {key: call.get(key) for key in ("id", "name", "args")}} for call in calls]
     return said, called
 

@@ -135,12 +135,16 @@ class Recording:
         return found
 
     def _next(self, one: _Said, positions: Sequence[int], start: int) -> int | None:
-        """The index from `start` on of what says it; what may be missing, and the first, may come before."""
+        """The index from `start` on of what says it; what may be missing, and the first, may come before.
+
+        Calls and outputs that stand together may have another order.
+        """
         for index in range(start, len(positions)):
             stored = self._said[positions[index]]
             if stored.says(one):
                 return index
-            if not stored.is_optional and index > start:
+            are_calls = one.name is not None and stored.name is not None
+            if not stored.is_optional and index > start and not are_calls:
                 return None
         return None
 
@@ -165,7 +169,8 @@ def history_of(transcript: Transcript) -> Session:
         at = path[at].parent
     session = Session()
     for item in (item for entry in reversed(path.values()) for item in _items_of(entry)):
-        session.add_item(item)
+        with suppress(InvalidItem, InvalidOption):
+            session.add_item(item)
     return session
 
 

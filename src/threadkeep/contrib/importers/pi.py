@@ -21,7 +21,7 @@ from typing import Any, Final
 from threadkeep.contrib.importers import agent_turns, inputs, json_files
 from threadkeep.contrib.importers import items as make
 from threadkeep.contrib.importers.agent_turns import AnswerBlock
-from threadkeep.contrib.importers.items import list_of, object_of, text_of, time_of
+from threadkeep.contrib.importers.items import object_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Draft, Entry, Skipped, Transcript, converted
 from threadkeep.domain import formats
 from threadkeep.domain.jsontext import JsonObject, loads
@@ -54,7 +54,7 @@ class Pi:
         """Return the session of a file."""
         session = _PiSession(input.name)
         yield from json_files.skipped_lines(input, session.add)
-        if session.head:
+        if session.head or session.entries:
             yield converted(input.name, session.transcript)
 
 
@@ -128,12 +128,11 @@ class _PiSession(Draft):
 
     def _parts(self, content: Any, where: str) -> list[JsonObject]:
         """The parts of what a user said, or a tool returned."""
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         parts = []
-        for block in blocks if isinstance(blocks, list) else []:
+        for block in self.blocks(content, where):
             if text_of(block, "type") == "image":
                 parts.append(agent_turns.inline_part(text_of(block, "mimeType"), text_of(block, "data")))
-            elif isinstance(text := block.get("text") if isinstance(block, dict) else None, str):
+            elif isinstance(text := block.get("text"), str):
                 parts.append(make.text_part(text, "user"))
             else:
                 self.skipped.append(Skipped(where, "a block of a message is neither text nor image"))
@@ -151,7 +150,7 @@ class _PiSession(Draft):
             status=STATUSES.get(reason, "completed"), reason=reason,
             times=(message.get("timestamp"), None if ended is None else ended.timestamp() * 1000),
         )  # fmt: skip
-        blocks = list_of(message, "content")
+        blocks = self.blocks(message.get("content"), text_of(line, "id"))
         if format_ != "open_responses":
             return agent_turns.answer_items(format_, [_block(block) for block in blocks]), answer
         items: list[Any] = []

@@ -77,7 +77,7 @@ class Entry:
     Attributes:
         id: names it within its conversation. An entry whose id is known is not imported again.
         parent: the id of the entry that it follows; None: it is at the beginning. If there is no such entry, or if it
-            leads back to itself, the entry is reported.
+            leads back to itself, the entry is reported, and begins a branch.
         items: what was said, as items of threadkeep or dicts that describe them; media as data URLs, which the store
             takes out. Empty: the entries that follow it follow its parent.
         created_at: when; aware. None, or an impossible time: the time of the entry before.
@@ -195,6 +195,16 @@ class Draft:
     def skip(self, why: str, place: object = None, count: int = 1) -> None:
         """Note what is not imported; `place` names a message."""
         self.skipped.append(Skipped(self.where if place is None else f"{self.where}, message {place}", why, count))
+
+    def blocks(self, content: Any, place: object) -> list[dict[str, Any]]:
+        """The blocks or parts of a message, of which one that is a text has one; what is none is reported."""
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        given = content if isinstance(content, list) else [] if content is None else [content]
+        found = [one for one in given if isinstance(one, dict)]
+        if len(found) < len(given):
+            self.skip("a part of a message is not an object", place, len(given) - len(found))
+        return found
 
 
 def converted(where: str, convert: Callable[..., Transcript | Skipped], *values: Any) -> Transcript | Skipped:

@@ -51,14 +51,23 @@ def ordered(entries: Sequence[Entry], where: str, skipped: list[Skipped]) -> Ite
             skipped.append(Skipped(f"{where}, entry {entry.id}", "what it follows is missing; it begins a branch", 0))
             parent = None
         children.setdefault(parent, []).append(entry)
-    waiting = [(entry, "") for entry in reversed(children.pop(None, ()))]
+    yield from _following(children.pop(None, ()), children)
+    for entry in entries if children else ():
+        siblings = children.get(entry.parent, [])
+        if any(one is entry for one in siblings):
+            children[entry.parent] = [one for one in siblings if one is not entry]
+            skipped.append(Skipped(f"{where}, entry {entry.id}", "it follows itself; it begins a branch", 0))
+            yield from _following([entry], children)
+
+
+def _following(first: Sequence[Entry], children: dict[str | None, list[Entry]]) -> Iterator[Node]:
+    """Entries at a beginning, and those that follow them, which are taken out of the children."""
+    waiting = [(entry, "") for entry in reversed(first)]
     while waiting:
         entry, after = waiting.pop()
         key = _key(entry, after) if entry.items else after
         yield Node(entry, key, after)
         waiting += [(child, key) for child in reversed(children.pop(entry.id, ()))]
-    lost = (entry for some in children.values() for entry in some)
-    skipped.extend(Skipped(f"{where}, entry {entry.id}", "it follows itself") for entry in lost)
 
 
 def _key(entry: Entry, after: str) -> str:
