@@ -12,6 +12,7 @@ import yaml
 from tests.cli.runs import Cli
 
 FILE = Path(__file__).parents[2] / "examples/compose.yaml"
+IMAGE = (Path(__file__).parents[2] / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -39,25 +40,29 @@ def test_what_services_need_is_there(compose: Any) -> None:
 
 
 def test_images_are_official_ones_of_a_minor_version(compose: Any) -> None:
-    built = yaml.safe_load(FILE.read_text())["x-threadkeep"]["build"]["dockerfile_inline"]
     images = [service["image"] for service in compose["services"].values() if "image" in service]
-    for image in [*images, *re.findall(r"^FROM (\S+)", built, re.MULTILINE)]:
+    for image in [*images, *re.findall(r"^FROM (\S+)", IMAGE, re.MULTILINE)]:
         assert re.fullmatch(r"[a-z]+:\d+\.\d+(-[a-z]+)?", image), image
 
 
-def test_packages_in_the_image_are_pinned(compose: Any) -> None:
-    installs = re.findall(r"pip install[^&\n]*", compose["x-threadkeep"]["build"]["dockerfile_inline"])
+def test_packages_in_the_image_are_pinned() -> None:
+    installs = re.findall(r"pip install[^&\n]*", IMAGE)
     assert installs
     assert [line for line in installs if "-c /src/constraints.txt" not in line] == []
 
 
 def test_the_image_has_what_is_installed_and_nothing_of_this_machine(compose: Any) -> None:
     ignored, *rules = FILE.parent.parent.joinpath(".dockerignore").read_text().splitlines()[1:]
-    assert compose["x-threadkeep"]["build"]["context"] == ".."
+    assert compose["x-threadkeep"]["build"] == {"context": ".."}
     assert ignored == "*"
     assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == {
         "src", "migrations", "constraints.txt", "pyproject.toml", "README.md", "LICENSE",
     }  # fmt: skip
+
+
+def test_the_image_runs_as_a_user_and_says_whether_it_is_ready() -> None:
+    assert [line for line in IMAGE.splitlines() if line.startswith("USER")] == ["USER threadkeep"]
+    assert re.search(r"^HEALTHCHECK .*/readyz", IMAGE, re.MULTILINE)
 
 
 def test_the_port_is_open_on_this_machine_alone(compose: Any) -> None:

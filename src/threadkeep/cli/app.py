@@ -137,7 +137,7 @@ COMMANDS: Final = {
     "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "administration:doctor",
     "retain": "administration:retain", "erase-user": "administration:erase_user", "keys": "keys:commands",
     "serve": "serve:serve", "record": "serve:record", "view": "serve:view", "mcp": "serve:mcp",
-    "demo": "demo:demo", "db": "administration:schema_commands",
+    "init": "init:init", "demo": "demo:demo", "db": "administration:schema_commands",
     "tenants": "administration:tenant_commands",
 }  # fmt: skip
 
