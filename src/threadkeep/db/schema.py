@@ -31,14 +31,7 @@ from threadkeep.db.partitions import (
     refuse_months,
     refuse_other_number,
 )
-from threadkeep.errors import (
-    InvalidOption,
-    SchemaError,
-    SchemaMissing,
-    SchemaOutOfDate,
-    SchemaTooNew,
-    SchemaUnknown,
-)
+from threadkeep.errors import InvalidOption, SchemaError, SchemaMissing, SchemaOutOfDate, SchemaTooNew, SchemaUnknown
 
 if TYPE_CHECKING:
     from alembic.config import Config

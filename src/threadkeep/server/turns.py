@@ -34,14 +34,7 @@ from threadkeep.server.provider_answers import (
 )
 from threadkeep.server.response_objects import ECHOED, details_object, made_alone, masked, with_settings
 from threadkeep.server.sealed import sealed
-from threadkeep.store.aio import (
-    AsyncConversation,
-    AsyncRecorder,
-    AsyncStore,
-    end_recording,
-    is_unstored,
-    recorder_on,
-)
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, end_recording, is_unstored, recorder_on
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import overviews, reader, rendering
 from threadkeep.store.streaming.background import LARGE_BYTES, BackgroundFeed, written_response

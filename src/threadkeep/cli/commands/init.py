@@ -5,7 +5,6 @@ They are in ``data/init``. A file that is there already is never written over.
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -73,7 +72,7 @@ def init(
     if kind not in KINDS:
         raise InvalidOption(f"must be one of {', '.join(KINDS)}, not {kind!r}.", argument="KIND")
     beginning, target = KINDS[kind], Path(folder)
-    if present := [name for name in beginning.files if os.path.lexists(target / name)]:
+    if present := [name for name in beginning.files if (target / name).is_symlink() or (target / name).exists()]:
         hint = "Move them, or name another folder with --into. Nothing was written."
         raise Conflict(
             f"These files are there already: {', '.join(str(target / name) for name in present)}.", hint=hint

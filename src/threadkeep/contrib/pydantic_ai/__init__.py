@@ -10,11 +10,7 @@ try:
 except ImportError as error:
     raise MissingExtra("pydantic-ai", "threadkeep.contrib.pydantic_ai") from error
 
-from threadkeep.contrib.pydantic_ai.store import (
-    ThreadkeepConversationStore as ThreadkeepConversationStore,
-)
-from threadkeep.contrib.pydantic_ai.store import (
-    message_history as message_history,
-)
+from threadkeep.contrib.pydantic_ai.store import ThreadkeepConversationStore as ThreadkeepConversationStore
+from threadkeep.contrib.pydantic_ai.store import message_history as message_history
 
 __all__ = ["ThreadkeepConversationStore", "message_history"]

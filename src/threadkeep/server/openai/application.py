@@ -13,15 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from threadkeep.errors import InvalidOption
 from threadkeep.server import limits, objects, owners, problems, provider_answers, request_state, unstored
 from threadkeep.server.openai import chat, conversations, creation, items, models, responses, sockets
-from threadkeep.server.service import (
-    MAX_BODY_BYTES,
-    MAX_ITEMS,
-    Handler,
-    Service,
-    check_limit,
-    check_settings,
-    endpoint,
-)
+from threadkeep.server.service import MAX_BODY_BYTES, MAX_ITEMS, Handler, Service, check_limit, check_settings, endpoint
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncStore
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db import driver, models, types
-from threadkeep.db.queries import conversations, overviews
+from threadkeep.db.queries import conversations
 from threadkeep.db.queries import overviews as statements
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
@@ -27,7 +27,6 @@ from threadkeep.store.reading.items import ItemWindow, read_window
 from threadkeep.store.store import Store
 from threadkeep.store.usage.reports import UsageQuery, run_query
 from threadkeep.store.work import positions, refs
-from threadkeep.store.work import refs as lineages
 
 MAX_CALLS: Final = 500  # of a page
 MAX_BRANCHES: Final = 200
@@ -254,8 +253,8 @@ def read_thread(
         rows: Sequence[Any] = []
         if row.next_branch > 1:
             rows = connection.execute(conversations.branches_of(), ref.parameters(after=0, limit=MAX_BRANCHES)).all()
-        known = [lineages.lineage_from(one) for one in rows if one.number == ref.branch]
-        lineage = known[0] if known else lineages.get_lineage(connection, ref, row)
+        known = [refs.lineage_from(one) for one in rows if one.number == ref.branch]
+        lineage = known[0] if known else refs.get_lineage(connection, ref, row)
         found = read_window(connection, ref, lineage, window)
         items, following = found[:limit], next(iter(found[limit:]), None)
         time = _call_window(items, following, start)
@@ -274,12 +273,12 @@ def read_thread(
     return handle.transactions.read_any(read)
 
 
-def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> overviews.CallWindow:
+def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> statements.CallWindow:
     """What calls belong to a page: the first page has all that came before, the last one all that came after."""
     positions = [item.position for item in items] or [start]
     since = items[0].created_at if items and start else None
     until = None if following is None else following.created_at
-    return overviews.CallWindow(positions[0] if start else 0, positions[-1], since, until)
+    return statements.CallWindow(positions[0] if start else 0, positions[-1], since, until)
 
 
 def _branches(row: driver.LazyRow, rows: Sequence[Any]) -> list[Branch]:
@@ -329,7 +328,7 @@ def response_with_previous(conversation: Conversation, number: int) -> ResponseC
     handle = conversation.handle
     ref, state = handle.ref, handle.conversation
 
-    def read(connection: Connection) -> tuple[Sequence[Any], lineages.ConversationState]:
+    def read(connection: Connection) -> tuple[Sequence[Any], refs.ConversationState]:
         found = (
             connection.execute(statements.responses_upto(ref.scope.tenant, ref.key, number, NEARBY)).mappings().all()
         )
@@ -339,7 +338,7 @@ def response_with_previous(conversation: Conversation, number: int) -> ResponseC
         branch = found[0]["branch"]
         if not branch:
             return found, state
-        return found, replace(state, branch=branch, fork=lineages.get_lineage(connection, ref.on(branch), state.row))
+        return found, replace(state, branch=branch, fork=refs.get_lineage(connection, ref.on(branch), state.row))
 
     rows, opened = handle.transactions.read_any(read)
     response, *earlier = (responses.stored_response(row, ref.public_id) for row in rows)
@@ -408,22 +407,22 @@ def request_bytes(conversation: Conversation, most: int) -> int:
 
 def read_request_bytes(connection: Connection, ref: refs.BranchRef, most: int) -> int:
     """The same, of a branch."""
-    size = _in_request(overviews.sizes_of().fetch_all(connection, ref.parameters()))
+    size = _in_request(statements.sizes_of().fetch_all(connection, ref.parameters()))
     if size <= most:
         return size
-    lineage, size = lineages.get_lineage(connection, ref, lineages.get_row(connection, ref)), 0
+    lineage, size = refs.get_lineage(connection, ref, refs.get_row(connection, ref)), 0
     ranges = lineage.ranges(ref.branch, -1, lineage.head)
-    for first in range(0, len(ranges), lineages.MAX_RANGES):
-        count, parameters = lineages.range_parameters(ranges[first : first + lineages.MAX_RANGES])
-        rows = overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
+    for first in range(0, len(ranges), refs.MAX_RANGES):
+        count, parameters = refs.range_parameters(ranges[first : first + refs.MAX_RANGES])
+        rows = statements.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
         size += _in_request(rows)
     return size
 
 
 def range_bytes(connection: Connection, ref: refs.BranchRef, after: int, upto: int) -> int:
     """Return about how many bytes the items of a branch have between positions, with their media in base64."""
-    count, parameters = lineages.range_parameters([(ref.branch, after, upto)])
-    return _in_request(overviews.sizes_in(count).fetch_all(connection, parameters | ref.parameters()))
+    count, parameters = refs.range_parameters([(ref.branch, after, upto)])
+    return _in_request(statements.sizes_in(count).fetch_all(connection, parameters | ref.parameters()))
 
 
 def _in_request(rows: Sequence[driver.Row]) -> int:
