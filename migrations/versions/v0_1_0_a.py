@@ -36,7 +36,20 @@ MOMENT = (
 
 TOKENS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens", "total_tokens")
 FIGURES = (*TOKENS, "cost_nano", "latency_ms", "first_token_ms")
-VIEWS = ("threadkeep_usage_by_day", "threadkeep_usage_attempts", "threadkeep_messages_text", "threadkeep_tool_calls")
+VIEWS = tuple(
+    f"threadkeep_{name}"
+    for name in (
+        "usage_by_day",
+        "usage_attempts",
+        "messages_text",
+        "tool_calls",
+        "conversation_facts",
+        "labels",
+        "turns",
+        "call_approvals",
+        "feedback",
+    )
+)
 
 # dialect -> the names of what exists
 EXISTING = {
@@ -498,6 +511,11 @@ SPELLINGS = {
         ),
         "part": "p.key",
         "text": "CASE WHEN p.type = 'object' THEN json_extract(p.value, '$.text') END",
+        "day": "date({0})",
+        "lineage": (
+            "(SELECT json_extract(l.value, '$[0]') FROM json_each({0}) l "
+            "WHERE json_extract(l.value, '$[1]') >= i.position ORDER BY json_extract(l.value, '$[1]') LIMIT 1)"
+        ),
     },
     "postgresql": {
         "name": "{0}",
@@ -507,6 +525,11 @@ SPELLINGS = {
         "parts": "CROSS JOIN LATERAL jsonb_array_elements(threadkeep_parts(i.payload)) WITH ORDINALITY AS p (value, n)",
         "part": "p.n - 1",
         "text": "p.value ->> 'text'",
+        "day": "CAST({0} AT TIME ZONE 'UTC' AS date)",
+        "lineage": (
+            "(SELECT CAST(l.value ->> 0 AS bigint) FROM jsonb_array_elements(CAST({0} AS jsonb)) AS l (value) "
+            "WHERE CAST(l.value ->> 1 AS bigint) >= i.position ORDER BY CAST(l.value ->> 1 AS bigint) LIMIT 1)"
+        ),
     },
     "mysql": {
         "name": "CONVERT({0} USING utf8mb4)",
@@ -521,6 +544,12 @@ SPELLINGS = {
         ),
         "part": "p.n - 1",
         "text": "p.text",
+        "day": "DATE({0})",
+        "lineage": (
+            "(SELECT l.branch FROM JSON_TABLE({0}, '$[*]' "
+            "COLUMNS (branch BIGINT PATH '$[0]', last BIGINT PATH '$[1]')) l "
+            "WHERE l.last >= i.position ORDER BY l.last LIMIT 1)"
+        ),
     },
 }
 
@@ -529,5 +558,5 @@ def views(dialect: str) -> dict[str, str]:
     """The statements that create them, by name."""
     spellings = SPELLINGS[dialect]
     template = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
-    text = re.sub(r"\{(\w+)(?: ([\w.]+))?\}", lambda match: spellings[match[1]].format(match[2]), template)
+    text = re.sub(r"\{(\w+)(?: ([^{}]+))?\}", lambda match: spellings[match[1]].format(match[2]), template)
     return {match[1]: match[0] for match in re.finditer(r"^CREATE VIEW (\w+) AS\n[^;]*", text, re.MULTILINE)}

@@ -95,3 +95,64 @@ LEFT JOIN threadkeep_items o
     ON o.tenant_id = i.tenant_id AND o.conversation_id = i.conversation_id
     AND o.position = CASE WHEN i.next_call IS NULL OR i.next_output < i.next_call THEN i.next_output END
 WHERE i.type IN ('function_call', 'custom_tool_call');
+
+-- A row for each conversation, with the figures that its own row has
+CREATE VIEW threadkeep_conversation_facts AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.external_id} AS external_id,
+    {name c.user_id} AS user_id, c.title, {name c.status} AS status, c.created_at, {day c.created_at} AS created_day,
+    c.last_activity_at, {day c.last_activity_at} AS active_day, c.labels,
+    c.active_branch, c.next_branch AS branches, c.next_position AS items, c.next_response AS responses
+FROM threadkeep_conversations c
+JOIN threadkeep_tenants t ON t.id = c.tenant_id
+WHERE c.status <> 'deleted';
+
+-- A row for each label of a conversation
+CREATE VIEW threadkeep_labels AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    {name l.key} AS label, {name l.value} AS value
+FROM threadkeep_conversation_labels l
+JOIN threadkeep_conversations c ON c.tenant_id = l.tenant_id AND c.id = l.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = l.tenant_id;
+
+-- A row for each turn: what a user said at once. It is on the active branch if its item is: up to where that ends, on
+-- the branch of the first part of the lineage that reaches as far, or on the branch itself behind all parts
+CREATE VIEW threadkeep_turns AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    i.branch, i.position, i.created_at, {day i.created_at} AS day, {name i.author_id} AS author_id,
+    CASE WHEN i.position > coalesce(b.head_position, c.head_position) THEN 0
+        WHEN i.branch = coalesce({lineage coalesce(b.lineage,c.lineage,'[]')}, c.active_branch) THEN 1
+        ELSE 0 END AS is_active
+FROM threadkeep_items i
+JOIN threadkeep_conversations c ON c.tenant_id = i.tenant_id AND c.id = i.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = i.tenant_id
+LEFT JOIN threadkeep_branches b
+    ON b.tenant_id = c.tenant_id AND b.conversation_id = c.id AND b.number = c.active_branch
+WHERE i.type = 'message' AND i.role = 'user' AND i.branch >= 0 AND NOT EXISTS (
+    SELECT 1 FROM threadkeep_items e
+    WHERE e.tenant_id = i.tenant_id AND e.conversation_id = i.conversation_id AND e.position < i.position
+        AND e.position >= i.turn AND e.turn = i.turn AND e.type = 'message' AND e.role = 'user' AND e.branch >= 0
+);
+
+-- A row for each decision about a call
+CREATE VIEW threadkeep_call_approvals AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    i.branch, i.position, {name i.name} AS name, i.call_id, {name a.decision} AS decision, a.reason,
+    {name a.decided_by} AS decided_by, i.created_at AS asked_at, a.created_at AS decided_at, {day a.created_at} AS day
+FROM threadkeep_approvals a
+JOIN threadkeep_items i
+    ON i.tenant_id = a.tenant_id AND i.conversation_id = a.conversation_id AND i.position = a.position
+JOIN threadkeep_conversations c ON c.tenant_id = a.tenant_id AND c.id = a.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = a.tenant_id
+WHERE i.branch >= 0;
+
+-- A row for what a user thinks of an item
+CREATE VIEW threadkeep_feedback AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    i.branch, i.position, {name i.type} AS type, {name i.role} AS role, {name i.model} AS model,
+    nullif({name f.user_id}, '') AS given_by, f.rating, f.comment, f.updated_at, {day f.updated_at} AS day
+FROM threadkeep_item_feedback f
+JOIN threadkeep_items i
+    ON i.tenant_id = f.tenant_id AND i.conversation_id = f.conversation_id AND i.position = f.position
+JOIN threadkeep_conversations c ON c.tenant_id = f.tenant_id AND c.id = f.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = f.tenant_id
+WHERE i.branch >= 0;

@@ -38,6 +38,22 @@ COLUMNS = {
         "tenant", "conversation", "user_id", "branch", "position", "created_at", "name", "status", "call_id",
         "output_position", "output_status",
     ],
+    "threadkeep_conversation_facts": [
+        "tenant", "conversation", "external_id", "user_id", "title", "status", "created_at", "created_day",
+        "last_activity_at", "active_day", "labels", "active_branch", "branches", "items", "responses",
+    ],
+    "threadkeep_labels": ["tenant", "conversation", "user_id", "label", "value"],
+    "threadkeep_turns": [
+        "tenant", "conversation", "user_id", "branch", "position", "created_at", "day", "author_id", "is_active",
+    ],
+    "threadkeep_call_approvals": [
+        "tenant", "conversation", "user_id", "branch", "position", "name", "call_id", "decision", "reason",
+        "decided_by", "asked_at", "decided_at", "day",
+    ],
+    "threadkeep_feedback": [
+        "tenant", "conversation", "user_id", "branch", "position", "type", "role", "model", "given_by", "rating",
+        "comment", "updated_at", "day",
+    ],
 }  # fmt: skip
 HOSTILE = ["\x00", "a\\u0000b \x00 c", "\ud800 lone \\\\ud800", 'quote " \\ back', "\U0001f600 \u00e9 \u4e2d", "", " "]
 
@@ -175,3 +191,57 @@ def test_calls_of_a_response_with_the_same_id(store: Store, connection: Connecti
         conversation.add_items([an_output("x") | {"status": "failed"}, an_output("x")])
     found = rows(connection, "SELECT position, output_position, output_status FROM threadkeep_tool_calls ORDER BY 1")
     assert found == [(1, 3, "failed"), (2, 4, None), (5, 7, "failed"), (6, 8, None)]
+
+
+def test_turns_of_the_active_branch_are_those_of_the_transcript(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann", labels={"team": "a"})
+    active = "SELECT position FROM threadkeep_turns WHERE conversation = :id AND is_active = 1 ORDER BY position"
+
+    def check() -> None:
+        said = [one.position for one in store.get_conversation(conversation.id).transcript() if one.item.role == "user"]
+        assert [position for (position,) in rows(connection, active, id=conversation.id)] == said
+
+    for number in range(4):
+        conversation.user(f"Question {number}")
+        conversation.add_response(an_answer(f"Answer {number}", id=f"r{number}"), "open_responses")
+        check()
+    edited = conversation.edit(4, "Another question 2")
+    check()
+    edited.user("More")
+    edited.edit(2, "Another question 1").user("Even more")
+    check()
+    store.get_conversation(conversation.id).remove_item(0)
+    check()
+    everywhere = "SELECT count(*) FROM threadkeep_turns WHERE conversation = :id"
+    assert rows(connection, everywhere, id=conversation.id) == [(8,)]
+    assert rows(connection, "SELECT conversation, user_id, label, value FROM threadkeep_labels") == [
+        (conversation.id, "ann", "team", "a")
+    ]
+
+
+def test_what_a_user_says_in_one_message_is_one_turn(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m")
+    conversation.add_input([{"role": "user", "content": "One"}, {"role": "user", "content": "Two"}], "chat_completion")
+    blocks = [{"type": "text", "text": "Three"}, {"type": "text", "text": "Four"}]
+    conversation.add_input([{"role": "user", "content": blocks}], "messages")
+    assert rows(connection, "SELECT position FROM threadkeep_turns ORDER BY position") == [(0,), (1,), (2,)]
+
+
+def test_calls_that_were_decided_and_items_that_were_rated(store: Store, connection: Connection) -> None:
+    conversation = store.create_conversation(model="m", user_id="ann", input="Hi")
+    conversation.add_items([a_call("x", "pay"), a_call("y", "pay"), a_call("z", "pay")])
+    conversation.approve("x", decided_by="bob")
+    conversation.deny("y", reason="No")
+    conversation.set_feedback(0, rating=-1, comment="So so")
+    conversation.set_feedback(0, rating=1, user_id="bob")
+    decided = "SELECT user_id, position, name, call_id, decision, reason, decided_by FROM threadkeep_call_approvals"
+    assert rows(connection, f"{decided} ORDER BY position") == [
+        ("ann", 1, "pay", "x", "approved", None, "bob"), ("ann", 2, "pay", "y", "denied", "No", None),
+    ]  # fmt: skip
+    rated = "SELECT user_id, position, role, given_by, rating, comment FROM threadkeep_feedback ORDER BY rating"
+    assert rows(connection, rated) == [
+        ("ann", 0, "user", None, -1, "So so"), ("ann", 0, "user", "bob", 1, None),
+    ]  # fmt: skip
+    store.delete_conversation(conversation.id)
+    for view in ("call_approvals", "feedback", "turns", "labels", "conversation_facts"):
+        assert rows(connection, f"SELECT * FROM threadkeep_{view}") == [], view

@@ -42,7 +42,11 @@ _REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)_([a-z]+)")
 
 VERSION_TABLE: Final = f"{PREFIX}version"
 # Views for people who write SQL
-VIEWS: Final = tuple(f"{PREFIX}{name}" for name in ("usage_by_day", "usage_attempts", "messages_text", "tool_calls"))
+_VIEWS: Final = (
+    "usage_by_day", "usage_attempts", "messages_text", "tool_calls", "conversation_facts", "labels", "turns",
+    "call_approvals", "feedback",
+)  # fmt: skip
+VIEWS: Final = tuple(f"{PREFIX}{name}" for name in _VIEWS)
 # SQLite's full-text index, and the tables that FTS5 keeps for it
 _SEARCH_TABLES: Final = (SEARCH_INDEX, *(f"{SEARCH_INDEX}_{name}" for name in ("config", "data", "idx")))
 # Everything of threadkeep's that a database may list as a table or view: for the `include_name` of a host's Alembic
