@@ -198,7 +198,8 @@ def test_turns_of_the_active_branch_are_those_of_the_transcript(store: Store, co
     active = "SELECT position FROM threadkeep_turns WHERE conversation = :id AND is_active = 1 ORDER BY position"
 
     def check() -> None:
-        said = [one.position for one in store.get_conversation(conversation.id).transcript() if one.item.role == "user"]
+        transcript = store.get_conversation(conversation.id).transcript()
+        said = [one.position for one in transcript if getattr(one.item, "role", None) == "user"]
         assert [position for (position,) in rows(connection, active, id=conversation.id)] == said
 
     for number in range(4):

@@ -234,6 +234,14 @@ def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
     return select(label.conversation_id).where(label.tenant_id == tenant, label.key == key, label.value == value)
 
 
+def tested(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """A condition for which no index is used, and that PostgreSQL expects most rows to meet.
+
+    If it expects few to meet one, it reads and sorts all of them.
+    """
+    return sa.case((condition, sa.literal_column("1")), else_=sa.literal_column("0")) != sa.literal_column("0")
+
+
 def visible(*, scoped: bool) -> list[ColumnElement[bool]]:
     """Conditions that hide deleted conversations, and from a scoped store other users' conversations."""
     where = [conversations.c.status != DELETED]

@@ -97,7 +97,7 @@ def _found(query: ListQuery, status: str | None = None) -> Select[Any]:
         position = select(reads.position).where(
             *_is_read_by(models.conversations, _reader(models.conversations, query))
         )
-        where.append(_tested(table.next_position - 1 > func.coalesce(position.scalar_subquery(), -1)))
+        where.append(conversations.tested(table.next_position - 1 > func.coalesce(position.scalar_subquery(), -1)))
     # Conditions for the time of the last activity
     column = models.conversations.c.last_activity_at
     since: Any = bindparam("since", type_=column.type)
@@ -139,12 +139,7 @@ def _has_label(number: int) -> ColumnElement[bool]:
     label = models.conversation_labels.c
     of_it = [label.tenant_id == models.conversations.c.tenant_id, label.conversation_id == models.conversations.c.id]
     found = select(label.value).where(*of_it, label.key == bindparam(f"key_{number}"))
-    return _tested(found.scalar_subquery() == bindparam(f"value_{number}", type_=label.value.type))
-
-
-def _tested(condition: ColumnElement[bool]) -> ColumnElement[bool]:
-    """A condition that PostgreSQL expects most rows to meet: if it expects few, it reads and sorts all of them."""
-    return sa.case((condition, sa.literal_column("1")), else_=sa.literal_column("0")) != sa.literal_column("0")
+    return conversations.tested(found.scalar_subquery() == bindparam(f"value_{number}", type_=label.value.type))
 
 
 def _ordered(statement: Select[Any], query: ListQuery, id: Any, key: Any = None) -> Select[Any]:

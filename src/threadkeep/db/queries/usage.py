@@ -16,7 +16,7 @@ from sqlalchemy import Select, Table, bindparam, case, func, literal_column, sel
 from threadkeep.db import functions, types
 from threadkeep.db.driver import Statement
 from threadkeep.db.models import conversations, usage_daily, usage_daily_models, usage_days, usage_records
-from threadkeep.db.queries.conversations import DELETED, of_tenant, with_label
+from threadkeep.db.queries.conversations import DELETED, of_tenant, tested, with_label
 from threadkeep.domain.reports import SUMS
 
 TIMES: Final = ("hour", "day", "week", "month")
@@ -149,7 +149,8 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
         where.append(table.conversation_id == bindparam("conversation"))
     where += [table.conversation_id.in_(_labelled(number)) for number in range(key.labels)]
     if key.ranges is not None:
-        where.append(_in_ranges(table.day, "day", key.ranges))
+        days = _in_ranges(table.day, "day", key.ranges)
+        where.append(tested(days) if key.labels else days)  # an index of days has those of all other conversations, too
     if key.since:
         where.append(table.occurred_at >= bindparam("since"))
     if key.until:
