@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.factories import noise
 from tests.formats.validity_ui_messages import refused
 from tests.server.scripts import Scripted, script
 from tests.server.test_rest import Rest
@@ -290,6 +292,35 @@ def test_a_decision_that_was_made_elsewhere_is_shown(page: Page, model: Scripted
     assert page.client.post(f"{calls}/{waiting['call_id']}/approve").status_code == 200
     part = page.load()["messages"][-1]["parts"][-1]
     assert (part["state"], part["approval"]["approved"]) == ("approval-responded", True)
+
+
+# Large pictures
+
+
+def test_pages_name_large_pictures_by_their_address_and_say_them_again_so(page: Page, model: Scripted) -> None:
+    content = base64.b64encode(noise(30_000, seed=21)).decode()
+    picture: Json = {"type": "file", "mediaType": "image/png", "filename": "a.png"}
+    whole = {**picture, "url": f"data:image/png;base64,{content}"}
+    asked = [whole, {"type": "text", "text": "What is it?"}]
+    model.will_say("A cat.")
+    page.messages.append({"id": "u1", "role": "user", "parts": asked})
+    page.take(page.post())
+    assert page.load()["messages"] == page.messages
+    loaded = page.client.get(f"/chat/{CHAT}", params={"media": "reference"}).json()
+    referred = loaded["messages"][0]["parts"][0]
+    assert {**referred, "url": ""} == {**picture, "url": ""}
+    assert base64.b64encode(page.client.get(referred["url"].removeprefix("/api")).content).decode() == content
+    assert content not in json.dumps(loaded)
+    for number, url in enumerate((referred["url"], f"http://localhost{referred['url']}")):  # edited: with its picture
+        model.will_say("A dog.")
+        page.messages = [{"id": f"u2{number}", "role": "user", "parts": [{**referred, "url": url}, asked[1]]}]
+        page.take(page.post(messageId="u1"))
+        assert page.load()["messages"][0]["parts"] == asked
+        assert content in json.dumps(model.payloads[-1])
+        page.client.put(f"/conversations/{CHAT}/active_branch", json={"branch": 0})
+    foreign = {**referred, "url": f"/api/media/{'0' * 64}"}
+    page.messages = [{"id": "u3", "role": "user", "parts": [foreign]}]
+    assert "messages.0.parts.0" in page.refusal(page.post(), 400)
 
 
 # What models bring besides texts and calls

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from fastapi import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
+from threadkeep.domain.media import REFERENCE
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
@@ -23,6 +24,7 @@ from threadkeep.formats.ui_messages.request import placed_messages
 from threadkeep.server import answers, event_streams, service, turns
 from threadkeep.server.openai import responses
 from threadkeep.server.rest import deps, routing, thread_models, threads
+from threadkeep.server.rest.media import ReferredMedia
 from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import calls
@@ -41,8 +43,10 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     found = await call.read(threads.found, call, body.id)
     conversation = None if found is None else call.store.face_of(found)
     upstream, model = threads.asked(call, conversation, body.model, "the `body` of the transport")
+    said = 0 if found is None else max(len(body.messages) - 1, 0)
+    messages = [*body.messages[:said], *await _with_media(call, body.messages[said:])]
     request = threads.ThreadRequest(
-        fields.NAME, placed_messages, body.id, body.messages, body.tools or (), body.trigger == threads.AGAIN,
+        fields.NAME, placed_messages, body.id, messages, body.tools or (), body.trigger == threads.AGAIN,
         body.messageId, body.model_dump(),
     )  # fmt: skip
     given = PageInput(call, request, model)
@@ -55,9 +59,9 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
 
 
 @router.get("/{chat_id}", response_model=thread_models.ChatObject)
-async def retrieve_chat(call: deps.Reading, chat_id: str) -> Response:
+async def retrieve_chat(call: deps.Reading, chat_id: str, media: deps.Media = "inline") -> Response:
     """Retrieve the messages of a chat, with which a page begins, and its title; none of a chat that has not begun."""
-    return answers.JsonAnswer(await call.read(_chat, call, chat_id))
+    return answers.JsonAnswer(await call.read(_chat, call, chat_id, media))
 
 
 @router.get("/{chat_id}/stream", response_class=Response, responses={
@@ -130,16 +134,50 @@ class Shown(NamedTuple):
     snapshot: Snapshot | None
 
 
-def _shown(reader: Reader, call: service.Call, chat_id: str) -> Shown:
+def _shown(reader: Reader, call: service.Call, chat_id: str, media: deps.Media = "inline") -> Shown:
     found, open_id = threads.with_open(reader, call, chat_id)
     if found is None:
         return Shown(None, open_id, (), None)
-    snapshot = threads.history(reader, found)
+    snapshot = threads.history(reader, found, media)
     return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot)), snapshot)
 
 
-def _chat(reader: Reader, call: service.Call, chat_id: str) -> bytes:
-    chat, found, variants = _shown(reader, call, chat_id), None, dict[str, JsonObject]()
+def _media_path(call: service.Call) -> str:
+    """Where this server has images and files."""
+    return f"{call.request.scope.get('root_path', '')}{call.request.app.state.prefix}/media/"
+
+
+def _refer(messages: Sequence[ShownMessage], path: str) -> None:
+    """Give files that were left out the addresses at which they are."""
+    for part in (part for shown in messages for part in shown.message["parts"] if isinstance(part, dict)):
+        _, is_left_out, name = str(part.get("url")).rpartition(REFERENCE)
+        if is_left_out and part.get("type") == "file":
+            part["url"] = f"{path}{name}"
+
+
+async def _with_media(call: service.Call, messages: Sequence[JsonObject]) -> list[JsonObject]:
+    """Messages with the content of the files that they name by their address on this server."""
+    url, path, files = call.request.url, _media_path(call), ReferredMedia(call, call.service.max_body_bytes)
+    sent = []
+    for number, message in enumerate(messages):
+        given, parts = message.get("parts"), list[Any]()
+        for index, part in enumerate(given if isinstance(given, list) else ()):
+            address = str(part.get("url") if isinstance(part, dict) else "")
+            address = address.removeprefix(f"{url.scheme}://{url.netloc}")
+            if address.startswith(path):
+                reference = {"image_url": REFERENCE + address.removeprefix(path)}
+                found: Any = await files.put_back([reference], f"messages.{number}.parts.{index}")
+                parts.append({**part, "url": found[0]["image_url"]})
+            else:
+                parts.append(part)
+        sent.append({**message, "parts": parts} if isinstance(given, list) else message)
+    return sent
+
+
+def _chat(reader: Reader, call: service.Call, chat_id: str, media: deps.Media) -> bytes:
+    chat, found, variants = _shown(reader, call, chat_id, media), None, dict[str, JsonObject]()
+    if media == "reference":
+        _refer(chat.messages, _media_path(call))
     if chat.conversation is not None and chat.snapshot is not None:
         found = chat.conversation
         siblings = reader.variants(found, chat.snapshot, [shown.place for shown in chat.messages])

@@ -95,6 +95,10 @@ Branch = Annotated[
     Query(ge=0, le=2**31 - 1, description="A branch; default: the active one."),
 ]  # fmt: skip
 Purge = Annotated[bool, Query(description="Whether its content is deleted for good.")]
+Media = Annotated[
+    Literal["inline", "reference"],
+    Query(description="Whether large images and files are in the messages, or their addresses on this server."),
+]
 Variants = Annotated[bool, Query(description="Whether items have the variants at their places.")]
 Since = Annotated[date | None, PlainValidator(_moment), _DAY, Query(description="From then on.")]
 Until = Annotated[date | None, PlainValidator(_moment), _DAY, Query(description="Up to then, exclusive.")]

@@ -23,6 +23,7 @@ from threadkeep.server.openai import creation, responses
 from threadkeep.server.rest import answering
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
+from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import overviews
 from threadkeep.store.reading.reader import Reader
 
@@ -49,13 +50,13 @@ def with_open(reader: Reader, call: service.Call, id: str) -> tuple[Conversation
     return conversation, None if conversation is None else reader.response_in_progress(conversation)
 
 
-def history(reader: Reader, conversation: Conversation) -> Snapshot:
+def history(reader: Reader, conversation: Conversation, media: MediaForm = "inline") -> Snapshot:
     """Return the history of a thread; Problem where it is too large, and QuotaExceeded where too much is under way.
 
     It counts until the request has ended (blocking).
     """
     make_room(reader.request_bytes(conversation, service.SMALL))
-    return reader.snapshot(conversation)
+    return reader.snapshot(conversation, media)
 
 
 def make_room(size: int) -> None:

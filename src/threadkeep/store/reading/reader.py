@@ -60,9 +60,13 @@ class Reader:
     def _opened(self, state: ConversationState) -> Conversation:
         return Conversation(handle.Handle(self._resources, self._transactions, state))
 
-    def snapshot(self, conversation: Conversation) -> Snapshot:
-        """Read the history of a branch, from which formats render it."""
+    def snapshot(self, conversation: Conversation, media: MediaForm = "inline") -> Snapshot:
+        """Read the history of a branch, from which formats render it; "reference": without the content of media."""
         opened = conversation.handle
+        if media == "reference":
+            state, configs = opened.conversation, self._resources.configs
+            whole = history.read_history(self._connection, opened.ref, configs, state, 0, media=media)
+            return handle.HandleCache(state, None).update(whole) or self.snapshot(conversation)
         cache, configs = opened.cache, self._resources.configs
         known = cache.conversation, cache.next_position
         page = history.read_history(self._connection, opened.ref, configs, *known, media=cache.media)
