@@ -238,7 +238,8 @@ CLIENTS = {
     "gemini": Client(
         "node_modules/.bin/gemini", ("gemini",), ("run_shell_command", {"command": "echo hi"}), _gemini,
         lambda prompt, more: ["--yolo", "--output-format", "json", *more, "-p", prompt], _always("--resume", "latest"),
-        files=".gemini/tmp",
+        agent=("invoke_agent", {"agent_name": "generalist", "prompt": "{prompt}"}), files=".gemini/tmp",
+        lacks=frozenset({"broken"}),  # it ends then
     ),
     "qwen": Client(
         "node_modules/.bin/qwen", ("chat_completion",),
@@ -249,7 +250,8 @@ CLIENTS = {
     ),
     "cline": Client(
         "node_modules/.bin/cline", ("chat_completion",), ("run_commands", {"commands": ["echo hi"]}), _cline,
-        lambda prompt, more: ["--json", *more, prompt], files=".cline/data/sessions",
+        lambda prompt, more: ["--json", *more, prompt],
+        agent=("spawn_agent", {"systemPrompt": "Be brief.", "task": "{prompt}"}), files=".cline/data/sessions",
     ),
     "llm": Client(
         "llm/bin/llm", ("chat_completion",), ("shell", {"command": "echo hi"}), _llm,

@@ -24,6 +24,7 @@ Json = dict[str, Any]
 MARK = re.compile(r"\[\[(\w+):([\w-]+)\]\]")
 # what the last message of a request for a summary says, of those with tools
 SUMMARY = re.compile(r"TEXT ONLY|state_snapshot")
+MEMORY = re.compile("Managed memory")  # and where a client's own agent reads the history, to remember something
 SUMMARIZED = "The user wanted something said, and it was said with the help of the shell."
 ENDINGS = {"responses": "open_responses", "completions": "chat_completion", "messages": "messages"}
 FULL = 1_000_000  # tokens of a request that is as long as the context of a model: clients compact their history
@@ -131,7 +132,7 @@ class Provider:
             call.text = json.dumps({"complexity_reasoning": "Simple.", "complexity_score": 1})
         elif SUMMARY.search(last) or (not call.payload.get("tools") and "summar" in MARK.sub("", last).lower()):
             call.text = f"<summary>{SUMMARIZED} That was summed up by call {call.number}.</summary>"
-        elif f"'{self.shell[0]}'" not in tools and self.shell[0] != "none":
+        elif MEMORY.search(last) or (f"'{self.shell[0]}'" not in tools and self.shell[0] != "none"):
             call.text = f"A side answer, number {call.number}, which nobody had asked for by typing anything."
         else:
             call.script = f"{kind}:{name}"

@@ -157,6 +157,8 @@ def check_imported_alone(run: Run, calls: dict[str, Call], store: Store) -> None
             at = range(response.from_position, response.to_position + 1)
             shown = said([one.item.to_object() for one in items if one.position in at])
             shown, expected = ([one for one in some if one != call.thought] for some in (shown, scripted(call)))
+            if "Broken" in str(shown):  # qwen-code writes what had come before, too
+                shown[-1] = shown[-1][shown[-1].index("Done") :]
             assert shown == expected  # not all clients keep thoughts
         assert [call for call in left.values() if call.script] == []
         [bill] = store.usage()

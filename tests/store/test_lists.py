@@ -18,7 +18,7 @@ from tests.store.watching import Tables, engine_of
 from threadkeep import InvalidOption, NotFound, Seen, Session
 from threadkeep.db.queries.lists import MAX_LABELLED, conversation_page, label_counts, newest_messages
 from threadkeep.domain.ids import public_id_bytes
-from threadkeep.domain.searching import beginning_of
+from threadkeep.domain.searching import beginning_of, is_added
 from threadkeep.store.reading.lists import Wanted
 from threadkeep.store.work.validation import MAX_TITLE
 
@@ -237,6 +237,30 @@ def test_long_texts_are_cut(store: Any, conversation: Any) -> None:
     assert 120 < len(found) <= 160
     conversation.user([{"type": "input_text", "text": "first"}, {"type": "input_text", "text": "second"}])
     assert preview(store, conversation) == "first second"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_expected"),
+    [
+        ("<system-reminder>\nBe quick.\n</system-reminder>\n", True),
+        ("<command-name>/x</command-name>\n  <command-args></command-args>", True),
+        ("<local-command-stdout>a <b>b</b></local-command-stdout>", True),
+        ("<a-b>one <a-b>two</a-b></a-b>", True),
+        ("<a-b>one</a-b> words <a-b>two</a-b>", False),
+        ("<a-b>one</a-b> words", False),
+        ("words <a-b>one</a-b>", False),
+        ("<a-b>one", False),
+        ("<details>one</details>", False),
+        ("", False),
+    ],
+)
+def test_blocks_of_programs_are_no_words(text: str, is_expected: bool) -> None:
+    assert is_added(text) is is_expected
+
+
+def test_the_end_of_a_block_may_be_missing_where_a_text_is_cut() -> None:
+    assert is_added("<a-b>one", is_cut=True)
+    assert not is_added("<a-b>one</a-b> wor", is_cut=True)
 
 
 @given(st.text(max_size=500))

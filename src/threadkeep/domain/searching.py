@@ -72,6 +72,7 @@ _STRINGS: Final = re.compile(
     r'"(?:text|refusal|output|arguments|input|name|content|query)":"([^"\\]*(?:\\(?:[^u]|u[0-9a-fA-F]{4})[^"\\]*)*)'
 )
 # How a block begins that is named by several words, as people seldom do
+PROGRAM: Final = "program:"  # what the ids of authors begin with that are programs, in the place of a person or model
 _OPENED: Final = re.compile(r"\s*<(?P<name>[a-z]+(?:[-_][a-z]+)+)[\s>]")
 _BLANKS: Final = re.compile(r"\s")
 _LETTER: Final = rf"[^\W_{WITHOUT_SPACES}]"  # of a script with spaces
@@ -221,15 +222,21 @@ def words_in(json: str, limit: int) -> str:
 
 
 def is_added(text: str, *, is_cut: bool = False) -> bool:
-    """Return whether a text is a block of a program, such as `<system-reminder>…</system-reminder>`, and nothing else.
+    """Return whether a text has blocks of a program, as `<system-reminder>…</system-reminder>`, and nothing else.
 
     `is_cut`: its end may be missing.
     """
-    opened = _OPENED.match(text)
-    if opened is None:
-        return False
-    end = f"</{opened['name']}>"
-    return text.rstrip().endswith(end) or (is_cut and end not in text)
+    at, end = 0, len(text.rstrip())
+    while at < end and (opened := _OPENED.match(text, at)) is not None:
+        depth = 1
+        for mark in re.finditer(rf"<(/?){opened['name']}(?=[\s>])>?", text[opened.end() :]):
+            depth += -1 if mark[1] else 1
+            if not depth:
+                at = opened.end() + mark.end()
+                break
+        else:
+            return is_cut
+    return 0 < end <= at
 
 
 def _texts_in_json(json: str, limit: int) -> list[str]:

@@ -102,7 +102,7 @@ async def _placed(
     async with locks.of(place_of(call.owner, origin, session)):
         conversation = await find(store, origin, call.payload, session)
         if conversation is not None and (origin.may_be_aside or origin.is_nameless):
-            relation = await conversation.run_sync(_relation, session)
+            relation = await conversation.run_sync(_relation, session, origin.is_nameless)
             name = (*origin.external_ids, conversation.id)[0]
             aside = origin.beside(call, name)
             if relation == "summary":
@@ -129,11 +129,14 @@ async def _placed(
         return conversation
 
 
-def _relation(conversation: Conversation, session: Session) -> Literal["next", "beside", "first", "summary"]:
+def _relation(
+    conversation: Conversation, session: Session, is_nameless: bool
+) -> Literal["next", "beside", "first", "summary"]:
     """How a call is related to what is stored of its session.
 
     It goes on with that ("next"), or wants a summary of it, or has nothing in common with it: neither instructions nor
-    answers, and one of both has no tools, and is a side call: this one ("beside"), or what is stored ("first").
+    answers, and one of both has no tools, and is a side call: this one ("beside"), or what is stored ("first"). Where
+    no name says that it is the session's, other instructions and only some of the tools are also those of a side call.
     """
     known = conversation.clone_config()
     if session.previous_response_id is not None:  # it says what it goes on with
@@ -142,7 +145,11 @@ def _relation(conversation: Conversation, session: Session) -> Literal["next", "
         return "beside"
     if client_history.asks_for_summary(session) and sync.shares_answer(conversation, session):
         return "summary"
-    if bool(known.tools) is bool(session.tools) or not client_history.has_other_instructions(known, session):
+    if not client_history.has_other_instructions(known, session):
+        return "next"
+    if is_nameless and client_history.has_fewer_tools(known, session):
+        return "beside"
+    if bool(known.tools) is bool(session.tools):
         return "next"
     if sync.shares_answer(conversation, session):
         return "next"

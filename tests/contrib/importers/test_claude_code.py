@@ -226,6 +226,25 @@ def test_errors_of_the_api_are_calls_and_no_messages(target: Store, tmp_path: Pa
     assert attempts == {"failed": 2, "completed": 1}
 
 
+def test_what_the_program_says_has_it_as_its_author(target: Store, tmp_path: Path) -> None:
+    """It is sent as it is; previews are without it, and without blocks of the program."""
+    session = Session(Random(12))
+    session.prompt("Typed.")
+    resume = {"role": "user", "content": "Your answer was cut off. Go on."}
+    none = {"id": "x", "role": "assistant", "model": "<synthetic>", "content": [{"type": "text", "text": "None."}]}
+    session.last = session.line("user", resume, session.last, isMeta=True)
+    session.last = session.line("assistant", none, session.last)
+    command = "<command-name>/compact</command-name>\n<command-args></command-args>"
+    session.last = session.line("user", {"role": "user", "content": command}, session.last)
+    import_from(target, written(tmp_path, session))
+    conversation = found(target, session)
+    authors = [None, "program:claude-code", "program:claude-code", None]
+    assert [one.author_id for one in conversation.items()] == authors
+    assert [one.preview for one in target.list_summaries()] == ["Typed."]
+    conversation.update(model="claude-sonnet-5")
+    assert resume["content"] in str(conversation.request_payload("messages")["messages"])
+
+
 def test_an_agent_has_its_type_its_call_and_its_request(target: Store, tmp_path: Path) -> None:
     session = Session(Random(11))
     session.line("user", {"role": "user", "content": "Do it"}, None, isSidechain=True, agentId="a1")

@@ -199,6 +199,27 @@ def test_a_router_without_a_header_is_beside_what_it_is_asked_about(recorded: Re
     assert [one.usage().attempts for one in (router, conversation)] == [2, 2]
 
 
+def test_an_agent_that_remembers_something_is_beside_the_history_that_it_reads(recorded: Recorded) -> None:
+    """As qwen-code has it, without a header: with other instructions and some of the tools, on and on."""
+    both = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "write")]
+    history = ["Build it"]
+    for number, (asked, answer) in enumerate((("", "Done."), ("Remember?", "Yes."), ("What?", "It."), ("", "More."))):
+        is_memory = number in (1, 2)
+        request = body(CHAT, [*history, *([asked] if asked else [])], "Remember things." if is_memory else "Build.")
+        request["tools"] = both[:1] if is_memory else both
+        call(recorded, CHAT, request, {}, answer)
+        recorded.wait_for(number + 1)
+        history = {0: ["Build it", "Done."], 1: ["Build it", "Done.", "Remember?", "Yes."]}.get(
+            number, ["Build it", "Done.", "Go on"]
+        )
+    conversation, memory = recorded.conversations()
+    lines = [line.partition(": ")[2] for line in said(conversation)]
+    assert lines == ["Build it", "Done.", "Go on", "More."]
+    assert [line.partition(": ")[2] for line in said(memory)][-3:] == ["Yes.", "What?", "It."]
+    assert (memory.status, memory.labels["parent"]) == ("archived", conversation.id)
+    assert [one.usage().attempts for one in (conversation, memory)] == [2, 2]
+
+
 def test_side_calls_are_looked_for_in_two_statements(recorded: Recorded) -> None:
     """At each call, for summaries that they may have been asked for; those of the first call are not counted."""
     history = ["Build it"]

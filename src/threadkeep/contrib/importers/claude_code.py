@@ -15,6 +15,7 @@ Source: the files in ``~/.claude/projects``, which are not documented.
   session (`isSidechain`); they are conversations of their own.
 * A session that was forked begins with copies, of which answers have a `requestSessionId`; they count where they came
   from, if that session is there.
+* What the program says in the user's place (`isMeta`) or the model's (`<synthetic>`) has it as its author.
 * What an API answered in place of a message is a line of the type `system`, or a message with `isApiErrorMessage`.
 * `api-request-shape` and `api-request` have system prompt, tools and options of requests, `prompt_snapshot` the prompt.
 * Other lines without a `uuid` say something about the session or the program: titles are used, unknown ones counted.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePath
@@ -33,7 +34,7 @@ from typing import Any, Final
 from threadkeep.contrib.importers import inputs, json_files, records
 from threadkeep.contrib.importers.items import last_model, list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.domain import formats, jsontext
+from threadkeep.domain import formats, jsontext, searching
 from threadkeep.domain.items import Item, ItemInput
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
@@ -41,6 +42,7 @@ from threadkeep.formats.shared.usage import cumulative
 
 FORMAT: Final = "messages"
 PROVIDER: Final = "anthropic"
+AUTHOR: Final = f"{searching.PROGRAM}claude-code"  # of what the program says in the place of a person or a model
 SYNTHETIC: Final = "<synthetic>"  # the model of messages that the program made itself
 # type of a line about the session -> the key of a title in it; a later type goes before an earlier one
 TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
@@ -414,15 +416,18 @@ class _Chain:
     def _entry(self, uuid: str, skipped: list[Skipped]) -> Entry:
         where, line = self.lines[uuid]
         message = object_of(line, "message")
-        items: list[Item] = []
+        items: Sequence[Item] = ()
         if message and _error_of(line, message) is None:
             try:
                 role, content = message.get("role", line.get("type")), message.get("content")
                 (items,) = formats.get_format(FORMAT).parse_turns([{"role": role, "content": content}])
             except CannotParse as error:
                 skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
+        is_by_program = line.get("isMeta") is True or message.get("model") == SYNTHETIC
+        by = {"author_id": AUTHOR} if is_by_program else {}
         answer = self.answers.get(text_of(message, "id") or "") if items and line.get("type") == "assistant" else None
-        return Entry(uuid, self.parents[uuid], items, time_of(line, "timestamp"), answer)
+        given = [one.to_object() | by for one in items] if by else items
+        return Entry(uuid, self.parents[uuid], given, time_of(line, "timestamp"), answer)
 
 
 def _error_of(line: jsontext.JsonObject, message: jsontext.JsonObject) -> jsontext.JsonObject | None:

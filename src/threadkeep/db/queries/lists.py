@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from threadkeep.db import functions, models, types
 from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.queries import conversations
+from threadkeep.domain.searching import PROGRAM
 
 ACTIVITY, CREATED, TITLE = "activity", "created", "title"
 TITLE_LENGTH: Final = 60  # characters that titles are ordered by
@@ -209,7 +210,7 @@ def branches_at(tenant: int, places: Sequence[tuple[int, int]]) -> Select[Any]:
 
 
 def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) -> Select[Any]:
-    """The newest messages of users and models in ranges (conversation, branch, after, up to) of positions.
+    """The newest messages of users and models, but no programs, in ranges (conversation, branch, after, up to) of positions.
 
     Each is the beginning of its JSON text. The tenant is in the ranges only, else SQLite reads all of its items.
     """
@@ -223,7 +224,8 @@ def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) ->
         for key, branch, after, upto in ranges
     ]  # fmt: skip
     place: Any = func.row_number().over(partition_by=table.conversation_id, order_by=table.position.desc())
-    said = table.role.in_(("user", "assistant"))
+    by_program = func.coalesce(table.author_id, "").startswith(PROGRAM, autoescape=True)
+    said = sa.and_(table.role.in_(("user", "assistant")), sa.not_(by_program))
     found = (
         select(table.conversation_id, table.position, json.label("json"), place.label("place"))
         .where(table.type == "message", said, sa.or_(*within))

@@ -208,6 +208,12 @@ def is_about(known: Session, session: Session) -> bool:
     return asks_json and not wants_json and is_without_tools and has_other_instructions(known, session)
 
 
+def has_fewer_tools(known: Session, session: Session) -> bool:
+    """Return whether a request has some of the tools of a conversation, and no others."""
+    names, others = ({tool.to_dict().get("name") for tool in one.tool_definitions} for one in (session, known))
+    return bool(names) and names < others
+
+
 def has_other_instructions(known: Session, session: Session) -> bool:
     """Return whether less than half of the lines of the instructions are those of a conversation."""
     lines, others = ({*str(one.settings.get("instructions") or "").split("\n")} for one in (known, session))
