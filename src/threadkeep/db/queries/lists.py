@@ -210,7 +210,7 @@ def branches_at(tenant: int, places: Sequence[tuple[int, int]]) -> Select[Any]:
 
 
 def newest_messages(tenant: int, ranges: Sequence[tuple[int, int, int, int]]) -> Select[Any]:
-    """The newest messages of users and models, but no programs, in ranges (conversation, branch, after, up to) of positions.
+    """The newest messages of users and models, but of no program, in ranges (conversation, branch, after, up to).
 
     Each is the beginning of its JSON text. The tenant is in the ranges only, else SQLite reads all of its items.
     """
