@@ -17,7 +17,7 @@ from tests.server.scripts import Scripted, script
 from tests.server.test_rest import Rest
 from threadkeep.formats import get_format
 from threadkeep.formats.ui_messages.response import parse_response
-from threadkeep.http import Upstream, rest_app
+from threadkeep.http import Upstream, UpstreamError, rest_app
 
 Json = dict[str, Any]
 LOOK: Json = {"type": "function", "name": "look", "inputSchema": {"type": "object"}}
@@ -437,3 +437,93 @@ def test_ids_of_messages_are_texts(page: Page, model: Scripted, id_: Any) -> Non
     assert page.load()["messages"] == page.messages[:-1]
     assert new.json()["error"]["param"] == "messages.0.id"
     assert page.client.get("/chat/new").json()["messages"] == []
+
+
+# Answers that fail, and others in their place
+
+
+class Failing:
+    """An upstream that fails as often as it is to, after so many events, and answers from then on."""
+
+    def __init__(self, times: int, after: int = 0) -> None:
+        self.times, self.after = times, after
+        self.payloads: list[Json] = []
+
+    async def ask(self, payload: Json, _model: str) -> AsyncGenerator[Json]:
+        self.payloads.append(payload)
+        for number, event in enumerate(script("chat_completion", ["One. ", "Two."])):
+            if number == self.after and self.times:
+                self.times -= 1
+                raise UpstreamError(503, None, "The provider is away.")
+            yield event
+
+    def page(self, served: Any) -> Page:
+        return Page(Rest(served, upstreams={"m": Upstream("failing", "chat_completion", self.ask)}).of("ann"))
+
+
+def chunks_of(response: httpx2.Response) -> list[Json]:
+    assert response.status_code == 200, response.text
+    return [json.loads(line.removeprefix("data: ")) for line in response.text.strip().split("\n\n")[:-1]]
+
+
+def says(number: int) -> Json:
+    return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": "Weather?"}]}
+
+
+def test_history_names_another_answer_as_its_stream_does(page: Page, model: Scripted) -> None:
+    for number, text in enumerate(("One.", "Two.", "Three.")):
+        model.will_say(text)
+        if not number:
+            page.say("First?", 1)
+            continue
+        page.messages.pop()
+        page.take(page.post("regenerate-message"))
+        assert page.load()["messages"] == page.messages
+    model.will_say("Four.")
+    page.say("Second?", 2)
+    assert page.load()["messages"] == page.messages
+
+
+def test_a_question_whose_answer_failed_is_answered_again(served: Any) -> None:
+    upstream = Failing(3)
+    page = upstream.page(served)
+    page.messages = [says(1)]
+    *_, failed, _, finish = chunks_of(page.post())
+    assert (failed["type"], "is away" in failed["errorText"]) == ("error", True)
+    assert finish == {"type": "finish", "finishReason": "error"}
+    loaded = page.load()
+    assert loaded["messages"] == page.messages, "the question is stored"
+    for keys in ({}, {"messageId": "msg_1"}):  # which the page has of the answer that failed
+        assert chunks_of(page.post("regenerate-message", **keys))[-3]["type"] == "error"
+    page.take(page.post("regenerate-message"))
+    assert texts(page.messages) == ["Weather?", "One. Two."]
+    assert page.load()["messages"] == page.messages
+    assert len(page.client.get(f"/conversations/{CHAT}/branches").json()["data"]) == 1
+    assert [one["role"] for one in upstream.payloads[-1]["messages"]] == ["user"]
+
+
+def test_pages_may_keep_the_message_of_an_answer_that_failed(served: Any) -> None:
+    page = Failing(1).page(served)
+    page.messages = [says(1)]
+    start = chunks_of(page.post())[0]
+    failed = {"id": start["messageId"], "role": "assistant", "parts": [{"type": "step-start"}]}
+    page.messages = [says(1), failed, says(2)]
+    page.take(page.post())
+    loaded = page.load()["messages"]
+    assert loaded == [says(1), *page.messages[2:]]
+    page.messages = [*loaded[:-1], failed | {"id": "other"}, says(3)]
+    assert "Load the messages" in page.refusal(page.post()), "where there is an answer, the page must have it"
+
+
+def test_an_answer_that_broke_off_is_an_error_and_stays_open(served: Any) -> None:
+    page = Failing(1, after=2).page(served)
+    page.messages = [says(1)]
+    response = page.post()
+    assert [one["type"] for one in chunks_of(response)][-3:] == ["error", "finish-step", "finish"]
+    answer = page.take(response)
+    assert answer["parts"][-1] == {"type": "text", "text": "One. ", "state": "streaming"}
+    assert page.load()["messages"] == page.messages
+    page.messages.pop()
+    page.take(page.post("regenerate-message"))
+    assert page.messages[-1]["parts"][-1]["state"] == "done"
+    assert page.load()["messages"] == page.messages

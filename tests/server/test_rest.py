@@ -197,6 +197,8 @@ def test_a_message_can_be_stored_alone(api: httpx2.Client) -> None:
     turn = post(api, f"{path}/messages", content=[{"type": "input_text", "text": "Note"}], answer=False)
     assert turn["response"] is None
     assert texts(api, path) == ["Note"]
+    assert post(api, f"{path}/regenerate", model="m")["branch"] == 0, "it has no answer yet"
+    assert texts(api, path) == ["Note", "".join(WORDS)]
 
 
 def test_a_repeated_message_is_stored_and_answered_once(api: httpx2.Client) -> None:

@@ -280,13 +280,14 @@ def test_an_answer_is_all_that_follows_a_question(store: Any) -> None:
     assert says(conversation.regenerate(4)) == "Where is it warm? Be brief."
 
 
-def test_without_an_answer_there_is_nothing_to_generate_again(store: Any, tables: Tables) -> None:
+def test_a_question_without_an_answer_is_answered_where_it_is(store: Any, tables: Tables) -> None:
     conversation = store.create_conversation(model="m")
+    with pytest.raises(InvalidOption, match="no answer"):
+        conversation.regenerate()
     written = tables.written()
-    for step in (lambda: None, lambda: conversation.user("Hi"), lambda: conversation.system("Be brief.")):
-        step()
-        with pytest.raises(InvalidOption, match="no answer"):
-            conversation.regenerate()
+    for say, text in ((conversation.user, "Hi"), (conversation.system, "Be brief.")):
+        say(text)
+        assert conversation.regenerate().branch == conversation.branch
     assert written() == {"items": 2}
     conversation.add_item(a_call("c"))
     assert says(conversation.regenerate()) == "Hi Be brief."

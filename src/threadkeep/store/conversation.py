@@ -660,11 +660,12 @@ class Conversation(ConversationAttributes):
         """Create a branch that ends before the newest answer, and return it, ready to be rendered.
 
         An answer is everything that follows a message of the user; `position` selects another one, by any of its items
-        or by the message that it answers. The branch becomes the active one.
+        or by the message that it answers. The branch becomes the active one. A message that has no answer, because the
+        model failed before any output, is to be answered on this branch.
 
         Raises:
             NotFound: this branch has no such item.
-            InvalidOption: there is no answer.
+            InvalidOption: the user has said nothing.
             IdempotencyConflict: nothing was written.
         """
         conversation, is_replayed = variants.regenerate(self.handle, position, idempotency_key)

@@ -87,7 +87,7 @@ class RunWriter(AnswerWriter):
         else:
             yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": delta}
 
-    def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
+    def text_ended(self, text: AnswerText, _item: JsonObject) -> Iterator[JsonObject]:
         """End reasoning; a message ends with its item."""
         if text.kind == "reasoning":
             yield from self._close(messages=False)

@@ -144,7 +144,7 @@ class AnswerWriter(ABC):
                     text = AnswerText(kind, self.place + index, holder, place)
                     sent = self._open.get(index, _OpenItem()).sent.get(text, 0)
                     yield from self._grow(index, text, value[sent:])
-                    yield from self.text_ended(text)
+                    yield from self.text_ended(text, item)
         if kind == "text":
             yield from self.message_ended(item, self.place + index)
 
@@ -157,8 +157,8 @@ class AnswerWriter(ABC):
         """The chunks for more of a text."""
 
     @abstractmethod
-    def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
-        """The chunks that end a text."""
+    def text_ended(self, text: AnswerText, item: JsonObject) -> Iterator[JsonObject]:
+        """The chunks that end a text, or say that it was cut off."""
 
     def message_ended(self, _item: JsonObject, _position: int) -> Iterator[JsonObject]:
         """The chunks that end a message, behind those of its texts."""

@@ -63,13 +63,14 @@ class ChunkWriter(AnswerWriter):
             yield from self._start(text)
         yield {"type": f"{text.kind}-delta", "id": text.id, "delta": delta}
 
-    def text_ended(self, text: AnswerText) -> Iterator[JsonObject]:
-        """End a text or reasoning."""
+    def text_ended(self, text: AnswerText, item: JsonObject) -> Iterator[JsonObject]:
+        """End a text or reasoning; a text that was cut off stays open, as pages have it that are left."""
         if text in self._files:
             return
         if text not in self._texts:
             yield from self._start(text)
-        yield {"type": f"{text.kind}-end", "id": text.id}
+        if text.kind == "reasoning" or item.get("status") != "incomplete":
+            yield {"type": f"{text.kind}-end", "id": text.id}
 
     def message_ended(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
         """Name what the texts of a message cite."""
@@ -106,7 +107,7 @@ class ChunkWriter(AnswerWriter):
         reason = "tool-calls" if self.has_calls else "stop"
         if end.status == "incomplete":
             reason = _REASONS.get(str(end.reason), "other")
-        elif end.status != "completed":
+        if end.has_failed:
             reason = "error"
             yield {"type": "error", "errorText": end.error}
         yield {"type": "finish-step"}

@@ -162,7 +162,7 @@ class UiWriter(TurnWriter):
             if said and _is_of(wire, "text", "file"):
                 key = provider or ("google" if "thoughtSignature" in said else "openai")
                 wire[fields.METADATA] = {**wire.get(fields.METADATA, {}), key: said}
-        return [{**part, "state": "done"} if _is_of(part, "text") else part for part in written]
+        return [{**part, "state": _state_of(item)} if _is_of(part, "text") else part for part in written]
 
     def _provider(self, entry: ItemEntry) -> str | None:
         """The key of the metadata of the provider that gave an item; None where no package writes any."""
@@ -312,6 +312,11 @@ class UiWriter(TurnWriter):
 
 def _is_of(part: Any, *types: str) -> bool:
     return isinstance(part, dict) and part.get("type") in types
+
+
+def _state_of(item: JsonObject) -> str:
+    """The state of the texts of a message: one that was cut off stays open, as pages have it that are left."""
+    return "streaming" if item.get("status") == "incomplete" else "done"
 
 
 def _thought(id_: str, block: Any, provider: str | None, values: JsonObject) -> JsonObject | None:

@@ -53,7 +53,7 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     if conversation is not None and given.has_decisions and not await conversation.run_sync(given.decide):
         return UiChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
     begun = await threads.begun(call, upstream, conversation, given)
-    writer = chunks.ChunkWriter(begun.turn.rendered.head + 1, given.message_id)
+    writer = chunks.ChunkWriter(begun.position, given.message_id or f"msg_{begun.position}")
     headers = {**turns.loss_headers(begun.turn.rendered), **chunks.HEADERS}
     return UiChunkStream(_chunks(writer, begun.events), call.permission, headers=headers, place=begun.place)
 
@@ -69,16 +69,12 @@ async def retrieve_chat(call: deps.Reading, chat_id: str, media: deps.Media = "i
 })  # fmt: skip
 async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     """Stream the answer that is in progress from its beginning, whichever process gives it."""
-    _, open_id = await call.read(threads.with_open, call, chat_id)
-    if open_id is None:
+    found = await call.read(_in_progress, call, chat_id)
+    if found is None:
         return Response(status_code=204)
-    place = (await call.read(responses.find, open_id)).stored.input_to + 1
-    messages = (await call.read(_shown, call, chat_id)).messages
-    last = messages[-1].message if messages else {}
-    is_more = last.get("role") == "assistant"
-    writer = chunks.ChunkWriter(place, last["id"] if is_more else f"msg_{place}")
-    response = await responses.read_object(call, open_id)
-    answer = _chunks(writer, responses.replay(call, response, -1), last["parts"] if is_more else ())
+    response_id, writer, parts = found
+    response = await responses.read_object(call, response_id)
+    answer = _chunks(writer, responses.replay(call, response, -1), parts)
     return UiChunkStream(answer, call.permission, headers=chunks.HEADERS, streams=call.service.streams)
 
 
@@ -142,6 +138,22 @@ def _shown(reader: Reader, call: service.Call, chat_id: str, media: deps.Media =
     return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot)), snapshot)
 
 
+def _in_progress(
+    reader: Reader, call: service.Call, chat_id: str
+) -> tuple[str, chunks.ChunkWriter, Sequence[JsonObject]] | None:
+    """The id of the answer in progress, its writer, and the parts that its message has already (blocking)."""
+    if threads.with_open(reader, call, chat_id)[1] is None:
+        return None
+    shown = _shown(reader, call, chat_id)
+    if shown.open_id is None:
+        return None
+    place = responses.find(reader, shown.open_id).stored.from_position
+    last = shown.messages[-1].message if shown.messages else {}
+    if last.get("role") != "assistant":
+        return shown.open_id, chunks.ChunkWriter(place, f"msg_{place}"), ()
+    return shown.open_id, chunks.ChunkWriter(place, last["id"]), last["parts"]
+
+
 def _media_path(call: service.Call) -> str:
     """Where this server has images and files."""
     return f"{call.request.scope.get('root_path', '')}{call.request.app.state.prefix}/media/"
@@ -198,10 +210,10 @@ class PageInput(threads.ThreadInput):
     """What a request of a page says.
 
     Attributes:
-        message_id: that of the message that the answer is of.
+        message_id: that of the message that the answer goes on with; None where it begins one.
     """
 
-    message_id = ""
+    message_id: str | None = None
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation, with what was decided about their calls (blocking)."""
@@ -212,7 +224,7 @@ class PageInput(threads.ThreadInput):
         """Note which message the answer is of."""
         messages = self.messages(conversation)
         last = messages[-1].message if messages else {}
-        self.message_id = last["id"] if last.get("role") == "assistant" else f"msg_{conversation.head + 1}"
+        self.message_id = last["id"] if last.get("role") == "assistant" else None
 
     def go_on(self, conversation: Conversation) -> Conversation:
         """Say it in a chat that is there."""
@@ -231,12 +243,21 @@ class PageInput(threads.ThreadInput):
         if not is_new:
             text = f"The message {self.last['id']!r} was sent before. Follow its answer with GET …/stream, or ask for"
             raise refused(f"{text} another one with the trigger regenerate-message.", "messages", "message_sent")
-        before = self.request.messages[-2].get("id") if len(self.request.messages) > 1 else None
+        before = self._shown_before(messages)
         if before is not None and (not messages or before != messages[-1].message.get("id")):
             text = f"The message {before!r} is not the last one of this chat, which has gone on, or does not have it."
             raise refused(f"{text} {RELOAD}", "messages")
         self.add(conversation, [self.last])
         return conversation
+
+    def _shown_before(self, messages: Sequence[ShownMessage]) -> Any:
+        """The id of the message before the last one: where no answer is stored, an answer that failed is left out."""
+        shown = [*self.request.messages[:-1]]
+        if messages and messages[-1].message.get("role") == "user":
+            known = {placed.message.get("id") for placed in messages}
+            while shown and shown[-1].get("role") == "assistant" and shown[-1].get("id") not in known:
+                shown.pop()
+        return shown[-1].get("id") if shown else None
 
     # Tools
 

@@ -183,7 +183,7 @@ class _Version:
             made = face.regenerate(self.item_id, idempotency_key=self.key)
         else:
             made = face.edit(cast("str", self.item_id), self.content, idempotency_key=self.key)
-        if self.key is None and self.place is None:
+        if self.key is None and self.place is None and made.branch != face.branch:
             [branch] = face.branches(after=made.branch - 1, limit=1)
             place = cast("int", branch.fork_position)
             found = sessions.unused_branch(face, place)

@@ -213,9 +213,11 @@ class ThreadInput(answering.ModelInput):
 
     def regenerate(self, conversation: Conversation, known: Mapping[Any, ShownMessage]) -> Conversation:
         """Ask for another answer, on a branch of its own."""
-        wanted = self.request.message_id
+        wanted, last = self.request.message_id, [one.message for one in known.values()][-1:]
         if wanted is not None and wanted not in known:
-            raise refused(f"This chat has no message {wanted!r}. {RELOAD}", "messageId")
+            if [(one.get("role"), one.get("id")) for one in last] != [("user", self.last.get("id"))]:
+                raise refused(f"This chat has no message {wanted!r}. {RELOAD}", "messageId")
+            wanted = None  # an answer that failed before any output is not stored
         self._former = conversation.handle.conversation.row.active_branch
         return conversation.regenerate(None if wanted is None else known[wanted].place)
 
@@ -250,12 +252,14 @@ class Begun(NamedTuple):
     Attributes:
         turn: the request for it.
         response_id: the id of its response.
+        position: that of its first item.
         events: its events, from its beginning.
         place: its place among the streams of the owner, which is left at its end.
     """
 
     turn: turns.Turn
     response_id: str
+    position: int
     events: AsyncGenerator[JsonObject]
     place: ExitStack
 
@@ -273,4 +277,6 @@ async def begun(
         first, events = await turns.begun(turn, counted)
         call.service.in_background(creation.drained(events), counted.pop_all())
         response = await responses.read_object(call, first["response"]["id"])
-        return Begun(turn, response["id"], responses.replay(call, response, -1), followed.pop_all())
+        position = (await call.read(responses.find, response["id"])).stored.from_position
+        events = responses.replay(call, response, -1)
+        return Begun(turn, response["id"], position, events, followed.pop_all())

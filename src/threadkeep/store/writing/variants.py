@@ -71,14 +71,15 @@ def edit(
 
 
 def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple[lineages.ConversationState, bool]:
-    """A branch without an answer; see `Conversation.regenerate`."""
+    """A branch without an answer, or this one where it has none; see `Conversation.regenerate`."""
     ref, wanted = handle.ref, None if item is None else validation.item_argument("position", item)
     once = idempotency.IdempotencyKey.of(key, "regenerate", [wanted])
 
     def write(connection: Connection, lineage: lineages.Lineage, now: datetime) -> int:
         position = lineage.head if wanted is None else item_facts(connection, ref, lineage, wanted)[0]
-        answer = _answer_at(connection, ref, lineage, position)
-        number = positions.branch_before(connection, ref, lineage, answer, now, positions.NOTHING).branch
+        answer, number = _answer_at(connection, ref, lineage, position), ref.branch
+        if answer is not None:
+            number = positions.branch_before(connection, ref, lineage, answer, now, positions.NOTHING).branch
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="regenerate", branch=number)
         return number
 
@@ -86,8 +87,11 @@ def regenerate(handle: Handle, item: int | str | None, key: str | None) -> tuple
     return conversation, outcome is not None
 
 
-def _answer_at(connection: Connection, ref: BranchRef, lineage: lineages.Lineage, position: int) -> int:
-    """Where the answer begins that a position belongs to: behind the last message of the user up to there."""
+def _answer_at(connection: Connection, ref: BranchRef, lineage: lineages.Lineage, position: int) -> int | None:
+    """Where the answer begins that a position belongs to: behind the last message of the user up to there.
+
+    None if nothing has answered that message yet.
+    """
     question = -1
     for branch, after, upto in reversed(lineage.ranges(ref.branch, -1, position)):
         parameters = ref.parameters(branch=branch, after=after, upto=upto)
@@ -100,6 +104,8 @@ def _answer_at(connection: Connection, ref: BranchRef, lineage: lineages.Lineage
         first: int | None = connection.execute(first_output(_ASIDE, _ASKING), parameters).scalar()
         if first is not None:
             return first
+    if question >= 0:
+        return None
     raise InvalidOption("There is no answer to generate again.", hint="Render the conversation, and ask the model.")
 
 
