@@ -1,0 +1,115 @@
+"""The example of a backend for web pages: chats, tools that run on the server, and decisions about them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.server.scripts import script
+from tests.server.servers import running
+from threadkeep import Store
+
+Json = dict[str, Any]
+FILE = Path(__file__).parents[2] / "examples" / "web_chat.py"
+MOST_LINES = 120
+HEAD: Json = {"id": "c1", "object": "chat.completion", "model": "gpt-5.4"}
+
+
+def test_it_is_short() -> None:
+    assert len(FILE.read_text().splitlines()) < MOST_LINES
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The example as a module of its own, with a database of its own."""
+    monkeypatch.setenv("CHAT_DATABASE", f"sqlite:///{tmp_path}/chat.db")
+    Store(f"sqlite:///{tmp_path}/chat.db").close()
+    monkeypatch.delitem(sys.modules, "examples.web_chat", raising=False)
+    return importlib.import_module("examples.web_chat")
+
+
+def calling(name: str, arguments: Json) -> list[Json]:
+    """The events of an answer that calls a function."""
+    call = {"index": 0, "id": f"call_{name}", "type": "function"}
+    call["function"] = {"name": name, "arguments": json.dumps(arguments)}
+    deltas: list[Json] = [{"role": "assistant", "tool_calls": [call]}]
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    end = {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
+    return [{**HEAD, "object": "chat.completion.chunk", "choices": [choice]} for choice in (*choices, end)]
+
+
+@dataclass
+class Provider:
+    """A provider with scripted streams, which repeats outputs of tools."""
+
+    scripts: list[list[Json]] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    async def answer(self, request: Request) -> Response:
+        payload = await request.json()
+        if payload.get("stream"):
+            lines = [f"data: {json.dumps(event)}\n\n" for event in self.scripts.pop(0)]
+            return Response("".join([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
+        self.outputs.append(payload["messages"][-1]["content"])
+        message = {"role": "assistant", "content": self.outputs[-1]}
+        return JSONResponse({**HEAD, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    made = Provider()
+    with running(Starlette(routes=[Route("/v1/chat/completions", made.answer, methods=["POST"])])) as address:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{address}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-local")
+        yield made
+
+
+def test_tools_run_on_the_server_and_ask_first(example: Any, provider: Provider) -> None:
+    provider.scripts.append(calling("count_words", {"text": "a b"}))
+
+    def said(number: int, text: str) -> Json:
+        return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
+
+    async def visit() -> None:
+        transport = httpx2.ASGITransport(app=example.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://chat", headers={"x-user": "ann"}) as ann:
+            chat = (await ann.post("/chats", json={"title": "Words"})).json()["id"]
+            streamed = await ann.post("/api/chat", json={"id": chat, "messages": [said(1, "How many words?")]})
+            assert '"toolName":"count_words"' in streamed.text
+            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "user"}
+            loaded = (await ann.get(f"/api/chat/{chat}")).json()
+            assert [part["type"] for part in loaded["messages"][1]["parts"]] == [
+                "step-start", "tool-count_words", "step-start", "text",
+            ]  # fmt: skip
+            assert loaded["messages"][1]["parts"][-1]["text"] == "2"
+
+            provider.scripts.append(calling("send_mail", {"to": "ben", "text": "Hi"}))
+            await ann.post("/api/chat", json={"id": chat, "messages": [said(2, "Tell him.")]})
+            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "tools"}
+            assert provider.outputs == ["2"]
+            await ann.post(f"/api/conversations/{chat}/tool_calls/call_send_mail/approve")
+            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "user"}
+            assert provider.outputs[-1] == "Sent 2 characters to ben."
+
+            provider.scripts.append(script("chat_completion", ["Bye."], calls=False))
+            assert "Bye." in (await ann.post("/api/chat", json={"id": chat, "messages": [said(3, "Bye.")]})).text
+            ben = {"x-user": "ben"}
+            assert (await ann.post(f"/chats/{chat}/run", headers=ben)).status_code == 404
+            assert (await ann.get(f"/api/chat/{chat}", headers=ben)).status_code == 404
+            assert (await ann.post("/chats", headers={"x-user": ""})).status_code == 401
+        await example.store.close()
+
+    asyncio.run(visit())
