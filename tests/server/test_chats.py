@@ -242,6 +242,48 @@ def test_another_process_resumes_an_answer_from_its_beginning(served: Any) -> No
     served.runner.run(reload())
 
 
+async def received_from(application: Any, seen: asyncio.Event) -> list[Json]:
+    """The chunks of an answer, one for each time that something is sent; `seen` is set with the first text."""
+    requests = [{"type": "http.request", "body": json.dumps(ASKED).encode()}]
+    sent = list[Json]()
+
+    async def receive() -> Json:
+        if not requests:
+            await asyncio.Event().wait()
+        return requests.pop()
+
+    async def send(message: Json) -> None:
+        if (body := message.get("body", b"")) and b"[DONE]" not in body:
+            sent.append(json.loads(body.removeprefix(b"data: ")))
+            if sent[-1]["type"] == "text-delta":
+                seen.set()
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/chat", "raw_path": b"/api/chat", "query_string": b"",
+        "headers": [(b"authorization", b"Bearer ann"), (b"content-type", b"application/json")],
+    }  # fmt: skip
+    await application(scope, receive, send)
+    return sent
+
+
+def test_what_the_provider_says_comes_piece_by_piece(served: Any) -> None:
+    words = [f"{number} " for number in range(30)]
+    seen = asyncio.Event()
+
+    async def ask(_payload: Json, _model: str) -> AsyncGenerator[Json]:
+        *said, end = script("chat_completion", words)
+        for number, event in enumerate(said):
+            if number == 10:
+                await seen.wait()
+            yield event
+        yield end
+
+    upstream = Upstream("words", "chat_completion", ask)
+    application = rest_app(served._store, auth=served.authenticate, upstreams={"m": upstream})
+    sent = served.runner.run(received_from(application, seen))
+    assert [chunk["delta"] for chunk in sent if chunk["type"] == "text-delta"] == words
+
+
 def test_another_process_stops_an_answer(served: Any) -> None:
     async def stop() -> None:
         first, second = processes(served, Gate())

@@ -71,6 +71,7 @@ class TurnOptions(NamedTuple):
     is_summary: bool = False  # whether the answer is a summary, which is shown as a compaction
     context: JsonObject | None = None  # current facts, which are sent before what the model answers
     losses: Sequence[Loss] = ()  # what no upstream is sent
+    is_live: bool = False  # whether a stream has its output while it comes, also in the background
 
     @property
     def besides(self) -> JsonObject:
@@ -310,7 +311,8 @@ class Turn:
             details = (await self.call.read(reader.Reader.response, beginning["id"]))[1]
         make = partial(details_object, self.call, details, beginning["id"])
         found = await asyncio.to_thread(made_alone, make) if recorder.writer.received_bytes > LARGE_BYTES else make()
-        ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in _KEPT})
+        kept = () if self.options.is_live else _KEPT  # others that follow it have it as it was stored
+        ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in kept})
         return compaction.compacted(ended) if self.options.is_summary else ended
 
     def output(self, recorder: AsyncRecorder, first: int) -> list[JsonObject]:
@@ -365,7 +367,7 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
             stack.callback(turn.leave_room)
             recorder = await _recorder(turn, stack)
             beginning = turn.beginning(recorder)
-            is_followed = turn.options.is_stream and not turn.options.is_background
+            is_followed = turn.options.is_stream and (turn.options.is_live or not turn.options.is_background)
             are_renamed = turn.options.tools.are_renamed
             growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed, is_renamed=are_renamed)
             try:

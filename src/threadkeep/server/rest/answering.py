@@ -11,7 +11,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, aclosing
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -24,6 +24,8 @@ from threadkeep.server.rest.objects import message_view
 from threadkeep.server.service import Call, stopping
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
+
+Piece = TypeVar("Piece")
 
 END: Final = "end"  # the number of the last event
 Said: TypeAlias = stored.StoredItem | list[stored.StoredItem] | None
@@ -108,7 +110,8 @@ async def answer(
         options = turns.TurnOptions(given.model, conversation.id, None, body.stream, body.background, {})
         turn = turns.Turn(call, upstream, options, conversation, given)
         first, events = await turns.begun(turn, counted)
-        going_on = _GoingOn(call, first, events, counted.pop_all(), body)
+        piece_in = _text_in if body.stream else None
+        going_on = LiveAnswer(call, first, events, counted.pop_all(), piece_in, is_counted=body.background)
     stored, headers = stored_turn(turn.conversation, given.said, first["response"]), turns.loss_headers(turn.rendered)
     if body.background and not body.stream:
         return answers.JsonAnswer(stored, 202, headers)
@@ -122,18 +125,20 @@ async def answer(
     return answers.JsonAnswer({**stored, "response": response}, 201, headers)
 
 
-class _GoingOn:
+class LiveAnswer(Generic[Piece]):
     """An answer that goes on when its client leaves, and counts from then on, if it is not counted yet.
 
-    Of its events, the texts are kept until they are sent, and none for a client that has left or wants no stream.
+    What is sent of its events is kept until then, and nothing for a client that has left or wants no stream.
     """
 
     def __init__(
-        self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack, body: Asking
-    ) -> None:
-        self._call, self._counted, self._is_counted, self._is_followed = call, counted, body.background, body.stream
-        self._texts: asyncio.Queue[str | quotas.QuotaExceeded | None] = asyncio.Queue()
-        self._waiting, self._hold = 0, request_state.holder()  # characters that are not sent yet
+        self, call: Call, first: JsonObject, events: AsyncGenerator[JsonObject], counted: ExitStack,
+        piece_in: Callable[[JsonObject], tuple[Piece, int] | None] | None, *, is_counted: bool,
+    ) -> None:  # fmt: skip
+        """`piece_in`: what is sent of an event, and its size in bytes; None for a client that wants no stream."""
+        self._call, self._counted, self._is_counted, self._piece_in = call, counted, is_counted, piece_in
+        self._pieces: asyncio.Queue[tuple[Piece, int] | quotas.QuotaExceeded | None] = asyncio.Queue()
+        self._waiting, self._hold = 0, request_state.holder()  # bytes that are not sent yet
         self._task = call.service.in_background(self._last(first, events), counted)
 
     async def _last(self, last: JsonObject, events: AsyncGenerator[JsonObject]) -> JsonObject:
@@ -142,35 +147,35 @@ class _GoingOn:
             async with aclosing(events) as rest:
                 async for event in rest:
                     last = event
-                    if self._is_followed and event["type"] == "response.output_text.delta":
-                        self._keep(event["delta"])
+                    if self._piece_in is not None and (piece := self._piece_in(event)) is not None:
+                        self._keep(*piece)
         finally:
-            self._texts.put_nowait(None)
+            self._pieces.put_nowait(None)
         return last
 
-    def _keep(self, text: str) -> None:
-        """Keep a text until it is sent; where too much is under way, its client may come back for it."""
+    def _keep(self, piece: Piece, size: int) -> None:
+        """Keep a piece until it is sent; where too much is under way, its client may come back for it."""
         try:
-            self._hold(self._waiting + len(text))
+            self._hold(self._waiting + size)
         except quotas.QuotaExceeded as error:
             self._forget()
-            self._texts.put_nowait(error)
+            self._pieces.put_nowait(error)
         else:
-            self._waiting += len(text)
-            self._texts.put_nowait(text)
+            self._waiting += size
+            self._pieces.put_nowait((piece, size))
 
     def _forget(self) -> None:
-        self._is_followed, self._waiting = False, 0
-        while not self._texts.empty():
-            self._texts.get_nowait()
+        self._piece_in, self._waiting = None, 0
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
 
-    async def texts(self) -> AsyncGenerator[str]:
-        """The text, piece by piece, as it comes; raises QuotaExceeded where too much is under way."""
-        while (text := await self._texts.get()) is not None:
-            if isinstance(text, quotas.QuotaExceeded):
-                raise text
-            yield text
-            self._waiting -= len(text)
+    async def pieces(self) -> AsyncGenerator[Piece]:
+        """What is sent, as it comes; raises QuotaExceeded where too much is under way."""
+        while (kept := await self._pieces.get()) is not None:
+            if isinstance(kept, quotas.QuotaExceeded):
+                raise kept
+            yield kept[0]
+            self._waiting -= kept[1]
             self._hold(self._waiting)
 
     async def response(self) -> JsonObject:
@@ -219,11 +224,15 @@ class _LiveEvents(NumberedEvents):
             self._left()
 
 
-async def _live_events(turn: JsonObject, going_on: _GoingOn) -> AsyncGenerator[JsonObject]:
+def _text_in(event: JsonObject) -> tuple[str, int] | None:
+    return (event["delta"], len(event["delta"])) if event["type"] == "response.output_text.delta" else None
+
+
+async def _live_events(turn: JsonObject, going_on: LiveAnswer[str]) -> AsyncGenerator[JsonObject]:
     """The events of an answer that is being given in this process."""
     yield {"id": 0, "type": "created", **turn}
     sent = 0
-    async for text in going_on.texts():
+    async for text in going_on.pieces():
         sent += len(text)
         yield {"id": sent, "type": "delta", "delta": text}
     yield {"id": END, "type": "done", "response": await going_on.response()}

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from fastapi import Response
 
 from threadkeep.domain.formats import FormatName, get_format
-from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.server import answers, owners, problems, request_state, service, turns, upstreams
-from threadkeep.server.openai import creation, responses
+from threadkeep.server.openai import responses
 from threadkeep.server.rest import answering
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
@@ -272,11 +272,26 @@ async def begun(
     with ExitStack() as counted, ExitStack() as followed:
         followed.enter_context(call.service.streams.taking(call.permission.owner.name))
         id_ = None if conversation is None else conversation.id
-        wanted = turns.TurnOptions(given.model, id_, None, is_stream=True, is_background=True, echoed={}, **options)
+        options |= {"is_stream": True, "is_background": True, "is_live": True, "echoed": {}}
+        wanted = turns.TurnOptions(given.model, id_, None, **options)
         turn = turns.Turn(call, upstream, wanted, conversation or call.store, given)
         first, events = await turns.begun(turn, counted)
-        call.service.in_background(creation.drained(events), counted.pop_all())
-        response = await responses.read_object(call, first["response"]["id"])
-        position = (await call.read(responses.find, response["id"])).stored.from_position
-        events = responses.replay(call, response, -1)
-        return Begun(turn, response["id"], position, events, followed.pop_all())
+        answer = answering.LiveAnswer(call, first, events, counted.pop_all(), _event_in, is_counted=True)
+        position = (await call.read(responses.find, first["response"]["id"])).stored.from_position
+        return Begun(turn, first["response"]["id"], position, _live(answer), followed.pop_all())
+
+
+def _event_in(event: JsonObject) -> tuple[JsonObject, int] | None:
+    """An event that brings what no other one does, and its size."""
+    if "delta" in event:
+        return event, len(event["delta"])
+    return (event, len(dumps_finite(event))) if "item" in event or "response" in event else None
+
+
+async def _live(answer: answering.LiveAnswer[JsonObject]) -> AsyncGenerator[JsonObject]:
+    try:
+        async for event in answer.pieces():
+            yield event
+        await answer.response()  # or what went wrong
+    finally:
+        answer.left()
