@@ -35,16 +35,18 @@ ASK_FIRST: Final = {"send_mail"}  # the user decides whether these may run
 
 async def answer(payload: dict[str, Any]) -> dict[str, Any]:
     """The provider's answer to the outputs of tools."""
-    create = AsyncOpenAI().chat.completions.create
-    said: dict[str, Any] = (await create(**payload)).model_dump(exclude_unset=True)
-    return said
+    async with AsyncOpenAI() as client:
+        said = await client.chat.completions.create(**payload)
+    body: dict[str, Any] = said.model_dump(exclude_unset=True)
+    return body
 
 
 async def events(payload: dict[str, Any], model: str) -> AsyncGenerator[dict[str, Any]]:
     """The events of the provider's answer to a message."""
-    create = AsyncOpenAI().chat.completions.create
-    async for event in await create(**{**payload, "model": model, "stream": True}):
-        yield event.model_dump(exclude_unset=True)
+    asked: dict[str, Any] = {**payload, "model": model, "stream": True}
+    async with AsyncOpenAI() as client, await client.chat.completions.create(**asked) as stream:
+        async for event in stream:
+            yield event.model_dump(exclude_unset=True)
 
 
 def user_of(request: HTTPConnection) -> Owner | None:
