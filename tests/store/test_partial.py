@@ -12,7 +12,7 @@ from tests.store.watching import Tables
 from threadkeep.db.models import stream_parts
 from threadkeep.domain.response import Response
 from threadkeep.formats.shared.streams import StreamAssembler
-from threadkeep.store.streaming.recorder import PartialReader
+from threadkeep.store.streaming.recorder import LOOK_LENGTH, PartialReader
 
 pytestmark = pytest.mark.one_face
 
@@ -95,6 +95,36 @@ def test_what_cannot_be_understood_ends_what_is_shown(conversation: Any, watchin
         recorder.feed(piece(LONG))
         for _ in range(2):
             assert text_of(reader.read()) == "one"
+
+
+def test_who_may_read_only_so_much_reads_a_little_at_each_look(conversation: Any) -> None:
+    with conversation.stream_response("chat_completion") as recorder:
+        for _ in range(100):
+            recorder.feed(piece(LONG))
+        reader, texts = PartialReader(conversation.handle, recorder.number, 10**6), [""]
+        while len(texts[-1]) < 100 * len(LONG):
+            texts.append(text_of(reader.read()))
+            assert 0 < len(texts[-1]) - len(texts[-2]) <= LOOK_LENGTH
+            assert len(texts[-1]) < reader.size <= 2 * len(texts[-1])
+        assert texts[-1] == LONG * 100
+        assert len(texts) > 3
+
+
+def test_what_is_too_large_is_neither_read_nor_kept(conversation: Any) -> None:
+    """Events of small pieces are much longer than what they say."""
+    with conversation.stream_response("chat_completion") as recorder:
+        reader = PartialReader(conversation.handle, recorder.number, 4_000)
+        for _ in range(200):
+            recorder.feed(piece("word "))
+            said = text_of(reader.read())
+        assert 500 < len(said) < reader.size < 4_000
+        recorder.feed(piece(LONG))
+        assert text_of(reader.read()) == "word " * 200 + LONG
+        assert reader.size > 4_000
+        recorder.feed(piece(LONG))
+        with counted(StreamAssembler.feed) as fed:
+            assert [reader.read(), reader.read()] == [None, None]
+        assert fed == [0]
 
 
 def test_there_is_nothing_of_an_unknown_response(conversation: Any) -> None:

@@ -27,6 +27,7 @@ from threadkeep.server.problems import Problem
 from threadkeep.server.provider_answers import (
     BAD_GATEWAY,
     AnswerTooLong,
+    Hold,
     UpstreamError,
     counted_bytes,
     refused,
@@ -365,13 +366,14 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
     try:
         async with AsyncExitStack() as stack:
             stack.callback(turn.leave_room)
+            hold = stack.enter_context(counted_bytes(turn.call.service.answer_bytes, turn.call.permission.owner.name))
             recorder = await _recorder(turn, stack)
             beginning = turn.beginning(recorder)
             is_followed = turn.options.is_stream and (turn.options.is_live or not turn.options.is_background)
             are_renamed = turn.options.tools.are_renamed
             growing = GrowingEvents(turn.upstream.format, beginning, shows_output=is_followed, is_renamed=are_renamed)
             try:
-                async with aclosing(_growing_events(turn, recorder, growing)) as made_events:
+                async with aclosing(_growing_events(turn, recorder, growing, hold)) as made_events:
                     async for made in made_events:
                         recorder.writer.keep_beginning()
                         yield made
@@ -393,13 +395,15 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
         await turn.settle()
 
 
-async def _growing_events(turn: Turn, recorder: AsyncRecorder, growing: GrowingEvents) -> AsyncGenerator[JsonObject]:
+async def _growing_events(
+    turn: Turn, recorder: AsyncRecorder, growing: GrowingEvents, hold: Hold
+) -> AsyncGenerator[JsonObject]:  # fmt: skip
     """The events up to the last of the upstream's, all of which are recorded."""
     if turn.options.is_background and not recorder.replayed:
         for made in growing.begin():
             yield made
     output, stored = partial(turn.output, recorder), BackgroundFeed(recorder)
-    async with aclosing(stored.each(_asked(turn, recorder))) as answer:
+    async with aclosing(stored.each(_asked(turn, recorder, hold))) as answer:
         async for event in answer:
             taken: Iterable[JsonObject] = growing.take(event, output, recorder.writer.assembler.unsettled_count)
             if stored.is_large:
@@ -471,20 +475,19 @@ def _payload(turn: Turn, model: str) -> JsonObject:
     return payload
 
 
-async def _asked(turn: Turn, recorder: AsyncRecorder) -> AsyncGenerator[Any]:
+async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenerator[Any]:
     """The upstream's events as objects or text; none for what was answered before, under the same key."""
     if recorder.replayed:
         return
     model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
     seconds = turn.call.service.max_answer_seconds
-    with counted_bytes(turn.call.service.answer_bytes, turn.call.permission.owner.name) as hold:
-        asked = turn.upstream.events(_payload(turn, model), model, most, hold)
-        async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
-            async for event in answer:
-                if (text := event_text(event)) != b"":
-                    yield text
-                if recorder.writer.received_bytes > most:
-                    raise AnswerTooLong(most)
-                await hold(recorder.writer.received_bytes)
+    asked = turn.upstream.events(_payload(turn, model), model, most, hold)
+    async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
+        async for event in answer:
+            if (text := event_text(event)) != b"":
+                yield text
+            if recorder.writer.received_bytes > most:
+                raise AnswerTooLong(most)
+            await hold(recorder.writer.received_bytes)
     if not recorder.writer.assembler.has_events:
         raise UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} answered with a stream that has no events.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
@@ -39,7 +39,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from threadkeep import errors
 from threadkeep.db import engines, schema
-from threadkeep.domain import jsontext, media, response, stored
+from threadkeep.domain import jsontext, media, stored
 from threadkeep.domain.reports import UsageKey, UsageRow
 from threadkeep.domain.usage import Price
 from threadkeep.store.changes.watching import AsyncChangeWatcher, Feed
@@ -51,7 +51,6 @@ from threadkeep.store.removing.batches import Progress
 from threadkeep.store.store import Store, UnitOfWork, connect, from_handle, unit_on
 from threadkeep.store.streaming.lifecycle import AsyncHeartbeat
 from threadkeep.store.streaming.recorder import (
-    PartialReader,
     Recorder,
     RecorderAttributes,
     WholeStreamWriter,
@@ -474,11 +473,6 @@ async def check_ready(store: AsyncStore) -> None:
 async def own_upload(store: AsyncStore, name: str) -> media.Media:
     """Return media as `Store.media` does, if the user of this store has uploaded them: not what only an item has."""
     return await store.run_sync(lambda sync: get_media(sync.handle.transactions, sync.handle.scope, name, is_own=True))
-
-
-def partial_reader(conversation: AsyncConversation, number: int) -> Callable[[], Awaitable[response.Response | None]]:
-    """Return what reads how far a response in progress has come, at each call; see `PartialReader.read`."""
-    return partial(conversation.call, PartialReader(conversation.handle, number).read)
 
 
 class AsyncConversation(handle.ConversationAttributes):

@@ -20,7 +20,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.databases import Database
-from tests.server.hostile.providers import FACES, Script, delta, sse
+from tests.server.hostile.providers import FACES, Script, delta, hostile, sse
 from tests.server.hostile.test_clients import placed
 from tests.server.servers import running
 from tests.waiting import wait_until
@@ -28,6 +28,7 @@ from threadkeep.http import RecordedUpstream
 from threadkeep.server.provider_answers import PEER_SECONDS
 from threadkeep.server.recorder import passing
 from threadkeep.server.service import socket_quota
+from threadkeep.store.streaming.recorder import PartialReader
 
 MOST = 12_000_000  # bytes of an answer: more than the system takes for a connection
 ENDLESS = Script(itertools.repeat(sse(delta("word " * 3_000))))
@@ -132,3 +133,25 @@ def test_the_system_asks_whether_clients_and_providers_are_there(database: Datab
         ]
         for port, is_accepted in parts:
             assert set(options(port, is_accepted=is_accepted)) == {(1, PEER_SECONDS * 1_000)}
+
+
+@pytest.mark.parametrize(("most", "last"), [(200_000, "too_many_bodies"), (8_000_000, "response.incomplete")])
+def test_an_answer_is_followed_while_there_is_room_for_what_has_come(database: Database, most: int, last: str) -> None:
+    """Each follower has that in memory; where there is none, it waits for the end, for which there is none, either."""
+    script = Script([sse(delta("x" * 50_000)) for _ in range(4)], after="open")
+    with hostile(database, "responses", "chat_completion", script, max_bodies_bytes=most) as world:
+        asked = {"model": "m", "input": "Hi", "background": True}
+        url = f"{world.url}/v1/responses"
+        url = f"{url}/{httpx2.post(url, json=asked, timeout=20).json()['id']}"
+        [conversation] = world.conversations()
+        reader = PartialReader(conversation.handle, 0)
+        wait_until(lambda: (partial := reader.read()) is not None and len(partial.text or "") == 200_000)
+        with httpx2.stream("GET", url, params={"stream": True}, timeout=60) as response:
+            lines, text = response.iter_lines(), ""
+            while last == "response.incomplete" and len(text) < 200_000:
+                data = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+                text += data.get("delta", "")
+            httpx2.post(f"{url}/cancel", timeout=20)
+            *others, end = (json.loads(line[6:]) for line in lines if line.startswith("data: "))
+        assert end.get("code", end["type"]) == last
+        assert not any("delta" in event for event in others)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
@@ -16,28 +16,28 @@ from typing import Final, NamedTuple, TypeVar
 
 from starlette.responses import Response
 
-from threadkeep.domain.items import Item
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
+from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.stored import StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.server import answer_events, answers, event_streams, objects, pages, request_state, requests
 from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
+from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.response_objects import details_object, made_alone, masked, response_object
 from threadkeep.server.service import Call
-from threadkeep.store.aio import partial_reader
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.streaming.background import LARGE_BYTES
+from threadkeep.store.streaming.recorder import PartialReader
 from threadkeep.store.work.connections import run_blocking
 
 T = TypeVar("T")
 
-_EVENT_LENGTH: Final = 100  # characters for which an event counts, besides its text
 _SEQUENCE_NUMBER: Final = re.compile(r"-?[0-9]{1,15}")
 CANCEL_SECONDS: Final = 5.0  # in which a response that is cancelled usually ends
 POLL_SECONDS: Final = 0.2  # between looks at a response that is in progress
-MAX_FOLLOWED: Final = 2**20  # characters of one that are shown while it grows: each follower has them in memory
+MAX_FOLLOWED: Final = 2**20  # bytes of one that are shown while it grows: each follower has them in memory
 
 
 class FoundResponse(NamedTuple):
@@ -171,6 +171,26 @@ def _read(
     return run_blocking(partial(made_alone, shown)) if size > LARGE_BYTES else shown()
 
 
+def followed(call: Call, response: FoundResponse) -> Callable[[], Awaitable[StoredAnswer | None]]:
+    """Return what reads how far a response in progress has come, at each call; None where no more of it is shown.
+
+    That is when it has ended, or as soon as it is too large, or too much is under way.
+    """
+    conversation, hold = call.store.face_of(response.conversation), request_state.holder()
+    reader = PartialReader(conversation.handle, response.stored.number, MAX_FOLLOWED)
+
+    def read() -> StoredAnswer | None:
+        found = reader.read()
+        try:
+            hold(0 if found is None else reader.size)
+        except QuotaExceeded:
+            reader.end()
+            return None
+        return found
+
+    return partial(conversation.call, read)
+
+
 async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator[JsonObject]:
     """Yield the events of a response after a sequence number; of one in progress, as it grows.
 
@@ -200,28 +220,27 @@ async def replay(call: Call, response: JsonObject, after: int) -> AsyncGenerator
 async def _growing(call: Call, response: JsonObject) -> AsyncGenerator[JsonObject]:
     """The events of a response in progress, from what is stored of it."""
     found = await call.read(find, response["id"])
-    read = partial_reader(call.store.face_of(found.conversation), found.stored.number)
-    growing, shown = answer_events.growing_events(response), masked(call)
+    read = followed(call, found)
+    growing, hidden = answer_events.growing_events(response), masked(call)
     for event in growing.begin():
         yield event
-    conversation, place, seen, length = found.conversation.id, found.stored.input_to + 1, None, 0
+    conversation, place, seen = found.conversation.id, found.stored.input_to + 1, None
+
+    def shown_by(partial: StoredAnswer) -> list[JsonObject]:
+        def output(first: int) -> list[JsonObject]:
+            rest = islice(enumerate(partial.output, place), first, None)
+            return [partial_item(item, conversation, position, hidden) for position, item in rest]
+
+        return [*growing.show(output)]
+
     while not await until_ended(call, response["id"], POLL_SECONDS):
         partial = await read()
-        if partial is None or partial is seen:
-            continue
+        if partial is not None and partial is not seen:
+            for event in await asyncio.to_thread(shown_by, partial):
+                yield event
         seen = partial
-
-        def output(first: int, items: Sequence[Item] = partial.output) -> list[JsonObject]:
-            rest = islice(enumerate(items, place), first, None)
-            return [partial_item(item, conversation, position, shown) for position, item in rest]
-
-        for event in await asyncio.to_thread(list, growing.show(output)):
-            length += _EVENT_LENGTH + len(event.get("delta", ""))
-            yield event
-        if length > MAX_FOLLOWED:
-            del read, partial, seen, output
-            await until_ended(call, response["id"])
-            break
+    seen = partial = None
+    del read
     response = await read_object(call, response["id"])
     for event in growing.end(response):
         yield event

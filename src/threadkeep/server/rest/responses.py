@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Final
 
 from fastapi import Response
 
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.server.openai import responses
 from threadkeep.server.problems import Problem
 from threadkeep.server.rest import deps, models, routing
 from threadkeep.server.rest.answering import END, NumberedEvents
 from threadkeep.server.service import Call
-from threadkeep.store.aio import partial_reader
 
 router = routing.api_router("/responses/{response_id}")
 
-Read = Callable[[], Awaitable[StoredAnswer | None]]
 POLL_SECONDS: Final = 0.25  # between looks at what a recorder elsewhere has stored
 
 
@@ -59,9 +56,9 @@ async def follow_response(
 
 async def _stored_events(call: Call, found: responses.FoundResponse, sent: int) -> AsyncGenerator[JsonObject]:
     """The events after so many characters, from what is stored."""
-    read: Read | None = partial_reader(call.store.face_of(found.conversation), found.stored.number)
+    read = responses.followed(call, found)
     while True:
-        partial = None if read is None else await read()
+        partial = await read()
         stored, response = (await call.read(responses.find, found.id)).stored, None
         if stored.status != "in_progress":
             response = await responses.read_object(call, found.id)
@@ -71,8 +68,6 @@ async def _stored_events(call: Call, found: responses.FoundResponse, sent: int) 
         if len(text) > sent:
             delta, sent = text[sent:], len(text)
             yield {"id": sent, "type": "delta", "delta": delta}
-        if sent > responses.MAX_FOLLOWED:
-            read = None
         if response is not None:
             yield {"id": END, "type": "done", "response": response}
             return

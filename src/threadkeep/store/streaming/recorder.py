@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sqlalchemy import Connection
 
@@ -30,6 +30,9 @@ from threadkeep.store.writing import appending, attempts, responses
 
 if TYPE_CHECKING:
     from threadkeep.formats.shared.streams import StreamAssembler
+
+LOOK_PARTS: Final = 64  # that one look at a response in progress reads, for who may read only so much …
+LOOK_LENGTH: Final = 256 * 1024  # … and so many characters, if the first part is not longer
 
 
 class RecorderAttributes:
@@ -187,10 +190,16 @@ class _News(NamedTuple):
 
 
 class PartialReader:
-    """Reads a response in progress again and again: at each look, only the parts that have come since."""
+    """Reads a response in progress again and again: at each look, only the parts that have come since.
 
-    def __init__(self, handle: Handle, number: int) -> None:
-        self._handle, self._number = handle, number
+    Attributes:
+        size: how many bytes of JSON it has in memory, at most.
+    """
+
+    def __init__(self, handle: Handle, number: int, most: int | None = None) -> None:
+        """`most`: bytes of a response after which no more of it is read, nor kept; then also each look is short."""
+        self._handle, self._number, self._most = handle, number, most
+        self._length, self.size, self._is_over = 0, 0, False
         self._assembler: StreamAssembler | None = None
         self._part = 0  # the last one that was read; the first one has no events
         self._rest: list[str] = []  # the beginning of an event whose end is in a later part
@@ -199,6 +208,9 @@ class PartialReader:
 
     def read(self) -> Response | None:
         """Return what is stored so far; None if the response has ended, or there is none with that number."""
+        if self._is_over:
+            self.end()
+            return None
         news = self._handle.transactions.read(self._news)
         if news is None:
             return None
@@ -207,7 +219,21 @@ class PartialReader:
         if news.parts or self._partial is None:
             self._take(self._assembler, news.parts)
             self._partial = self._assembler.partial
+            self._measure(self._partial, sum(len(part.content) for part in news.parts))
         return self._partial
+
+    def _measure(self, partial: Response, more: int) -> None:
+        """Note how large a response is: no larger than its events, of which there may be much more."""
+        self._length += more
+        self.size = self._length
+        if self._most is not None and self.size > self._most:
+            self.size = sum(len(jsontext.dumps_any(item.to_object())) for item in partial.output)
+            self.size += sum(map(len, self._rest))
+            self._is_over = self.size > self._most
+
+    def end(self) -> None:
+        """Read no more, and keep nothing of what was read."""
+        self._is_over, self._assembler, self._partial, self._rest = True, None, None, []
 
     def _news(self, connection: Connection) -> _News | None:
         ref = self._handle.ref
@@ -216,7 +242,15 @@ class PartialReader:
         if row is None or row.open_branch is None:
             return None
         parameters = ref.parameters(number=self._number, part=self._part)
-        return _News(row.format, connection.execute(parts_after(), parameters).all())
+        if self._most is None:
+            return _News(row.format, connection.execute(parts_after(), parameters).all())
+        rows, length = list[Any](), 0
+        for part in connection.execute(parts_after().limit(LOOK_PARTS), parameters):
+            length += len(part.content)
+            if rows and length > LOOK_LENGTH:
+                break
+            rows.append(part)
+        return _News(row.format, rows)
 
     def _take(self, assembler: StreamAssembler, parts: Sequence[Any]) -> None:
         """Feed the events of parts; what cannot be understood ends what can be shown."""
