@@ -17,6 +17,7 @@ from threadkeep.formats.ui_messages.chunks import part_chunks
 
 Json = dict[str, Any]
 SDK = "ai@7.0.173"
+FORMER = "ai@6.0.326"
 SCRIPT = """
 import { readFileSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
@@ -37,17 +38,28 @@ for (const [name, chunks] of Object.entries(given.read)) {
 }
 process.stdout.write(JSON.stringify(found));
 """
+REFUSED = """
+import { readFileSync } from 'node:fs';
+import { uiMessageChunkSchema } from 'ai';
+const refused = new Set();
+for (const chunk of JSON.parse(readFileSync(0, 'utf8')))
+  if (!(await uiMessageChunkSchema().validate(chunk)).success) refused.add(chunk.type);
+process.stdout.write(JSON.stringify([...refused]));
+"""
 
 
 @pytest.fixture(scope="module")
 def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the package is."""
+    return installed(tmp_path_factory.mktemp("ai"), SDK, SCRIPT)
+
+
+def installed(folder: Path, package: str, script: str) -> Path:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    folder = tmp_path_factory.mktemp("ai")
-    npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), SDK]
+    npm = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(folder), package]
     subprocess.run(npm, check=True, timeout=300)
-    (folder / "check.mjs").write_text(SCRIPT)
+    (folder / "check.mjs").write_text(script)
     return folder
 
 
@@ -117,3 +129,21 @@ def test_a_message_of_the_page_is_the_one_that_it_asked_about(sdk: Path) -> None
     chunks = [{"type": "start", "messageId": "a1"}, *part_chunks(answer["parts"])]
     assert ask(sdk, read={"one": chunks})["read"]["one"] == answer
     assert ask(sdk, valid={"one": [ASKED, answer]})["valid"]["one"]
+
+
+def test_the_former_version_takes_the_chunks_of_all_parts_but_of_decided_calls_that_have_not_run(
+    tmp_path: Path,
+) -> None:
+    folder = installed(tmp_path, FORMER, REFUSED)
+
+    def refused(parts: list[Json]) -> Any:
+        node = ["node", "--no-warnings", str(folder / "check.mjs")]
+        given = json.dumps([*part_chunks(parts)])
+        return json.loads(subprocess.run(node, input=given, capture_output=True, text=True, check=True).stdout)
+
+    later = ("approval-responded", "custom", "reasoning-file", "steering-message")
+    parts = [part for part in samples.ASSISTANT_PARTS if not {part["type"], part.get("state")} & {*later}]
+    assert {part.get("state") for part in parts} > {"output-available", "output-denied", "approval-requested"}
+    assert refused(parts) == []
+    decided = [part for part in samples.ASSISTANT_PARTS if part.get("state") == "approval-responded"]
+    assert refused(decided) == ["tool-approval-response"]

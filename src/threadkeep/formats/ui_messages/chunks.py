@@ -154,8 +154,8 @@ def _tool_chunks(part: JsonObject) -> Iterator[JsonObject]:
             yield {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": part["rawInput"]}
         return
     yield {"type": "tool-input-available", **call, "input": part.get("input", {})}
-    if isinstance(approval := part.get("approval"), dict):
-        yield from _approval_chunks(call_id, approval, is_decided=state != fields.REQUESTED)
+    if isinstance(approval := part.get("approval"), dict) and state in (*_DECIDED, fields.DENIED):
+        yield from _approval_chunks(call_id, approval, is_decided=state == fields.RESPONDED)
     metadata = _named(part, providerMetadata="resultProviderMetadata")
     if state == fields.OUTPUT:
         said = _named(part, preliminary="preliminary")
@@ -175,7 +175,7 @@ def _approval_chunks(call_id: str, approval: JsonObject, *, is_decided: bool) ->
     asked = _named(approval, approvalDescriptor="descriptor", reason="requestReason", signature="signature")
     asked |= _named(approval, inputSchemaInput="inputSchemaInput", isAutomatic="isAutomatic")
     yield {"type": "tool-approval-request", "approvalId": approval["id"], "toolCallId": call_id, **asked}
-    if is_decided:
+    if is_decided:  # the end of a call says it otherwise: readers before version 7 refuse this chunk
         reason = _named(approval, reason="reason")
         yield {
             "type": "tool-approval-response", "approvalId": approval["id"], "approved": approval["approved"], **reason
