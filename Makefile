@@ -137,6 +137,8 @@ docs: $(READY) ## Write the pages of docs/ that are generated from the code
 	mv .venv/options.md docs/options.md
 	$(BIN)/python docs/.site/provider_page.py > .venv/providers.md
 	mv .venv/providers.md docs/providers.md
+	$(BIN)/python docs/.site/name_page.py > .venv/names.md
+	mv .venv/names.md docs/reference/names.md
 
 sdk-news: $(READY) ## Print what the newest releases of the vendors' SDKs changed in their types; ARGS=--accept records the pinned ones
 	@$(BIN)/python -W ignore -m tests.formats.sdk_news $(ARGS)

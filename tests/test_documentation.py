@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+import name_page
 import threadkeep
 from threadkeep import MissingExtra, Store
 from threadkeep.domain.options import OPTIONS
@@ -181,6 +182,13 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert {name for name in NAMES if name.count(".") == 1} == public - {f"threadkeep.{name}" for name in MODULES}
 
 
+def test_the_page_of_all_names_is_up_to_date() -> None:
+    assert name_page.page() == REFERENCE["names.md"], "the page is out of date: run make docs"
+    rows = REFERENCE["names.md"].splitlines()
+    listed = {name.removeprefix("threadkeep.") for name in NAMES if not name.startswith("threadkeep.contrib.")}
+    assert all(any(row.startswith((f"| `{name}`", f"| `{name}(")) for row in rows) for name in listed)
+
+
 def test_every_function_for_the_schema_is_in_the_reference() -> None:
     functions = {name for name in threadkeep.schema.__all__ if inspect.isfunction(getattr(threadkeep.schema, name))}
     assert functions == {name.removeprefix("threadkeep.schema.") for name in NAMES if ".schema." in name}
@@ -225,7 +233,7 @@ def test_every_session_option_is_in_the_reference() -> None:
 def test_the_overview_names_what_each_page_has() -> None:
     rows = re.findall(r"^\| \[.*?\]\((.*?)\) \| (.*?) \|$", REFERENCE["index.md"], re.MULTILINE)
     listed = {page: set(re.findall(r"`(\w+)`", names)) for page, names in rows}
-    assert listed.keys() == REFERENCE.keys() - {"index.md"}
+    assert listed.keys() == REFERENCE.keys() - {"index.md", "names.md"}
     for page, names in listed.items():
         if page == "errors.md":
             assert names == {"ThreadkeepError"}
