@@ -96,6 +96,35 @@ def test_the_sdk_validates_conversations_of_other_origin(sdk: Path) -> None:
     assert ask(sdk, valid=chats)["valid"] == dict.fromkeys(chats, True)
 
 
+HOSTED: list[Json] = [
+    {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "Kiel"}},
+    {"type": "code_interpreter_call", "id": "ci_1", "status": "completed", "code": "1", "container_id": "c",
+     "outputs": None},
+    {"type": "file_search_call", "id": "fs_1", "status": "failed", "queries": ["Kiel"], "results": None},
+    {"type": "mcp_call", "id": "mcp_1", "name": "look", "server_label": "sky", "arguments": "{}", "output": "rain"},
+    {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": samples.PNG.partition(",")[2]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain.", "annotations": [
+        {"type": "url_citation", "start_index": 0, "end_index": 4, "url": "https://example.org", "title": "T"},
+        {"type": "file_citation", "file_id": "file_1", "filename": "a.txt", "index": 3},
+        {"type": "file_path", "file_id": "file_2", "index": 4}]}]},
+]  # fmt: skip
+
+
+def test_the_sdk_validates_and_converts_what_providers_run_find_and_draw(sdk: Path) -> None:
+    session = Session(model="m", input="Weather?")
+    session.add_response({"object": "response", "status": "completed", "output": HOSTED}, "open_responses")
+    messages = session.request_payload(NAME)["messages"]
+    assert [part["type"] for part in messages[1]["parts"]] == [
+        "step-start", "tool-web_search", "tool-code_interpreter", "tool-file_search", "dynamic-tool", "file", "text",
+        "source-url", "source-document", "source-document",
+    ]  # fmt: skip
+    found = ask(sdk, valid={"one": messages}, converted={"one": [messages, rendered(messages)]})
+    assert (found["valid"], found["converted"]) == ({"one": True}, {"one": True})
+    chunks = [{"type": "start", "messageId": messages[1]["id"]}, *part_chunks(messages[1]["parts"])]
+    read = ask(sdk, read={"one": chunks})["read"]["one"]
+    assert read["parts"] == messages[1]["parts"]
+
+
 def test_the_reader_of_the_sdk_makes_the_message_of_its_chunks_that_the_assembler_makes(sdk: Path) -> None:
     streams: Json = {}
     for number, part in enumerate(samples.ASSISTANT_PARTS):

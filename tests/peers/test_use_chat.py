@@ -125,6 +125,14 @@ def test_messages_are_edited_and_answered_again(tabs: list[Chat], site: Site, ch
     first.settles("Two", "3: about Two")
     second.page.reload()
     second.settles("Two", "3: about Two")
+    expect(second.page.locator("article.user footer")).to_contain_text("2 of 2")
+    second.button("Previous").click()
+    second.settles("One", "2: about One")  # the newest below it
+    expect(second.page.locator("article.assistant footer")).to_contain_text("2 of 2")
+    second.page.locator("article.assistant footer").get_by_role("button", name="Previous").click()
+    second.settles("One", "1: about One")
+    second.page.locator("article.user footer").get_by_role("button", name="Next").click()
+    second.settles("Two", "3: about Two")
 
 
 @pytest.fixture

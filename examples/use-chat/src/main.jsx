@@ -106,9 +106,11 @@ function Variants({ of, reload }) {
   };
   return (
     <>
-      <button disabled={of.index === 0} onClick={() => show(of.index - 1)}>‹</button>
+      <button aria-label="Previous" disabled={of.index === 0} onClick={() => show(of.index - 1)}>‹</button>
       {of.index + 1} of {of.branches.length}
-      <button disabled={of.index + 1 === of.branches.length} onClick={() => show(of.index + 1)}>›</button>
+      <button aria-label="Next" disabled={of.index + 1 === of.branches.length} onClick={() => show(of.index + 1)}>
+        ›
+      </button>
     </>
   );
 }
