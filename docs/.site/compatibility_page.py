@@ -61,38 +61,33 @@ _AGENTS: Final = """## Coding agents
 
 `make test-clients` runs real clients headless against a scripted provider, directly and through the
 [recorder](recorder.md), and compares what is stored with the script, call by call: items, usage, costs, and which
-conversation each call is in. `right` means that all of this was seen in November 2026; `-` that the client cannot be
-brought there headless. Forks have conversations of their own. Clients without a header that names their session are
-found by their history. What is not right: aider sends other turns after a start than before, so that each start is a
-conversation, and does not ask for usage.
+conversation each call is in. Then it imports what the client wrote, alone, and where it was recorded: alone, each answer
+to what was typed is there with its items and its bill, and where it was recorded, nothing is added. `right` means that
+all of this was seen in November 2026; `-` that the client cannot be brought there headless. Forks have conversations of
+their own.
 
 | Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| Claude Code 2.1.332 | header | right | right | right | read by eye | right | right | right |
+| Claude Code 2.1.332 | header | right | right | right | right | right | right | right |
 | Codex 0.171.0 | header | right | right | right | not run | right | right | right |
-| opencode 1.18.33 | header | right | not run | not run | not run | not run | not run | not run |
+| opencode 1.18.33 | header | right | right | right | right | right | right | right |
 | pi 0.73.1, Responses | header | right | right | right | - | right | right | right |
-| pi 0.73.1, Messages | history | right | not run | right | - | not run | read by eye | read by eye |
-| Gemini CLI 0.61.0 | history | read by eye | - | - | not run | not run | read by eye | the client ends |
-| qwen-code 0.24.4 | history | right | - | not run | not run | not run | not run | not run |
-| cline 3.0.65 | history | by eye, not resumed | - | not run | not run | not run again | read by eye | not run again |
-| llm 0.36 | history | read by eye | - | - | - | not run | not run | - |
-| aider 0.86.2 | history | not right | - | - | - | - | not run | not run |
+| pi 0.73.1, Messages and Chat Completions | history | right | not run | right | - | not run | not run | not run |
+| Gemini CLI 0.61.0 | history | right | - | - | right | right | right | the client ends |
+| qwen-code 0.24.4 | history | right | - | not run | right | right | right | right |
+| cline 3.0.65 | history | right, not resumed | - | not run | right | right | right | right |
+| llm 0.36 | history | right | - | - | - | right | right | - |
+| aider 0.86.2 | history | recorded, without usage | - | - | - | - | not run | not run |
 
-`read by eye`: what was recorded was looked at, not compared by the test. `not run again`: it was wrong, the fault is
-mended, and the client was not run after that.
+opencode was run over Chat Completions in all situations, and resumed over the others. What clients do:
 
-The files that the clients write were imported and compared with the script once, outside the tests:
-
-| Client | What was compared |
-| --- | --- |
-| Claude Code, Codex | a tool, resumed, forked, compacted, agents, error, broken stream: one bill, as recorded |
-| pi | a tool and resumed over three formats, an error and a broken stream over Responses, a compaction over Messages |
-| opencode, Responses | a tool, resumed, forked, agents, error, broken stream; its title is in no table |
-| Gemini CLI | a tool, resumed, an error, a broken stream; not its router, which is in no file |
-| qwen-code | a tool, resumed, an error, two agents, a broken stream |
-| llm | a tool, resumed |
-| cline | one tool in a loop: 158 answers |
+- aider restores a session with its turns elsewhere, on a branch of the same conversation; it does not ask for the usage
+  of its streams, and writes no file that can be imported.
+- cline resumes only in a terminal. Gemini CLI does not ask again after a broken stream.
+- Some calls are in no file of their client, and only recorded: the titles of opencode, the router of Gemini CLI. What
+  failed or broke off is not written by all of them, or as part of the answer after it (Codex, qwen-code).
+- The agents of clients that name no session are conversations of their own when they are recorded; that they are agents
+  is known once their files are imported (qwen-code).
 """
 _SERVER: Final = """## The server
 

@@ -149,7 +149,7 @@ class Provider:
             elif kind in ("tool", "full") and not step and self.shell[0] != "none":
                 call.calls = [(f"call_{call.number}_0", *self.shell)]
             else:
-                call.text = f"Done {name}, as call {call.number}."
+                call.text = f"What was asked for was said. Done {name}, as call {call.number}."
                 call.input_tokens += FULL if kind == "full" else 0
 
 

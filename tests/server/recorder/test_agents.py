@@ -303,6 +303,22 @@ def test_examples_are_no_evidence(recorded: Recorded) -> None:
     assert lines == [["One?", "On One?", "More?", "Fine."], ["Two?", "On Two?", "More?", "Fine."]]
 
 
+@pytest.mark.parametrize("answer", ["It rains in the north, and the sun shines in the south.", "It rains."])
+def test_a_history_whose_turns_stand_elsewhere_goes_on_with_its_answer(recorded: Recorded, answer: str) -> None:
+    """As aider restores it: behind its examples, with the thoughts in the answer; short answers are no evidence."""
+    steps = [
+        ["Change this", "Changed.", "No files.", "Ok.", "Weather? Answer in a code block."],
+        ["Change this", "Changed.", "Weather?", f"Thought.\n{answer}", "No files.", "Ok.", "Why?"],
+    ]
+    for number, history in enumerate(steps):
+        call(recorded, CHAT, body(CHAT, history), {}, (answer, "Wind.")[number])
+        recorded.wait_for(number + 1)
+    conversations = recorded.conversations()
+    assert len(conversations) == (1 if len(answer) > 9 else 2)
+    shown = [line.partition(": ")[2] for line in said(conversations[-1])]
+    assert shown == [*steps[1], "Wind."]
+
+
 def test_reminders_are_nobodys_words(recorded: Recorded) -> None:
     """A session that goes on without them, or with other ones, is the same; previews are without."""
     answers, history = [failure(500, "No."), *[whole("messages", "Fine.") for _ in range(3)]], ["Weather?"]

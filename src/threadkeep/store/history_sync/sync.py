@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 from threadkeep.db.models import branches, responses
 from threadkeep.db.queries.items import first_positions
 from threadkeep.domain import formats, searching, stored
+from threadkeep.domain.items import Message
 from threadkeep.domain.session import Session
 from threadkeep.formats.canonical.entries import ItemEntry, entry_of
 from threadkeep.formats.shared.parsing import CUT_OFF
@@ -243,6 +244,7 @@ def _find_boundary(
 
 BEGINNING: Final = "begins-with"  # the label with which conversations are found by how they begin
 _CANDIDATES: Final = 20  # conversations that begin alike and are compared with a history; the newest ones
+_LONG: Final = 40  # characters of an answer, so that it is hardly by chance that another history has it
 _RESPONSES: Final = 1000  # of a conversation that is compared, among which those are that broke off
 _ANSWERS: Final = frozenset({"reasoning", "function_call", "custom_tool_call"})  # types of items of a model
 
@@ -282,7 +284,9 @@ def find_by_history(store: Store, session: Session) -> Conversation | None:
     agreements = [(ComparedHistory(conversation, history).agreement, conversation) for conversation in page]
     best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
-    return (found[0] if len(found) == 1 else None) if best[1] else _find_compacted(store, session, page)
+    if best[1]:
+        return found[0] if len(found) == 1 else None
+    return _find_compacted(store, session, page) or _find_rearranged(session, page)
 
 
 def _find_compacted(store: Store, session: Session, page: Iterable[Conversation]) -> Conversation | None:
@@ -297,6 +301,22 @@ def _find_compacted(store: Store, session: Session, page: Iterable[Conversation]
     if not found:
         newest = store.list_conversations(limit=_CANDIDATES)
         found = [one for one in newest if history.kept(_entries_of(one), ()) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _find_rearranged(session: Session, page: Iterable[Conversation]) -> Conversation | None:
+    """Return the one conversation whose last answer ends an answer in a history that has other turns before it.
+
+    Its client has put these elsewhere, or reasoning into its answers; None for none, several and short answers.
+    """
+    said = [item.text.rstrip() for item in session.items if isinstance(item, Message) and item.role == "assistant"]
+    found = []
+    for conversation in page if said else ():
+        ends = {one.to_position for one in conversation.responses(limit=_RESPONSES) if one.status not in CUT_OFF}
+        last = [one.item.text.strip() for one in conversation.transcript(last=1)
+                if one.position in ends and isinstance(one.item, Message)]  # fmt: skip
+        if last and len(last[0]) >= _LONG and any(text.endswith(last[0]) for text in said):
+            found.append(conversation)
     return found[0] if len(found) == 1 else None
 
 
