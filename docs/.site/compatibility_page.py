@@ -61,10 +61,10 @@ _AGENTS: Final = """## Coding agents
 
 `make test-clients` runs real clients headless against a scripted provider, directly and through the
 [recorder](recorder.md), and compares what is stored with the script, call by call: items, usage, costs, and which
-conversation each call is in. Then it imports what the client wrote, alone, and where it was recorded: alone, each answer
-to what was typed is there with its items and its bill, and where it was recorded, nothing is added. `right` means that
-all of this was seen in November 2026; `-` that the client cannot be brought there headless. Forks have conversations of
-their own.
+conversation each call is in. Then it imports what the client wrote, alone, and where it was recorded: alone, each
+answer to what was typed is there with its items and its bill, and where it was recorded, nothing is added. `right`
+means that all of this was seen in November 2026; `-` that the client cannot be brought there headless. Forks have
+conversations of their own.
 
 | Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
