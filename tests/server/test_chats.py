@@ -289,6 +289,9 @@ def test_another_process_stops_an_answer(served: Any) -> None:
         first, second = processes(served, Gate())
         sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
         await begun(second)
+        more = {**ASKED, "messages": [{**ASKED["messages"][0], "id": "u2"}]}
+        locked = (await second.post("/chat", json=more)).json()["error"]
+        assert (locked["code"], "Try again when that has ended" in locked["message"]) == ("conversation_locked", True)
         assert (await second.post(f"/chat/{CHAT}/stop")).json()["stopped"] is True
         message = Page(httpx2.Client()).read(await sending)
         loaded = (await second.get(f"/chat/{CHAT}")).json()

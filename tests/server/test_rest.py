@@ -161,6 +161,15 @@ def test_problems_have_the_names_of_requests(api: httpx2.Client) -> None:
     assert conflict.json()["error"]["message"].startswith("The Idempotency-Key was used before, for another request.")
 
 
+def test_problems_say_what_there_is_instead(api: httpx2.Client, chat: str) -> None:
+    method = api.post(chat, json={"title": "Trains"})
+    assert (method.status_code, method.headers["allow"]) == (405, "DELETE, GET, HEAD, PATCH")
+    assert "this path takes DELETE, GET, HEAD, PATCH" in method.json()["error"]["message"]
+    key = api.put(f"{chat}/active_branch", json={"number": 1})
+    assert refusal(key)[2] == "number"
+    assert key.json()["error"]["message"].endswith("the keys are branch.")
+
+
 def test_a_change_that_is_refused_changes_nothing(api: httpx2.Client) -> None:
     path, headers = f"/conversations/{post(api, '/conversations')['id']}", {"Idempotency-Key": "k1"}
     refused = api.patch(path, json={"status": "archived", "metadata": {"k": "x" * 600}}, headers=headers)

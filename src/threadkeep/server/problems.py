@@ -113,7 +113,8 @@ def _locked(error: errors.ResponseInProgress, status: int, code: str | None) -> 
         text = "The request with this Idempotency-Key is still being answered."
         return Problem(409, text, code="request_in_progress", headers={"retry-after": "1"})
     headers = {"retry-after": str(ceil(error.retry_after))}
-    return Problem(status, error.message, param="conversation", code=code, headers=headers)
+    text = f"{error.message} Try again when that has ended, or stop it."
+    return Problem(status, text, param="conversation", code=code, headers=headers)
 
 
 def _parameter(argument: str | None) -> str | None:

@@ -325,8 +325,10 @@ async def unserved(request: Request, error: HTTPException) -> Exception:
         return failure
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in route.methods}
-    detail = _missing(request) if error.status_code == 404 else error.detail  # noqa: PLR2004 - not found
-    return HTTPException(error.status_code, detail, {"Allow": ", ".join(sorted(methods))} if methods else None)
+    allowed = ", ".join(sorted(methods))
+    known = f"{error.detail}: this path takes {allowed}"
+    detail = _missing(request) if error.status_code == 404 else known  # noqa: PLR2004 - not found
+    return HTTPException(error.status_code, detail, {"Allow": allowed} if methods else None)
 
 
 def _missing(request: Request) -> str:

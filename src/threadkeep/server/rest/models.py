@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from threadkeep.server import body_limits
 from threadkeep.server.body_limits import MAX_LABELS, MAX_PARTS, MAX_TOOLS
@@ -23,7 +23,7 @@ _TEXTS: Final = (
 _MAX_NAME: Final = 100  # characters of a name that are repeated in an error
 
 
-def _invalid(name: str, type: str, context: dict[str, Any] | None = None) -> ValidationError:
+def _invalid(name: str, type: str | PydanticCustomError, context: dict[str, Any] | None = None) -> ValidationError:
     error: InitErrorDetails = {"type": type, "loc": (name[:_MAX_NAME],), "input": None, "ctx": context or {}}
     return ValidationError.from_exception_data("body", [error])
 
@@ -42,7 +42,10 @@ class Body(BaseModel):
         for name, value in given.items() if isinstance(given, dict) else ():
             known = cls.model_fields.get(name)
             if known is None:
-                raise _invalid(name, "extra_forbidden")
+                text = "Extra inputs are not permitted: the keys are {known}"
+                raise _invalid(
+                    name, PydanticCustomError("extra_forbidden", text, {"known": ", ".join(cls.model_fields)})
+                )
             if isinstance(value, dict) and known.annotation in _TEXTS and (length := len(value)) > MAX_LABELS:
                 context = {"field_type": "Dictionary", "max_length": MAX_LABELS, "actual_length": length}
                 raise _invalid(name, "too_long", context)
