@@ -72,12 +72,12 @@ conversations of their own.
 | Codex 0.171.0 | header | right | right | right | not run | right | right | right |
 | opencode 1.18.33 | header | right | right | right | right | right | right | right |
 | pi 0.73.1, Responses | header | right | right | right | - | right | right | right |
-| pi 0.73.1, Messages and Chat Completions | history | right | not run | right | - | not run | not run | not run |
+| pi 0.73.1, Messages and Chat Completions | history | right | not run | right | - | right | right | right |
 | Gemini CLI 0.61.0 | history | right | - | - | right | right | right | the client ends |
 | qwen-code 0.24.4 | history | right | - | not run | right | right | right | right |
 | cline 3.0.65 | history | right, not resumed | - | not run | right | right | right | right |
 | llm 0.36 | history | right | - | - | - | right | right | - |
-| aider 0.86.2 | history | recorded, without usage | - | - | - | - | not run | not run |
+| aider 0.86.2 | history | recorded, without usage | - | - | - | - | the same | the same |
 
 opencode was run over Chat Completions in all situations, and resumed over the others. What clients do:
 

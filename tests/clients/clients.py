@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Json = dict[str, Any]
 FOLDER = Path(os.environ.get("THREADKEEP_TEST_CLIENTS", "")).resolve()
 SECONDS = 300  # for a run of a client: its first start in a new home takes some
 CONTEXT = 200_000  # tokens that a model takes
 FUNCTION = "def shell(command: str) -> str:\n    'Run a command.'\n    return 'hi'\n"
+
+
+class DidNotEndError(Exception):
+    """A client did not end in time; what it printed."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Home:
             except subprocess.TimeoutExpired:
                 process.kill()
                 out, error = process.communicate()
-                pytest.fail(f"It did not end.\n{out}\n{error}")
+                raise DidNotEndError(out + error) from None
             assert may_fail or process.returncode == 0, out + error
             printed += out
         return printed
@@ -233,7 +235,7 @@ CLIENTS = {
         "node_modules/.bin/pi", ("open_responses", "chat_completion", "messages"), ("bash", {"command": "echo hi"}),
         _pi, lambda prompt, more: ["--mode", "json", "-p", "--provider", "here", "--model", "m", *more, prompt],
         _always("--continue"), lambda home: ("--fork", home.newest(".pi/agent/sessions/*/*.jsonl")), "",
-        files=".pi/agent/sessions", in_all_formats=frozenset({"resumed", "compacted"}),
+        files=".pi/agent/sessions", in_all_formats=frozenset({"resumed", "compacted", "twins", "error", "broken"}),
     ),
     "gemini": Client(
         "node_modules/.bin/gemini", ("gemini",), ("run_shell_command", {"command": "echo hi"}), _gemini,

@@ -28,7 +28,10 @@ def program(path: Path) -> Path:
     """A client's program; the test is skipped if it is not installed, or does not start: that is no fault of ours."""
     if not path.exists():
         pytest.skip(f"{path.name} is not installed: make test-clients does that, where there is a registry")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    try:
+        version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{path.name} does not start here within {SECONDS} seconds")
     if version.returncode:
         pytest.skip(f"{path.name} does not start here: {version.stderr.strip() or version.stdout.strip()}")
     return path

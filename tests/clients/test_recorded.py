@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import CLIENTS, Client, Home
-from tests.clients.conftest import program
+from tests.clients.clients import CLIENTS, SECONDS, Client, DidNotEndError, Home
+from tests.clients.conftest import noting, program
 from tests.clients.provider import Call, Provider
 from tests.server.servers import running
 from tests.waiting import wait_until
@@ -59,6 +59,7 @@ class Run:
     home: Home
     provider: Provider
     store: Store | None
+    connections: list[str]  # those that came, and the lifespan
     printed: list[str] = field(default_factory=list)
 
     def take(self, turn: Turn, *, may_fail: bool = False) -> None:
@@ -69,7 +70,13 @@ class Run:
             more = {"resume": self.client.resume, "fork": self.client.fork, "compact": self.client.resume}.get(how)
             words = more(self.home) if more is not None else ()
             commands.append([self.client.path, *self.client.turn(prompt or self.client.compact, words)])
-        self.printed.append(self.home.run(*commands, may_fail=may_fail))
+        before = len(self.connections)
+        try:
+            self.printed.append(self.home.run(*commands, may_fail=may_fail))
+        except DidNotEndError as error:
+            if len(self.connections) == before:
+                pytest.skip(f"{self.client.path.name} asked nothing within {SECONDS} seconds: {error}")
+            raise
 
     def conversations(self) -> list[Conversation]:
         """What is stored, once all is."""
@@ -88,15 +95,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
             client = CLIENTS[name]
             program(client.path)
             home, provider = Home(tmp_path / f"home-{directly:d}"), Provider(client.shell, client.agent)
-            url, store = stack.enter_context(running(provider.application)), None
+            connections = list[str]()
+            behind = provider.application if not directly else noting(provider.application, connections)
+            url, store = stack.enter_context(running(behind)), None
             if not directly:
                 database = f"sqlite:///{tmp_path}/recorded.db"
                 mine = AsyncStore(database, prices=[Price("*", INPUT, OUTPUT)])
                 recorder = recorder_app(mine, [RecordedUpstream.named(f"here={format_}@{url}")])
-                url = f"{stack.enter_context(running(recorder, mine))}/here"
+                url = f"{stack.enter_context(running(noting(recorder, connections), mine))}/here"
                 store = stack.enter_context(Store(database))
             client.setup(home, url, format_)
-            return Run(client, home, provider, store)
+            return Run(client, home, provider, store, connections)
 
         yield start
 
