@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.factories import noise
 from tests.formats import agui_samples as samples
 from tests.server.scripts import FORMATS, Scripted, script
 from tests.server.test_chats import Gate, processes
@@ -287,6 +289,19 @@ def test_a_client_connects_to_a_thread(agent: Agent, model: Scripted) -> None:
     end = again.take(agent.client.get(f"/ag-ui/{THREAD}/stream"))
     assert (again.messages, again.state) == (agent.messages, {"a": 1})
     assert (end["runId"], end["outcome"]["pendingToolCallIds"]) == ("run-1", ["call_1"])
+
+
+def test_pictures_come_back_as_they_were_sent(agent: Agent, model: Scripted) -> None:
+    source = {"type": "data", "value": base64.b64encode(noise(20_000)).decode(), "mimeType": "image/png"}
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image", "source": source}]
+    agent.messages = [{"id": "u1", "role": "user", "content": content}]
+    model.will_say("Noise.")
+    agent.take(agent.post())
+    model.will_say("Bye.")
+    agent.say("Thanks.")
+    assert "MESSAGES_SNAPSHOT" not in agent.kinds
+    assert agent.messages == agent.load()["messages"]
+    assert source["value"] in json.dumps(model.payloads[-1])
 
 
 def test_strange_messages_are_shown_and_gone_on_with(served: Any, rest: Rest, model: Scripted) -> None:
