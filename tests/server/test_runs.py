@@ -184,6 +184,7 @@ def test_a_message_that_was_sent_before_is_not_answered_twice(agent: Agent, mode
     assert "was sent before" in agent.refusal(agent.post())
     model.will_say("Two.")
     agent.take(agent.post(forwardedProps={"trigger": "regenerate-message"}))
+    assert "MESSAGES_SNAPSHOT" not in agent.kinds
     assert agent.messages == agent.load()["messages"]
     assert [one["content"] for one in agent.messages] == ["First?", "Two."]
     model.will_say("Three.")
