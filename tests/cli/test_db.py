@@ -106,8 +106,8 @@ def test_sql_is_for_the_dialect_of_the_url() -> None:
         ("nonsense", 2, "not a database URL"),
         ("oracle://me@here/x", 2, "SQLite, PostgreSQL, MySQL and MariaDB"),
         ("sqlite:////nowhere/at/all/x.db", 2, "There is no directory '/nowhere/at/all'"),
-        ("postgresql://me:secret@127.0.0.1:1/x", 1, "The database says: connection failed"),
-        ("mysql://me:secret@127.0.0.1:1/x", 1, "The database says: (2003"),
+        ("postgresql://me:secret@127.0.0.1:1/x", 1, "connection failed: "),
+        ("mysql://me:secret@127.0.0.1:1/x", 1, "(2003, "),
     ],
 )
 @pytest.mark.parametrize("command", [["ls"], ["db", "upgrade"], ["db", "check"], ["import", "-"]])
@@ -119,7 +119,8 @@ def test_databases_that_cannot_be_used(url: str, code: int, message: str, comman
     assert re.fullmatch(r"threadkeep: [^\n]+\n", result.err)
     assert "secret" not in result.err
     if code == 1:
-        assert re.search(r" \(\w+://.*\)\. Start the server, or give --url with its host and port\.$", result.err)
+        assert url.replace("secret", "***") in result.err
+        assert result.err.endswith(". Start the server, or give a URL with its host and port.\n")
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
@@ -128,18 +129,18 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     for command in (["ls"], ["db", "check"], ["db", "upgrade"]):
         told = cli(*command, code=1).err
         assert "The database says: file is not a database" in told
-        assert "Give --url with the file of a database; if this was one, restore a backup." in told
+        assert "Give a URL with the file of a database; if this was one, restore a backup." in told
 
 
 @pytest.mark.parametrize("empty_database", ["postgresql", "mariadb"], indirect=True)
 def test_what_a_server_refuses_is_told_with_advice(empty_database: Database) -> None:
     url = sqlalchemy.make_url(empty_database.url)
     missing = url.set(database="nothing_of_this_name").render_as_string(hide_password=False)
-    assert "Create it on the server, or give --url with another one." in Cli(missing)("ls", code=1).err
+    assert "Create it on the server, or give a URL with another one." in Cli(missing)("ls", code=1).err
     if empty_database.kind == "mariadb":
         stranger = url.set(username="nobody", password="wrong").render_as_string(hide_password=False)
         told = Cli(stranger)("ls", code=1).err
-        assert "Give --url with a user and password that the server knows." in told
+        assert "Give a URL with a user and password that the server knows." in told
         assert "wrong" not in told
 
 
