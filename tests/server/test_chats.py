@@ -301,6 +301,31 @@ def test_another_process_stops_an_answer(served: Any) -> None:
     served.runner.run(stop())
 
 
+@pytest.mark.parametrize("format_name", ["chat_completion", "messages", "gemini", "interactions", "open_responses"])
+def test_an_answer_in_the_background_is_cancelled_whatever_api_gives_it(served: Any, format_name: Any) -> None:
+    """What has come of it is kept, and its provider is not read any further."""
+    ended, given = list[str](), asyncio.Event()
+
+    async def ask(_payload: Json, _model: str) -> AsyncGenerator[Any]:
+        try:
+            for event in script(format_name, ["One. ", "Two."]):
+                yield event
+                if "One. " in json.dumps(event):
+                    given.set()
+                    await asyncio.Event().wait()
+        finally:
+            ended.append(format_name)
+
+    http = served.http("ann", upstreams={"m": Upstream("scripted", format_name, ask)})
+    made = http.post("/responses", json={"model": "m", "input": "Hi", "background": True}).json()
+    assert made["status"] == "queued"
+
+    served.runner.run(given.wait())
+    cancelled = http.post(f"/responses/{made['id']}/cancel").json()
+    assert (cancelled["status"], ended) == ("cancelled", [format_name])
+    assert cancelled["output"][0]["content"][0]["text"] == "One. "
+
+
 # Approvals
 
 
