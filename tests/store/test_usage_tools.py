@@ -24,7 +24,7 @@ def called(store: Any) -> Any:
     conversation.add_items(
         [
             a_call("one", "find"), a_call("two", "find"), answered("one"), answered("two", "failed"),
-            a_call("three", "read"), a_call("one", "read"), answered("one", "incomplete"),
+            a_call("three", "read"), a_call("one", "read"), answered("one", "error"),
             {"type": "custom_tool_call", "call_id": "four", "name": "shell", "input": "ls"},
             {"type": "custom_tool_call_output", "call_id": "four", "output": "files"},
             a_call("five", "\u00e9"), answered("nobody's", "failed"),
@@ -46,6 +46,14 @@ def test_calls_are_counted(store: Any, called: Any) -> None:
         ("\u00e9", 1, 1, 0),
     ]
     assert store.tool_usage(limit=1)[0].to_dict() == {"name": "find", "calls": 2, "unanswered": 0, "failed": 1}
+
+
+def test_a_call_that_a_person_denied_has_not_failed(store: Any) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.add_items([a_call("one", "pay"), a_call("two", "pay")])
+    conversation.deny("one", reason="Too much")
+    conversation.add_item(answered("two", "incomplete"))
+    assert figures(store.tool_usage()) == [("pay", 2, 0, 0)]
 
 
 def test_an_output_belongs_to_the_nearest_call_of_its_id(store: Any) -> None:

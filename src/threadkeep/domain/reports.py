@@ -239,7 +239,7 @@ class ToolUsage:
         name: the name of the function; None if the calls have none.
         calls: the number of calls.
         unanswered: how many of them have no output.
-        failed: how many of them have an output with the status failed, incomplete or error.
+        failed: how many of them have an output with the status failed or error.
     """
 
     name: str | None

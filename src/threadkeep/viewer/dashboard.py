@@ -47,6 +47,15 @@ class Period(NamedTuple):
         return {"since": self.first, "until": self.last + timedelta(1), "tz": self.zone}
 
 
+def added(total: int | None, value: int | None) -> int | None:
+    """Return a sum with a value more; None is unknown.
+
+    >>> added(None, None), added(None, 0), added(2, None)
+    (None, 0, 2)
+    """
+    return total if value is None else (total or 0) + value
+
+
 @dataclass(slots=True)
 class Sums:
     """Sums of some calls."""
@@ -54,9 +63,9 @@ class Sums:
     calls: int = 0
     failed: int = 0
     input: int = 0
-    cached: int = 0
+    cached: int | None = None
     output: int = 0
-    reasoning: int = 0
+    reasoning: int | None = None
     cost_nano: int | None = None
     cache_known: int = 0
 
@@ -65,12 +74,11 @@ class Sums:
         self.calls += row.attempts
         self.failed += row.attempts if row.status == FAILED else 0
         self.input += row.input_tokens or 0
-        self.cached += row.cached_tokens or 0
+        self.cached = added(self.cached, row.cached_tokens)
         self.output += row.output_tokens or 0
-        self.reasoning += row.reasoning_tokens or 0
+        self.reasoning = added(self.reasoning, row.reasoning_tokens)
         self.cache_known += row.cache_known_tokens or 0
-        if row.cost_nano is not None:
-            self.cost_nano = (self.cost_nano or 0) + row.cost_nano
+        self.cost_nano = added(self.cost_nano, row.cost_nano)
 
     @property
     def tokens(self) -> int:
@@ -78,15 +86,15 @@ class Sums:
         return self.input + self.output
 
     @property
-    def kinds(self) -> tuple[int, int, int, int]:
-        """The tokens by kind, in the order of KINDS."""
-        plain, said = max(0, self.input - self.cached), max(0, self.output - self.reasoning)
+    def kinds(self) -> tuple[int, int | None, int, int | None]:
+        """The tokens by kind, in the order of KINDS; None where no provider reports a kind."""
+        plain, said = max(0, self.input - (self.cached or 0)), max(0, self.output - (self.reasoning or 0))
         return plain, self.cached, said, self.reasoning
 
     @property
     def cache_share(self) -> float | None:
         """The share of the input that came from caches; None if no provider reports it."""
-        return min(1.0, self.cached / self.cache_known) if self.cache_known else None
+        return min(1.0, (self.cached or 0) / self.cache_known) if self.cache_known else None
 
 
 @dataclass(slots=True)
@@ -208,7 +216,12 @@ DayRow = tuple[date, Sums, str | None]
 
 def _token_chart(days: Iterable[DayRow]) -> charts.Chart:
     drawn = [
-        charts.Day(_short(day), sums.kinds, f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}", link)
+        charts.Day(
+            _short(day),
+            [value or 0 for value in sums.kinds],
+            f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}",
+            link,
+        )
         for day, sums, link in days
     ]
     return charts.columns(drawn, partial(axis_count, largest=max((sum(day.values) for day in drawn), default=0)))

@@ -222,7 +222,8 @@ def response_page() -> sa.Select[Any]:
 
 CALLS: Final = ("function_call", "custom_tool_call")
 OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
-FAILURES: Final = ("failed", "incomplete", "error")  # status of an output -> the call has failed
+# status of an output -> the call has failed; it is "incomplete" where a person denied the call, or a run was stopped
+FAILURES: Final = ("failed", "error")
 
 Among: TypeAlias = Literal["newest", "oldest"]
 """Which conversations are looked at: those that were active last, or those that were active first after `since`."""
