@@ -17,7 +17,7 @@ FILES = sorted(
     if path.is_file() and path.suffix in SUFFIXES and path != Path(__file__)
 )
 MACHINE = re.compile(
-    r"(?<![\w.])/(?:work|home|root|Users)/"  # paths of somebody's machine
+    r"(?<![\w.])/(?:work|home|root|(?-i:Users))/"  # paths of somebody's machine
     r"|(?:extra-)?index-url|PIP_(?:EXTRA_)?INDEX|/simple/|pythonhosted|pypi\.org/(?!project/)|npmjs\.org",
     re.IGNORECASE,
 )

@@ -166,6 +166,6 @@ def test_the_types_of_reports_name_what_there_is() -> None:
     """Keys, filters and sums are those of the ledger; every key is an attribute of a row."""
     keys = get_args(UsageKey)
     assert set(keys) == {*TIMES, *COLUMNS}
-    assert set(UsageFilters.__annotations__) == set(COLUMNS)
+    assert set(UsageFilters.__annotations__) == {*COLUMNS, "labels"}
     assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies", "first_tokens"}
     assert [key for key in keys if getattr(UsageRow({key: 1}), key) != 1] == []

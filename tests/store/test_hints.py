@@ -160,7 +160,7 @@ def test_a_missing_schema_is_told_with_the_url(empty_database: Database) -> None
         with engine.begin() as connection:
             connection.exec_driver_sql("CREATE TABLE orders (number integer)")
         with pytest.raises(SchemaMissing, match="--url <your URL> db upgrade"):
-            Store(engine)
+            Store(engine).list_conversations()
         engine.dispose()
     with pytest.raises(SchemaMissing) as raised:
         Store(empty_database.url)

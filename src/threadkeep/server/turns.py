@@ -265,7 +265,8 @@ class Turn:
         if self.upstream.format == "messages":
             self.has_limit = rendering.opened_config(conversation.handle).max_output_tokens is not None
         try:
-            facts: Any = {"dynamic_context": self.options.context, "dynamic_context_at": "tail"}
+            context = self.options.context
+            facts: Any = {} if context is None else {"dynamic_context": context, "dynamic_context_at": "tail"}
             rendered = conversation.render(self.upstream.format, strict=is_strict, provider=self.upstream.name, **facts)
         except LossError as error:
             first = next(iter([*error.losses, *error.repairs]), None)
