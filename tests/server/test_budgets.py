@@ -36,7 +36,8 @@ BUDGETS = [
     Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi", "stream": True}, 2),
     Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
     Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
-    Budget("POST /v1/chat/completions", 1, 3, {"model": "m", "messages": _HI}),
+    # the second one finds an erasure of the user at the same time
+    Budget("POST /v1/chat/completions", 2, 6, {"model": "m", "messages": _HI}),
     Budget("POST /v1/chat/completions", 6, 28, {"model": "m", "messages": _HI, "store": True}, 3),
     Budget("POST /v1/responses/input_tokens", 0, 0, {"model": "m", "input": "Hi"}),
     Budget(

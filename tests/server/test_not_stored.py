@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,11 +11,14 @@ from uuid import uuid4
 import httpx2
 import openai
 import pytest
+from sqlalchemy import select
 
-from tests.server.scripts import FORMATS, Scripted
+from tests.databases import Database
+from tests.server.scripts import FORMATS, Scripted, script
 from tests.server.test_creation import TOOL, in_front_of
 from threadkeep import AsyncStore, InvalidOption
-from threadkeep.http import Owner, UpstreamError, app
+from threadkeep.db.models import tenants, usage_records
+from threadkeep.http import Owner, Upstream, UpstreamError, app
 from threadkeep.server.unstored import MAX_ANSWERS, Memories, Memory
 
 
@@ -128,6 +132,33 @@ def test_a_failure_is_in_the_ledger_too(served: Any, one: Scripted) -> None:
         client.with_options(max_retries=0).responses.create(model=one.format, input="Weather?", store=False)
     assert bill_of(served, "status") == [("failed", 1, None)]
     assert conversations_in(served) == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_user_who_is_erased_before_its_end_has_figures_alone(
+    served: Any, one: Scripted, database: Database, *, stream: bool
+) -> None:
+    """Of what is asked afterwards, the ledger has the name again."""
+
+    async def erases(_payload: Any, _model: str) -> AsyncGenerator[Any]:
+        first, *rest = script(one.format, ["Sun", "ny."])
+        yield first
+        await served.store.erase_user("ann", vacuum=False)
+        for event in rest:
+            yield event
+
+    client = served.client(upstreams={"gpt": Upstream("erasing", one.format, erases), one.format: one.upstream})
+    asked: Any = {"input": "Weather?", "store": False}
+    found = client.responses.create(model="gpt", stream=stream, **asked)
+    assert not stream or [*found][-1].type == "response.completed"
+    assert bill_of(served, "user_id", "provider") == [(None, "erasing", 1, 18)]
+    row = usage_records.c
+    tenant = select(tenants.c.id).where(tenants.c.name == served.tenant).scalar_subquery()
+    with database.engine().connect() as connection:
+        assert connection.execute(select(row.usage).where(row.tenant_id == tenant)).all() == [(None,)]
+    one.will_say("Sunny.")
+    client.responses.create(model=one.format, **asked)
+    assert {row[0] for row in bill_of(served, "user_id", "provider")} == {None, "ann"}
 
 
 def test_nothing_of_it_stays_in_memory(served: Any, one: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -416,6 +416,18 @@ def is_valid_count(format_: str, body: Json) -> bool:
     return not ParamValidator().validate({"modelId": "m", **body}, shape.input_shape).has_errors()
 
 
+def test_counting_has_as_long_as_an_answer(served: Any) -> None:
+    async def waits(_payload: Json, _model: str) -> int:
+        await asyncio.Event().wait()
+        return 7
+
+    upstream = Upstream("slow", "messages", answering("slow", "messages", []).ask, count=waits)
+    client = served.client(upstreams={"m": upstream}, max_answer_seconds=0.2)
+    with pytest.raises(openai.InternalServerError, match=r"more than 0\.2 seconds") as refused:
+        client.responses.input_tokens.count(model="m", input="Hi")
+    assert refused.value.status_code == 504
+
+
 def test_the_provider_counts_what_would_be_sent(served: Any) -> None:
     """With what it goes on with; nothing is stored, and Chat Completions has no such endpoint."""
     asked, answer = list[tuple[str, Json]](), dict[str, Any]()

@@ -11,16 +11,19 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, event, text, update
+from sqlalchemy import Engine, delete, event, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
 from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables, engine_of
-from threadkeep import NotFound, Session
-from threadkeep.db.models import configs, conversations, item_blobs, tool_sets
+from threadkeep import NotFound, Session, Store
+from threadkeep.db.models import configs, conversations, item_blobs, tool_sets, usage_records
 from threadkeep.db.refusals import is_transient
+from threadkeep.domain import ids
+from threadkeep.store.usage.ledger import record_unstored
+from threadkeep.store.usage.observing import ObservedCall, add_observer
 
 pytestmark = pytest.mark.parametrize("face", ["sync"], indirect=True)
 
@@ -91,6 +94,23 @@ def test_a_user_is_erased_while_conversations_change_their_status(store: Any, el
     with watched(engine_of(store), change):
         assert store.erase_user("ann").conversations == 1
     assert tables.counts()["conversations"] == 0
+
+
+@SERVERS
+def test_a_user_is_erased_while_a_call_without_a_conversation_is_counted(store: Any, elsewhere: Any) -> None:
+    """The erasure does not see the row, which is not committed yet."""
+    calls: list[ObservedCall] = []
+    with Store("sqlite://") as other:
+        add_observer(other, calls.append)
+        other.create_conversation(model="m").record_attempt("open_responses", error="ann is away")
+    left = [lambda: elsewhere.erase_user("ann")]
+    event.listen(engine_of(store), "commit", lambda _: left and left.pop()())
+    record_unstored(store.for_user("ann"), calls[0], ids.new_key(), datetime.now(UTC))
+    row = usage_records.c
+    with engine_of(store).connect() as connection:
+        of_tenant = row.tenant_id == store.handle.scope.tenant
+        found = connection.execute(select(row.user_id, row.error, row.status).where(of_tenant)).all()
+    assert (left, found) == ([], [(None, None, "failed")])
 
 
 # Transactions of the caller that see the past

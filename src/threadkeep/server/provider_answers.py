@@ -338,12 +338,25 @@ async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: fl
                 if has_ended:
                     return
                 if limit.expired():
-                    text = f"The provider's answer took more than {seconds:g} seconds: no more of it is read."
-                    raise UpstreamError(_GATEWAY_TIMEOUT, None, text) from error
+                    raise _too_late(seconds) from error
                 raise
             if is_over:
                 return
             yield event
+
+
+async def within(seconds: float, answer: Awaitable[T]) -> T:
+    """Return an answer that is no stream; UpstreamError if it takes more than so many seconds, however it comes."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except TimeoutError as error:
+        raise _too_late(seconds) from error
+
+
+def _too_late(seconds: float | None) -> UpstreamError:
+    text = f"The provider's answer took more than {seconds:g} seconds: no more of it is read."
+    return UpstreamError(_GATEWAY_TIMEOUT, None, text)
 
 
 def refused(error: UpstreamError) -> problems.Problem:

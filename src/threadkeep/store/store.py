@@ -405,7 +405,7 @@ class Store:
         Raises:
             InvalidOption: the store is limited to another user.
         """
-        transactions, scope = self.handle.transactions, self.handle.scope
+        transactions, scope = self.handle.transactions, self.handle.new_scope
         return retention.erase_user(transactions, scope, self.handle.resources, user_id, progress, vacuum=vacuum)
 
     def retain(

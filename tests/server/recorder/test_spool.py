@@ -9,6 +9,7 @@ import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -18,6 +19,7 @@ from tests.server.recorder.conftest import recorder, said
 from tests.server.recorder.provider import stream, whole
 from tests.waiting import wait_until
 from threadkeep import InvalidOption, Store
+from threadkeep.http import Owner
 from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall, SpoolFull
 from threadkeep.server.recorder.spooling import SpooledExchange
 
@@ -56,6 +58,32 @@ def test_calls_are_stored_from_the_spool(database: Database, tmp_path: Path) -> 
         assert file.stat().st_size == 0
         assert {one.stat().st_mode & 0o777 for one in tmp_path.rglob("*") if one.is_file()} == {0o600}
     assert [one.name for one in tmp_path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_of_a_user_who_is_erased_meanwhile_it_keeps_figures_alone(
+    database: Database, tmp_path: Path, *, streams: bool
+) -> None:
+    """Of a call that waits to be stored; what the user says afterwards is stored."""
+    tenant = uuid4().hex
+    with Store(database.url, tenants=True) as stores:
+        store = stores.create_tenant(tenant)
+        options: Any = {"auth": lambda _: Owner(user_id="ann", tenant=tenant), "spool": tmp_path}
+        with ExitStack() as stack:
+            recorded = stack.enter_context(recorder(database, stop_seconds=0, **options))
+            with recorded.gone_database():
+                recorded.provider.says(stream("messages", ["Fine."]) if streams else whole("messages", "Fine."))
+                post(recorded.url, "How are you?", stream=streams)
+                stack.close()
+        store.erase_user("ann", vacuum=False)
+        with recorder(database, **options) as other:
+            other.wait_for(1)
+            assert [*store.list_conversations(status=None)] == []
+            assert [(row.user_id, row.attempts) for row in store.usage(by=("user_id",))] == [(None, 1)]
+            other.provider.says(whole("messages", "Fine."))
+            post(other.url, "Me again.")
+            other.wait_for(2)
+        assert [one.user_id for one in store.list_conversations()] == ["ann"]
 
 
 def test_the_next_process_stores_what_is_left_in_order(database: Database, tmp_path: Path) -> None:

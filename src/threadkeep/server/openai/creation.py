@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from time import time
 from typing import Any, Final, cast
@@ -38,7 +39,7 @@ from threadkeep.server.event_streams import EventStream
 from threadkeep.server.openai.items import given_items, named
 from threadkeep.server.openai.responses import find_previous, read_object, replay
 from threadkeep.server.problems import Problem
-from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refused
+from threadkeep.server.provider_answers import BAD_GATEWAY, UpstreamError, refused, within
 from threadkeep.server.requests import body_object, idempotency_key
 from threadkeep.server.service import SEALED, Call, Service
 from threadkeep.server.sessions import placed, unused_branch
@@ -122,7 +123,8 @@ async def count_input(call: Call) -> Response:
         async with call.service.attended(call.request):
             rendered = await turn.memory.store.run_sync(turn.begin_alone)
             model = turn.upstream.model or turn.options.model
-            count = await turn.upstream.input_tokens(rendered.payload, model)
+            counting = turn.upstream.input_tokens(rendered.payload, model)
+            count = await within(call.service.max_answer_seconds, counting)
     except UpstreamError as error:
         raise refused(error) from error
     finally:
@@ -305,6 +307,7 @@ class StatelessTurn(Turn):
     ledger: AsyncStore = field(kw_only=True)
     memory: unstored.Memory = field(kw_only=True)
     is_settled: bool = field(init=False, default=False)
+    began_at: datetime = field(init=False, default_factory=lambda: datetime.now(UTC))
 
     async def settle(self) -> None:
         """Write the row of the ledger, and forget the conversation."""
@@ -331,7 +334,8 @@ class StatelessTurn(Turn):
 
     async def _forget(self, id: str) -> None:
         for call in self.memory.calls.pop(id, ()):
-            write = partial(self.ledger.run_sync, record_unstored, call, ids.new_key())
+            record = partial(record_unstored, call=call, key=ids.new_key(), began_at=self.began_at)
+            write = partial(self.ledger.run_sync, record)
             try:
                 await write()
             except connections.AWAY:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -29,12 +29,12 @@ from threadkeep.server.provider_answers import (
     until_end,
 )
 from threadkeep.server.quotas import GrowthQuota
-from threadkeep.server.recorder.exchanges import Exchange, Overflow, Unreadable
+from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.server.sessions import Locks, placed
 from threadkeep.server.unstored import Memory
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
 from threadkeep.store.streaming.background import BackgroundFeed
-from threadkeep.store.usage.ledger import record_unstored
+from threadkeep.store.usage.ledger import erased_since, record_unstored
 
 logger = logging.getLogger(__name__)
 
@@ -74,27 +74,44 @@ async def store_exchange(
     facts = exchange.facts
     store = await facts.owner.store(store)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
-    if payload.get("generate") is False:
-        await _count_warm_up(store, payload, exchange, most, answer_bytes)
+    was_erased = partial(erased_since, moment=facts.at)
+    if payload.get("generate") is False or await store.run_sync(was_erased):
+        await _count_alone(store, payload, exchange, most, answer_bytes)
         return
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     conversation = await placed(store, asked, locks)
+    if await store.run_sync(was_erased):  # while it was stored
+        with suppress(NotFound):
+            await store.delete_conversation(conversation.id)
+        await _count_alone(store, payload, exchange, most, answer_bytes)
+        return
     del payload, asked  # an answer may take long
     await _store_answered(store, conversation, exchange, most, answer_bytes)
 
 
-async def _count_warm_up(
+async def _count_alone(
     store: AsyncStore, payload: JsonObject, exchange: Exchange, most: int, answer_bytes: GrowthQuota | None
 ) -> None:
-    """Have a request of a WebSocket that generates nothing in the ledger alone: it is no conversation."""
+    """Have a call in the ledger alone: one that generates nothing, or of a user who is erased."""
+    async with _counted(store, exchange.facts, payload.get("model") or None) as (memory, conversation):
+        await _store_answered(memory, conversation, exchange, most, answer_bytes)
+
+
+@asynccontextmanager
+async def _counted(
+    store: AsyncStore, facts: CallFacts, model: str | None = None
+) -> AsyncIterator[tuple[AsyncStore, AsyncConversation]]:
+    """A conversation in memory, with its store; its calls are in the ledger afterwards."""
     memory = Memory()
     try:
-        conversation = await memory.store.create_conversation(model=payload.get("model") or None)
-        await _store_answered(memory.store, conversation, exchange, most, answer_bytes)
-        for call in memory.calls.pop(conversation.id, ()):
-            await store.run_sync(record_unstored, call, int(exchange.facts.id[:_KEY_DIGITS], 16))
+        conversation = await memory.store.create_conversation(model=model)
+        try:
+            yield memory.store, conversation
+        finally:
+            for call in memory.calls.pop(conversation.id, ()):
+                await store.run_sync(record_unstored, call, int(facts.id[:_KEY_DIGITS], 16), facts.at)
     finally:
         await memory.store.close()
 
@@ -175,9 +192,8 @@ async def _store_answer(
         try:
             await keep(conversation)
         except NotFound:
-            conversation = await store.create_conversation()
-            await keep(conversation)
-            await store.delete_conversation(conversation.id)
+            async with _counted(store, exchange.facts) as (_, counted):
+                await keep(counted)
     except ProviderError:
         pass  # its ledger row was written
     except CannotParse as error:

@@ -24,7 +24,7 @@ from threadkeep.store.media import collecting
 from threadkeep.store.removing import purging, rules
 from threadkeep.store.removing.batches import FOUND, Batches, Progress
 from threadkeep.store.removing.purging import STATUSES, changes_before
-from threadkeep.store.work import connections, idempotency, validation
+from threadkeep.store.work import connections, erasures, idempotency, validation
 from threadkeep.store.work.handle import StoreResources
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
@@ -101,6 +101,8 @@ def erase_user(
         raise validation.other_user(scope.user, user)
     removal = Batches(transactions, scope.tenant, resources, progress)
     check_blobs(transactions, scope.tenant, resources)
+    note = partial(erasures.note_erasure, tenant=scope.tenant, user=user, now=datetime.now(UTC))
+    transactions.write(note, is_repeatable=True)
     removal.purge_found(conversations.c.user_id == user, lambda keys: removal.run(rules.attempts_of_others(user, keys)))
     counts = {rows.table: removal.run(rows) for rows in rules.rows_of_user(user)}
     after: str | None = ""

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from threadkeep.db import backends, base, models
 from threadkeep.domain.jsontext import JsonObject, loads_stored
-from threadkeep.store.work import pacing, refs
+from threadkeep.store.work import erasures, pacing, refs
 
 # These are removed with what they belong to: the index of the search, and media
 _WITH_OTHERS: Final = {models.search_documents, models.item_blobs, models.uploads}
@@ -172,7 +172,8 @@ def delete_unused_keys(connection: sa.Connection, tenant: int, pace: pacing.Pace
 
 def _unused(connection: sa.Connection, tenant: int, rows: Sequence[Any]) -> list[str]:
     outcomes = [(row.key, loads_stored(row.outcome, "appends", f"key {row.key!r}")) for row in rows]
-    return [key for key, outcome in outcomes if not _names_conversation(connection, tenant, outcome)]
+    made = [(key, outcome) for key, outcome in outcomes if outcome["kind"] != erasures.ERASED]
+    return [key for key, outcome in made if not _names_conversation(connection, tenant, outcome)]
 
 
 def _names_conversation(connection: sa.Connection, tenant: int, outcome: JsonObject) -> bool:
