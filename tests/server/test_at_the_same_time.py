@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from threadkeep.http import Upstream, UpstreamError, rest_app
+from threadkeep.http import Owner, Upstream, UpstreamError, rest_app
 
 ROUNDS = 8
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -169,3 +169,34 @@ def test_a_key_stands_for_one_request(served: Any, change: dict[str, Any]) -> No
         assert len(upstream.payloads) == 1
 
     together(served, served.application(upstreams=upstream.upstreams), work)
+
+
+@pytest.mark.parametrize("user", ["ann", None])
+def test_a_chat_is_begun_once(served: Any, user: str | None) -> None:
+    """The others are refused with words about the chat, whether they find it or not."""
+    upstream = Recording()
+
+    async def work(client: httpx2.AsyncClient) -> None:
+        for number in range(ROUNDS):
+            upstream.payloads.clear()
+            said = [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hello."}]}]
+            run: dict[str, Any] = {
+                "runId": "r",
+                "state": None,
+                "tools": [],
+                "context": [],
+                "forwardedProps": {"model": "m"},
+            }
+            chat = ("/api/chat", {"id": f"chat-{number}", "messages": said, "model": "m"})
+            run |= {"threadId": f"t-{number}", "messages": [{"id": "u1", "role": "user", "content": "Hello."}]}
+            thread = ("/api/ag-ui", run)
+            for path, body in (chat, thread):
+                answers = await asyncio.gather(*(client.post(path, json=body) for _ in NAMES))
+                refused = [one.json()["error"] for one in answers if one.status_code == 409]
+                assert len(refused) == len(NAMES) - 1, [one.text for one in answers]
+                assert "external_id" not in str(refused)
+            assert len(upstream.payloads) == 2
+
+    owner = Owner(user_id=user, tenant=served.tenant)
+    made = rest_app(served._store, auth=lambda _: owner, upstreams=upstream.upstreams)
+    together(served, made, work)

@@ -6,18 +6,25 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
 
+from tests.databases import Database
 from tests.factories import noise
 from tests.formats.validity_ui_messages import refused
 from tests.server.scripts import Scripted, script
 from tests.server.test_rest import Rest
+from threadkeep import Conversation, Store
 from threadkeep.formats import get_format
+from threadkeep.formats.ui_messages.request import placed_messages
 from threadkeep.formats.ui_messages.response import parse_response
 from threadkeep.http import Upstream, UpstreamError, rest_app
+from threadkeep.server.rest.threads import before_answer
+from threadkeep.store.reading.reader import Reader, read
 
 Json = dict[str, Any]
 LOOK: Json = {"type": "function", "name": "look", "inputSchema": {"type": "object"}}
@@ -176,6 +183,27 @@ def test_chats_belong_to_their_owners(rest: Rest, page: Page, model: Scripted) -
     assert other.get(f"/chat/{page.load()['conversation_id']}").status_code == 404
     body = {"id": page.load()["conversation_id"], "messages": page.messages[:1]}
     assert other.post("/chat", json=body).status_code == 404
+
+
+def test_an_answer_that_ends_while_it_is_resumed_is_shown_once(database: Database) -> None:
+    """A database may read the history at a later moment than which answer is in progress; its events have it."""
+    with Store(database.url, tenants=True) as stores, Store(database.url, tenants=True) as others:
+        conversation = stores.create_tenant(tenant := uuid4().hex).create_conversation(model="m", input="Count!")
+        recorder = conversation.stream_response("chat_completion")
+        recorder.__enter__()
+        assert read(others.for_tenant(tenant), partial(resumed, conversation, recorder)) == ["Count!"]
+        assert len(conversation.items().items) == 2
+
+
+def resumed(conversation: Conversation, recorder: Any, reader: Reader) -> list[str]:
+    """What is shown before the events of an answer that ends meanwhile."""
+    found = reader.conversation(conversation.id)
+    open_id = reader.response_in_progress(found)
+    assert open_id is not None
+    for event in script("chat_completion", ["One. ", "Two."]):
+        recorder.feed(event)
+    recorder.__exit__(None, None, None)
+    return texts([shown.message for shown in placed_messages(before_answer(reader, found, open_id))])
 
 
 def test_there_is_nothing_to_resume_or_stop_without_an_answer_in_progress(page: Page, model: Scripted) -> None:

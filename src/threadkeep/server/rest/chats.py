@@ -142,16 +142,15 @@ def _in_progress(
     reader: Reader, call: service.Call, chat_id: str
 ) -> tuple[str, chunks.ChunkWriter, Sequence[JsonObject]] | None:
     """The id of the answer in progress, its writer, and the parts that its message has already (blocking)."""
-    if threads.with_open(reader, call, chat_id)[1] is None:
+    found, open_id = threads.with_open(reader, call, chat_id)
+    if found is None or open_id is None:
         return None
-    shown = _shown(reader, call, chat_id)
-    if shown.open_id is None:
-        return None
-    place = responses.find(reader, shown.open_id).stored.from_position
-    last = shown.messages[-1].message if shown.messages else {}
+    snapshot = threads.before_answer(reader, found, open_id)
+    place = responses.find(reader, open_id).stored.from_position
+    last = [{}, *(shown.message for shown in placed_messages(snapshot, reader.decisions(found, snapshot)))][-1]
     if last.get("role") != "assistant":
-        return shown.open_id, chunks.ChunkWriter(place, f"msg_{place}"), ()
-    return shown.open_id, chunks.ChunkWriter(place, last["id"]), last["parts"]
+        return open_id, chunks.ChunkWriter(place, f"msg_{place}"), ()
+    return open_id, chunks.ChunkWriter(place, last["id"]), last["parts"]
 
 
 def _media_path(call: service.Call) -> str:

@@ -210,7 +210,7 @@ def _viewed(
     view.state = reader.state(found, STATE)
     _note_run(view, reader.state(found, RUN))
     if has_messages:
-        view.messages = [one.message for one in placed_messages(threads.history(reader, found))]
+        view.messages = [one.message for one in placed_messages(threads.before_answer(reader, found, open_id))]
     if open_id is None:
         view.wait_for(reader.pending_calls(found, None, body_limits.MAX_TOOLS, service.SMALL).items)
     return view, open_id

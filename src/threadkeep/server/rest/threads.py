@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from fastapi import Response
 
 from threadkeep.domain.formats import FormatName, get_format
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
+from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.server import answers, owners, problems, request_state, service, turns, upstreams
@@ -57,6 +58,16 @@ def history(reader: Reader, conversation: Conversation, media: MediaForm = "inli
     """
     make_room(reader.request_bytes(conversation, service.SMALL))
     return reader.snapshot(conversation, media)
+
+
+def before_answer(reader: Reader, conversation: Conversation, open_id: str | None) -> Snapshot:
+    """Return the same without an answer that is followed, which may have ended since it was in progress (blocking)."""
+    snapshot = history(reader, conversation)
+    if open_id is None:
+        return snapshot
+    upto = responses.find(reader, open_id).stored.input_to
+    entries = [entry for entry in snapshot.entries if entry.position <= upto]
+    return snapshot if len(entries) == len(snapshot.entries) else replace(snapshot, entries=entries, memo=None)
 
 
 def make_room(size: int) -> None:
@@ -187,7 +198,13 @@ class ThreadInput(answering.ModelInput):
         if self.last.get("role") != "user":
             raise refused(f"There is no chat {self.request.id!r} to go on with: send a message of the user.", "id")
         name = owners.own_name(self.request.id, self.call.user_id)
-        conversation: Conversation = store.create_conversation(model=self.model, external_id=name)
+        try:
+            conversation: Conversation = store.create_conversation(model=self.model, external_id=name)
+        except InvalidOption as error:
+            if error.argument is not None or repr(name) not in error.message:
+                raise
+            text = f"The chat {self.request.id!r} was begun by another request at the same time. {RELOAD}"
+            raise refused(text, "id") from error
         self._created = conversation.id
         self.add(conversation, self.request.messages)
         return conversation
