@@ -570,7 +570,7 @@ class Store:
         self,
         /,
         *,
-        by: Sequence[tk.UsageKey] | tk.UsageKey = (),
+        by: Sequence[str] | str = (),
         since: date | None = None,
         until: date | None = None,
         tz: str = "UTC",
@@ -581,11 +581,12 @@ class Store:
         """Return attempts, tokens and costs, summed.
 
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
-        format, user_id, conversation_id, status, tool_set (its hash) or response. `since` and `until` (exclusive) are
-        dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists of
-        values, of the same columns, except hour, week and month; `day` is a UTC day there. With `labels=`, only
-        conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a sum,
-        largest first; add `limit` for a top list.
+        format, user_id, conversation_id, status, tool_set (its hash), response, conversation_status (active or
+        archived, now), or ``label:NAME``: the values of a label that conversations have now. `since` and `until`
+        (exclusive) are dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values,
+        or lists of values, of the same columns, except hour, week, month and what conversations have now; `day` is a
+        UTC day there. With `labels=`, only conversations count that have all of these labels (at most 16), and are not
+        deleted. `order_by` sorts by a sum, largest first; add `limit` for a top list.
 
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.

@@ -15,7 +15,14 @@ from sqlalchemy import Select, Table, bindparam, case, func, literal_column, sel
 
 from threadkeep.db import functions, types
 from threadkeep.db.driver import Statement
-from threadkeep.db.models import conversations, usage_daily, usage_daily_models, usage_days, usage_records
+from threadkeep.db.models import (
+    conversation_labels,
+    conversations,
+    usage_daily,
+    usage_daily_models,
+    usage_days,
+    usage_records,
+)
 from threadkeep.db.queries.conversations import DELETED, of_tenant, tested, with_label
 from threadkeep.domain.reports import SUMS
 
@@ -31,6 +38,11 @@ COLUMNS: Final = {
     "conversation_id": "conversation_id", "status": "status", "tool_set": "tool_set_hash", "response": "response",
     "day": "day",
 }  # fmt: skip
+
+
+# What a report can be grouped by that conversations have -> its column there; and a label, ``label:`` and its name
+OF_CONVERSATION: Final = {"conversation_id": "public_id", "conversation_status": "status"}
+LABEL: Final = "label:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +111,36 @@ def report_statement(key: StatementKey) -> Statement:
 def _report(key: StatementKey) -> Statement:
     if key.reads_days:
         return Statement(_with_rolled_up(key), binary=True)
-    if "conversation_id" in key.by:
-        # By the public id: deleted conversations have none and count together
-        inner = _of_ledger(key).subquery("ledger")
-        index = key_width(replace(key, by=key.by[: key.by.index("conversation_id")]))
-        joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{index}"])))
-        renamed = {f"key_{index}": conversations.c.public_id}
-        names = [f"key_{number}" for number in range(key_width(key))]
-        groups = [renamed.get(name, inner.c[name]).label(name) for name in names]
-        sums = sums_of(inner.c)
-        statement = select(*groups, *sums).select_from(joined).group_by(*(group.element for group in groups))
-        return Statement(_ordered(statement, key), binary=True)
-    return Statement(_ordered(_of_ledger(key), key), binary=True)
+    is_joined = any(map(is_of_conversation, key.by))
+    return Statement(_ordered(_by_conversations(key) if is_joined else _of_ledger(key), key), binary=True)
+
+
+def is_of_conversation(name: str) -> bool:
+    """Whether a report is grouped by something that conversations have, and attempts do not."""
+    return name in OF_CONVERSATION or name.startswith(LABEL)
+
+
+def _by_conversations(key: StatementKey) -> Select[Any]:
+    """Sums by what conversations have: deleted ones have nothing and count together."""
+    own = tuple(name for name in key.by if not is_of_conversation(name))
+    inner = _of_ledger(replace(key, by=(*own, "conversation_id"))).subquery("ledger")
+    width = key_width(replace(key, by=own))
+    joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{width}"])))
+    columns, rest = [], iter([inner.c[f"key_{number}"] for number in range(width)])
+    for number, name in enumerate(key.by):
+        if name in OF_CONVERSATION:
+            columns.append(conversations.c[OF_CONVERSATION[name]])
+        elif is_of_conversation(name):
+            labels = conversation_labels.alias(f"label_{number}").c
+            here = labels.tenant_id == conversations.c.tenant_id, labels.conversation_id == conversations.c.id
+            joined = joined.outerjoin(labels.key.table, sa.and_(*here, labels.key == bindparam(f"by_label_{number}")))
+            columns.append(labels.value)
+        else:
+            columns.append(next(rest))
+            if name == "hour" and has_changes(key.offsets):
+                columns.append(next(rest))
+    groups = [column.label(f"key_{number}") for number, column in enumerate(columns)]
+    return select(*groups, *sums_of(inner.c)).select_from(joined).group_by(*(group.element for group in groups))
 
 
 _cached_report: Final = lru_cache(maxsize=256)(_report)

@@ -24,6 +24,7 @@ from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.validation import (
     column_names,
     date_or_moment,
+    identifier,
     label_filter,
     refuse_misspelt,
     time_zone,
@@ -95,7 +96,7 @@ def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence
 # ---------------------------------------------------------------------------------------------------------------------
 # Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query
 
-GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"))
+GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"), "conversation_status")
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
 FIRST: Final = date(1000, 1, 1)
 LAST: Final = date(9999, 12, 30)
@@ -156,9 +157,12 @@ class UsageQuery:
 
     def __post_init__(self) -> None:
         for name in self.by:
-            if name not in GROUPS:
+            if name.startswith(statements.LABEL):
+                identifier("the name of a label in by", name.removeprefix(statements.LABEL))
+            elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
-                raise InvalidOption(problem, argument="by", hint=f"The columns are {', '.join(GROUPS)}.")
+                hint = f"The columns are {', '.join(GROUPS)}, and label:NAME for the values of a label."
+                raise InvalidOption(problem, argument="by", hint=hint)
         span_of(self.since, self.until, self.zone)
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
@@ -341,6 +345,9 @@ class UsageReport:
             parameters |= {statements.filter_parameter(name, number): value for number, value in enumerate(known)}
         for number, (label, value) in enumerate(query.labels.items()):
             parameters |= {f"label_{number}": label, f"label_value_{number}": value}
+        for number, name in enumerate(query.by):
+            if name.startswith(statements.LABEL):
+                parameters[f"by_label_{number}"] = name.removeprefix(statements.LABEL)
         return parameters
 
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
