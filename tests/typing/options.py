@@ -63,8 +63,8 @@ def views_are_typed(conversation: Conversation, session: Session, **view: Unpack
 
 
 def reports_are_typed(store: Store, conversation: Conversation) -> None:
-    store.usage(by="modle")  # type: ignore[arg-type]
-    store.usage(by=("day", "modle"))  # type: ignore[arg-type]
+    store.usage(by=("label:team", "day"))
+    store.usage(by=("day", 7))  # type: ignore[arg-type]
     store.usage(order_by="total_token")  # type: ignore[arg-type]
     store.usage(modle="gpt-5.4")  # type: ignore[call-arg]
     store.usage(day="2026-01-01")  # type: ignore[arg-type]
@@ -88,6 +88,5 @@ def rows_are_typed(row: UsageRow) -> None:
 
 
 async def reports_of_asyncio_are_typed(store: AsyncStore) -> None:
-    await store.usage(by="modle")  # type: ignore[arg-type]
     await store.create_conversation(modle="gpt-5.4")  # type: ignore[call-arg]
     assert_type((await store.usage(by="hour"))[0].attempts, int)

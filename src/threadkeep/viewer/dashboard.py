@@ -294,7 +294,7 @@ async def usage_csv(view: View) -> Response:
     if unknown := [name for name in by if name not in CSV_KEYS]:
         raise InvalidOption(f"must be some of {', '.join(CSV_KEYS)}, not {unknown[0][:40]!r}.", argument="by")
     options: dict[str, Any] = {**period_of(view).bounds(), **filters_of(view)}
-    rows = await view.store.usage(by=by, **options)  # type: ignore[arg-type]  # checked just now
+    rows = await view.store.usage(by=by, **options)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([*by, *reports.ROW_FIGURES])

@@ -5,7 +5,7 @@ Reports with the same `StatementKey` execute the same statement, which is compil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -126,7 +126,8 @@ def _by_conversations(key: StatementKey) -> Select[Any]:
     inner = _of_ledger(replace(key, by=(*own, "conversation_id"))).subquery("ledger")
     width = key_width(replace(key, by=own))
     joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{width}"])))
-    columns, rest = [], iter([inner.c[f"key_{number}"] for number in range(width)])
+    columns: list[Any] = []
+    rest: Iterator[Any] = iter([inner.c[f"key_{number}"] for number in range(width)])
     for number, name in enumerate(key.by):
         if name in OF_CONVERSATION:
             columns.append(conversations.c[OF_CONVERSATION[name]])

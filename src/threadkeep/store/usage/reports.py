@@ -161,8 +161,9 @@ class UsageQuery:
                 identifier("the name of a label in by", name.removeprefix(statements.LABEL))
             elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
-                hint = f"The columns are {', '.join(GROUPS)}, and label:NAME for the values of a label."
-                raise InvalidOption(problem, argument="by", hint=hint)
+                known = f"{', '.join(GROUPS)}, and label:NAME for the values of a label"
+                meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.5))
+                raise InvalidOption(problem, argument="by", hint=f"{meant}The columns are {known}.")
         span_of(self.since, self.until, self.zone)
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
