@@ -5,21 +5,25 @@ CREATE VIEW threadkeep_usage_by_day AS
 SELECT {name t.name} AS tenant, u.day, {name u.provider} AS provider, {name u.model} AS model,
     {name u.format} AS format, {name u.status} AS status, u.attempts,
     u.input_tokens, u.cached_tokens, u.cache_write_tokens, u.output_tokens, u.reasoning_tokens, u.total_tokens,
-    u.cost_nano, u.latency_ms, u.first_token_ms, u.cost_nano / 1e9 AS cost_usd
+    u.cost_nano, u.latency_ms, u.first_token_ms, u.cache_known_tokens, u.costs, u.latencies, u.first_tokens,
+    u.cost_nano / 1e9 AS cost_usd
 FROM (
     SELECT y.tenant_id, y.day, y.provider, y.model, y.format, y.status, y.attempts,
         y.input_tokens, y.cached_tokens, y.cache_write_tokens, y.output_tokens, y.reasoning_tokens, y.total_tokens,
-        y.cost_nano, y.latency_ms, y.first_token_ms
+        y.cost_nano, y.latency_ms, y.first_token_ms, y.cache_known_tokens, y.costs, y.latencies, y.first_tokens
     FROM threadkeep_usage_daily y
     JOIN threadkeep_usage_days f ON f.tenant_id = y.tenant_id AND f.day = y.day
     WHERE f.filled_at IS NOT NULL
     UNION ALL
     SELECT r.tenant_id, r.day, r.provider, r.model, r.format, r.status, count(*) AS attempts,
-        {sum r.input_tokens} AS input_tokens, {sum r.cached_tokens} AS cached_tokens,
+        {sum r.input_tokens} AS input_tokens,
+        {sum CASE WHEN r.cached_tokens <= r.input_tokens THEN r.cached_tokens END} AS cached_tokens,
         {sum r.cache_write_tokens} AS cache_write_tokens, {sum r.output_tokens} AS output_tokens,
         {sum r.reasoning_tokens} AS reasoning_tokens, {sum r.total_tokens} AS total_tokens,
         {sum r.cost_nano} AS cost_nano, {sum r.latency_ms} AS latency_ms,
-        {sum r.first_token_ms} AS first_token_ms
+        {sum r.first_token_ms} AS first_token_ms,
+        {sum CASE WHEN r.cached_tokens <= r.input_tokens THEN r.input_tokens END} AS cache_known_tokens,
+        count(r.cost_nano) AS costs, count(r.latency_ms) AS latencies, count(r.first_token_ms) AS first_tokens
     FROM threadkeep_usage_records r
     WHERE NOT EXISTS (
         SELECT 1 FROM threadkeep_usage_days f
@@ -59,7 +63,7 @@ CREATE VIEW threadkeep_tool_calls AS
 SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
     i.branch, i.position, i.created_at, {name i.name} AS name, {name i.status} AS status, i.call_id,
     CASE WHEN i.next_call IS NULL OR i.next_output < i.next_call THEN i.next_output END AS output_position,
-    {name o.status} AS output_status
+    {name o.status} AS output_status, o.created_at AS output_created_at
 FROM (
     SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, created_at,
         min(CASE WHEN is_call = 0 THEN position END) OVER (

@@ -25,7 +25,8 @@ FIGURES = [
 ]  # fmt: skip
 COLUMNS = {
     "threadkeep_usage_by_day": [
-        "tenant", "day", "provider", "model", "format", "status", "attempts", *FIGURES, "cost_usd",
+        "tenant", "day", "provider", "model", "format", "status", "attempts", *FIGURES,
+        "cache_known_tokens", "costs", "latencies", "first_tokens", "cost_usd",
     ],
     "threadkeep_usage_attempts": [
         "tenant", "id", "day", "occurred_at", "conversation", "response", "user_id", "provider", "model", "format",
@@ -36,7 +37,7 @@ COLUMNS = {
     ],
     "threadkeep_tool_calls": [
         "tenant", "conversation", "user_id", "branch", "position", "created_at", "name", "status", "call_id",
-        "output_position", "output_status",
+        "output_position", "output_status", "output_created_at",
     ],
     "threadkeep_conversation_facts": [
         "tenant", "conversation", "external_id", "user_id", "title", "status", "created_at", "created_day",
@@ -131,22 +132,39 @@ def test_usage_by_day_is_the_same_with_filled_days(store: Store, connection: Con
     conversation = store.create_conversation(model="m", user_id="ann")
     for day in (1, 1, 2):
         attempt_at(
-            conversation, datetime(2026, 1, day, tzinfo=UTC), figures={"input_tokens": 10**11 + day},
+            conversation, datetime(2026, 1, day, tzinfo=UTC),
+            figures={"input_tokens": 10**11 + day, "cached_tokens": 5 if day == 1 else 10**12},
             cost=1_500_000_000, model="m", provider="p",
         )  # fmt: skip
     conversation.add_response(an_answer("Hi", model="m", usage=None), "open_responses")
     statement = (
         "SELECT tenant, day, provider, model, format, status, attempts, input_tokens, output_tokens, cost_nano, "
-        "cost_usd FROM threadkeep_usage_by_day ORDER BY day"
+        "cost_usd, cached_tokens, cache_known_tokens, costs, latencies, first_tokens "
+        "FROM threadkeep_usage_by_day ORDER BY day"
     )
     before = rows(connection, statement)
     plain = [[str(cell) if isinstance(cell, str) else cell for cell in row[2:]] for row in before]
     assert plain[:2] == [
-        ["p", "m", "open_responses", "completed", 2, 2 * 10**11 + 2, None, 3 * 10**9, 3],
-        ["p", "m", "open_responses", "completed", 1, 10**11 + 2, None, 15 * 10**8, pytest.approx(Decimal("1.5"))],
+        ["p", "m", "open_responses", "completed", 2, 2 * 10**11 + 2, None, 3 * 10**9, 3, 10, 2 * 10**11 + 2, 2, 0, 0],
+        [
+            "p",
+            "m",
+            "open_responses",
+            "completed",
+            1,
+            10**11 + 2,
+            None,
+            15 * 10**8,
+            pytest.approx(Decimal("1.5")),
+            None,
+            None,
+            1,
+            0,
+            0,
+        ],
     ]
     assert [str(row[1]) for row in before][:2] == ["2026-01-01", "2026-01-02"]
-    assert plain[2][4:] == [1, None, None, None, None]
+    assert plain[2][4:] == [1, None, None, None, None, None, None, 0, 0, 0]
     assert store.fill_usage_days() >= 2
     assert rows(connection, statement) == before
     attempt_at(conversation, datetime(2026, 1, 2, tzinfo=UTC))
