@@ -206,6 +206,25 @@ def resumed(conversation: Conversation, recorder: Any, reader: Reader) -> list[s
     return texts([shown.message for shown in placed_messages(before_answer(reader, found, open_id))])
 
 
+def test_ids_of_chats_that_are_too_long(page: Page) -> None:
+    """A page does not know that they are names of conversations."""
+    said = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    for answer in (
+        page.client.post("/chat", json={"id": "x" * 250, "messages": [said]}),
+        page.client.get("/chat/" + "x" * 300),
+    ):
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "id")
+        assert "The id of a chat is too long" in error["message"]
+
+
+def test_a_file_that_is_not_there_is_named_by_its_place(page: Page) -> None:
+    file = {"type": "file", "mediaType": "image/png", "url": f"/api/media/{'0' * 64}"}
+    page.messages.append({"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Look"}, file]})
+    answer = page.post()
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages.0.parts.1.url")
+
+
 def test_there_is_nothing_to_resume_or_stop_without_an_answer_in_progress(page: Page, model: Scripted) -> None:
     model.will_say("One.")
     page.say("First?", 1)

@@ -176,9 +176,8 @@ async def _with_media(call: service.Call, messages: Sequence[JsonObject]) -> lis
             address = str(part.get("url") if isinstance(part, dict) else "")
             address = address.removeprefix(f"{url.scheme}://{url.netloc}")
             if address.startswith(path):
-                reference = {"image_url": REFERENCE + address.removeprefix(path)}
-                found: Any = await files.put_back([reference], f"messages.{number}.parts.{index}")
-                parts.append({**part, "url": found[0]["image_url"]})
+                reference = REFERENCE + address.removeprefix(path)
+                parts.append({**part, "url": await files.take(reference, f"messages.{number}.parts.{index}.url")})
             else:
                 parts.append(part)
         sent.append({**message, "parts": parts} if isinstance(given, list) else message)

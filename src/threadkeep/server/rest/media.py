@@ -95,14 +95,15 @@ class ReferredMedia:
         parts = []
         for number, part in enumerate(content):
             changes = {
-                key: await self._take(value, f"{name}.{number}.{key}")
+                key: await self.take(value, f"{name}.{number}.{key}")
                 for key in _KEYS
                 if isinstance(value := part.get(key), str) and value.startswith(REFERENCE)
             }
             parts.append({**part, **changes})
         return parts
 
-    async def _take(self, reference: str, place: str) -> str:
+    async def take(self, reference: str, place: str) -> str:
+        """Return the media of a reference as a data URL; errors call it by its place."""
         if reference not in self._known:
             self._known[reference] = await _data_url(self.call, reference, place)
         url, size = self._known[reference]

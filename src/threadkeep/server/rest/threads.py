@@ -43,6 +43,11 @@ def found(reader: Reader, call: service.Call, id: str) -> Conversation | None:
         if id.startswith("conv_"):  # an id that this server gives
             raise
         return None
+    except InvalidOption as error:
+        if error.argument != "external_id":
+            raise
+        text = "The id of a chat is too long: with what marks its user, at most 255 bytes can be stored."
+        raise problems.Problem(400, text, param="id", code="invalid_value") from error
 
 
 def with_open(reader: Reader, call: service.Call, id: str) -> tuple[Conversation | None, str | None]:
