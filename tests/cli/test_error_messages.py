@@ -227,7 +227,7 @@ COMMAND_LINES: list[tuple[list[str], int, str, str]] = [
     (["import", "session.json", "--key", "k"], 4, "The idempotency key 'k' was used before", "for new content."),
     (["usage", "--order-by", "colour"], 2, "--order-by must be one of attempts", "not 'colour'."),
     (["usage", "--by", "day,day"], 2, "--by names a column twice", "day, day."),
-    (["usage", "--by", "colour"], 2, "--by contains 'colour'", "response."),
+    (["usage", "--by", "colour"], 2, "--by contains 'colour'", "label:NAME for the values of a label."),
     (["usage", "--since", "2026-11-01T12:00"], 2, "--since '2026-11-01T12:00' is not a time.", "(12h, 30d, 2w)."),
     (["usage", "--parquet", "nowhere/a.parquet"], 1, "Cannot write 'nowhere/a.parquet'", "No such file or directory."),
     (["usage", "--by", "day", "--plot", "nowhere/a.svg"], 1, "Cannot write 'nowhere/a.svg'", "file or directory."),

@@ -79,7 +79,7 @@ def test_connections_of_a_host_that_change_values_are_refused(
     engine = create_engine(url, connect_args=arguments)
     for _ in range(2):
         with pytest.raises(InvalidOption, match=name):
-            Store(engine)
+            Store(engine).list_conversations()
     with engine.connect() as connection:  # which the application goes on with
         assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
         with Store(database.url, tenants=True) as root, pytest.raises(InvalidOption, match=name):
@@ -132,7 +132,7 @@ def test_other_charsets_are_refused(database: Database, charset: str) -> None:
     with pytest.raises(InvalidOption, match="utf8mb4"):
         AsyncStore(url)
     with pytest.raises(InvalidOption, match="utf8mb4"):
-        Store(create_engine(url.set(drivername="mariadb+pymysql")))
+        Store(create_engine(url.set(drivername="mariadb+pymysql"))).list_conversations()
 
 
 @mariadb

@@ -57,19 +57,29 @@ def _source(annotation: JsonObject, id_: str) -> JsonObject:
     return {"type": "source-document", "sourceId": id_, "mediaType": kind, "title": name, "filename": name}
 
 
-def keys_in(value: Any) -> Iterator[str]:
-    """The names of all keys in a value."""
+def keys_lost(item: Any, written: Any) -> list[str]:
+    """The names of keys in an item that parts of a message have not, or whose texts within the item they have not."""
+    pairs = [*_keys_in(written)]
+    text, known = "\n".join(value for _, value in pairs if isinstance(value, str)), {key for key, _ in pairs}
+    inner = item.values() if isinstance(item, dict) else item
+    within = {key for key, value in _keys_in([*inner]) if isinstance(value, str) and value not in text}
+    return sorted({key for key, _ in _keys_in(item)} - known | within)
+
+
+def _keys_in(value: Any) -> Iterator[tuple[str, Any]]:
+    """All keys in a value, with their values."""
     if isinstance(value, dict):
-        yield from value
+        yield from value.items()
         value = [*value.values()]
     for inner in value if isinstance(value, list) else ():
-        yield from keys_in(inner)
+        yield from _keys_in(inner)
 
 
 def is_shown(item: Any) -> bool:
     """Whether pages see an item that is neither a message nor a call of the client's."""
     kind = item.get("type") if isinstance(item, dict) else None
-    return kind in _TOOLS or (kind == "image_generation_call" and isinstance(item["result"], str))
+    is_picture = kind == "image_generation_call" and isinstance(item["result"], str)
+    return is_picture or (isinstance(kind, str) and kind in _TOOLS)
 
 
 def add(message: MutableSequence[Any], item: JsonObject, place: int) -> JsonObject:

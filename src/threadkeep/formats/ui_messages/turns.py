@@ -305,7 +305,7 @@ class UiWriter(TurnWriter):
             self._answer(entry).parts += written
         else:
             return False
-        lost = ", ".join(sorted({*hosted.keys_in(full.get("payload", full))} - {*hosted.keys_in(written)}))
+        lost = ", ".join(hosted.keys_lost(full.get("payload", full), written))
         self._context.loss("item", "", f"Pages see an item of type {entry.type!r} without what these keys say: {lost}.")
         return True
 

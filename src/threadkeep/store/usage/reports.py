@@ -162,7 +162,7 @@ class UsageQuery:
             elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
                 known = f"{', '.join(GROUPS)}, and label:NAME for the values of a label"
-                meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.5))
+                meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.6))
                 raise InvalidOption(problem, argument="by", hint=f"{meant}The columns are {known}.")
         span_of(self.since, self.until, self.zone)
         if len(set(self.by)) < len(self.by):
