@@ -88,9 +88,9 @@ class Interleaving:
             getattr(self.hosts[one], step)()
             self._locked[one].clear()
         elif step == "write" and not self._would_wait(other, one):
+            self._locked[one].add(other)  # also by what finds it deleted since the transaction began, on MariaDB
             with suppress(NotFound):
                 self.store.within(self.hosts[one]).get_conversation(self.ids[other]).user(f"host {number}")
-                self._locked[one].add(other)
         elif step in WRITES and not self._would_wait(other):
             with suppress(NotFound):
                 WRITES[step](self.store, self.ids[other], number)
