@@ -146,3 +146,15 @@ class Chat:
         """Wait until nothing is under way any more, and the texts of the messages are these."""
         expect(self.page.locator("output")).to_have_text("ready")
         self.shows(*texts)
+
+
+def speak_behind(first: Chat, second: Chat) -> None:
+    """Say something in a tab that has not seen the last message and its answer: it is told to load them."""
+    first.say("Hello")
+    first.settles("Hello", "1: about Hello")
+    second.page.reload()
+    second.settles("Hello", "1: about Hello")
+    first.say("And?")
+    first.settles("Hello", "1: about Hello", "And?", "2: about And?")
+    second.say("Hello?")
+    expect(second.page.get_by_role("alert")).to_contain_text("Load the messages")

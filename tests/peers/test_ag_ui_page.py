@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
-from tests.peers.pages import Chat, Site, built, served
+from tests.peers.pages import Chat, Site, built, served, speak_behind
 from tests.viewer.browser.conftest import chromium, watching  # noqa: F401 - a fixture
 
 
@@ -69,14 +69,7 @@ def test_a_run_is_followed_by_another_process_and_stopped(tabs: list[Chat], site
 
 def test_the_tab_that_did_not_see_the_last_message_is_told(tabs: list[Chat], site: Site, thread: str) -> None:
     first, second = tabs
-    first.say("Hello")
-    first.settles("Hello", "1: about Hello")
-    second.page.reload()
-    second.settles("Hello", "1: about Hello")
-    first.say("And?")
-    first.settles("Hello", "1: about Hello", "And?", "2: about And?")
-    second.say("Hello?")
-    expect(second.page.get_by_role("alert")).to_contain_text("Load the messages")
+    speak_behind(first, second)
     refusal, logged = second.problems  # by the browser, and by the client
     assert "409 (Conflict)" in refusal
     assert logged.startswith("Agent execution failed: Error: HTTP 409")

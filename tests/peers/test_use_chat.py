@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.peers.pages import Chat, Site, built, served
+from tests.peers.pages import Chat, Site, built, served, speak_behind
 from tests.viewer.browser.conftest import chromium, watching  # noqa: F401 - a fixture
 
 PNG = base64.b64decode(
@@ -84,14 +84,7 @@ def test_another_process_goes_on_with_an_answer_when_its_page_is_reloaded(
 
 def test_the_tab_that_did_not_see_the_last_message_is_told(tabs: list[Chat], site: Site, chat_id: str) -> None:
     first, second = tabs
-    first.say("Hello")
-    first.settles("Hello", "1: about Hello")
-    second.page.reload()
-    second.settles("Hello", "1: about Hello")
-    first.say("And?")
-    first.settles("Hello", "1: about Hello", "And?", "2: about And?")
-    second.say("Hello?")
-    expect(second.page.get_by_role("alert")).to_contain_text("Load the messages")
+    speak_behind(first, second)
     assert second.problems == ["Failed to load resource: the server responded with a status of 409 (Conflict)"]
     second.problems.clear()
     texts = "Hello", "1: about Hello", "And?", "2: about And?"
