@@ -8,29 +8,26 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx2
 import pytest
 import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from tests.cli.runs import Cli
-from tests.factories import an_answer
 from tests.ports import free_ports
+from tests.server.scripts import script
+from tests.server.servers import running
 from tests.waiting import listens, wait_until
 from threadkeep import Store
 from threadkeep.cli.commands.init import KINDS
 
-CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5.4"}
-DELTA = {"index": 0, "delta": {"role": "assistant", "content": "At ten."}, "finish_reason": "stop"}
-# how the path of a request ends -> the events of the answer
-STREAMS: dict[str, list[Any]] = {
-    "/chat/completions": [{**CHUNK, "choices": [DELTA]}],
-    "/responses": [{"type": "response.completed", "sequence_number": 0, "response": an_answer("At ten.")}],
-}
+FORMATS = {"chat/completions": "chat_completion", "responses": "open_responses"}  # by the end of a path
 
 
 @contextmanager
@@ -38,24 +35,13 @@ def provider() -> Iterator[tuple[str, list[Any]]]:
     """A provider on loopback: its address, and what it was asked."""
     asked: list[Any] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            events = next(events for end, events in STREAMS.items() if self.path.endswith(end))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
-            self.wfile.write("".join(f"data: {json.dumps(event)}\n\n" for event in events).encode())
+    async def answer(request: Request) -> Response:
+        asked.append(await request.json())
+        events = script(FORMATS[request.path_params["end"]], ["At ten."], calls=False)
+        return Response("".join(f"data: {json.dumps(event)}\n\n" for event in events), media_type="text/event-stream")
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: a test says what failed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1", asked
-        server.shutdown()
-        thread.join()
+    with running(Starlette(routes=[Route("/v1/{end:path}", answer, methods=["POST"])])) as url:
+        yield f"{url}/v1", asked
 
 
 @pytest.fixture
