@@ -254,11 +254,11 @@ def _unheeded(props: Any) -> list[Loss]:
     return [Loss("option", None, name, f"{name} is neither kept nor sent to the model.") for name in names]
 
 
-def _check_messages(messages: Sequence[JsonObject]) -> None:
-    """Problem for messages that cannot be known again."""
+def _check_roles(messages: Sequence[JsonObject]) -> None:
+    """Problem for messages without a role, or with an id, of which each has one, that another has, too."""
     ids = set()
     for index, one in enumerate(messages):
-        if not isinstance(one.get("id"), str) or not isinstance(one.get("role"), str) or one["id"] in ids:
+        if not isinstance(one.get("role"), str) or one["id"] in ids:
             text = f"messages.{index} must have a role, and an id of its own."
             raise problems.Problem(400, text, param="messages", code="invalid_value")
         ids.add(one["id"])
@@ -281,7 +281,7 @@ class RunInput(threads.ThreadInput):
         self, call: service.Call, request: threads.ThreadRequest, model: str, body: thread_models.AgentRun
     ) -> None:
         super().__init__(call, request, model)
-        _check_messages(request.messages)
+        _check_roles(request.messages)
         self._state, self._resume = body.state, body.resume
         self._run = {"runId": body.runId, "tools": [tool["name"] for tool in self.tools if "name" in tool]}
         self.view = ThreadView(request.id, client=request.messages)
