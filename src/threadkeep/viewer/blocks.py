@@ -135,7 +135,7 @@ def _block(stored: StoredItem, budget: Budget) -> Block:
             pieces = [BlockPart("note", budget.take(line)) for line in transcripts.lines_of(item)]
         block = Block(stored, "reasoning", "reasoning", pieces, _summary(pieces))
     else:
-        pieces = [data_piece(_without_type(item), budget)]
+        pieces = [data_piece(json_text(_without_type(item)), budget)]
         block = Block(stored, "other", first_line(kind), pieces, _summary(pieces))
     block.status = None if status is None else first_line(str(status))
     return block
@@ -146,13 +146,13 @@ def _call(stored: StoredItem, item: Mapping[str, Any], budget: Budget) -> Block:
     if given is None:
         given = _without_type(item)
     title = first_line(str(item.get("name") or item["type"]))
-    summary = first_line(given if isinstance(given, str) else json_text(given))
-    return Block(stored, "call", title, summary=summary, arguments=data_piece(given, budget))
+    text = json_text(given)
+    summary = first_line(given if isinstance(given, str) else text)
+    return Block(stored, "call", title, summary=summary, arguments=data_piece(text, budget))
 
 
-def data_piece(value: Any, budget: Budget, most: int = MAX_TEXT) -> BlockPart:
-    """Return data: JSON that folds, or as a text where it is none, or the beginning where it has more characters."""
-    text = json_text(value)
+def data_piece(text: str, budget: Budget, most: int = MAX_TEXT) -> BlockPart:
+    """Return what `json_text` made: JSON that folds, or a text, or its beginning where it has more characters."""
     tree = json_tree(text, budget) if len(text) <= most else None
     return BlockPart("text", budget.take(text, most)) if tree is None else BlockPart("json", text, tree)
 
@@ -180,12 +180,12 @@ def _piece(part: Any, budget: Budget, *, is_data: bool) -> BlockPart:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if isinstance(part, str) or kind in _TEXTS:
         text = part if isinstance(part, str) else str(part.get("text", ""))
-        return data_piece(text, budget) if is_data else _said(text, budget)
+        return data_piece(json_text(text), budget) if is_data else _said(text, budget)
     if kind in _MEDIA:
         return media_piece(part, budget)
     if kind == "refusal":
         return BlockPart("note", budget.take(f"Refused: {part.get('refusal', '')}"))
-    return data_piece(part, budget)
+    return data_piece(json_text(part), budget)
 
 
 def _said(text: str, budget: Budget) -> BlockPart:

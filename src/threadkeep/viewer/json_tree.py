@@ -37,25 +37,21 @@ def json_tree(text: str, budget: Budget) -> Markup | None:
     if lines > MAX_LINES or budget.shown < length or not text.startswith(("{", "[")):
         return None
     try:
-        value = json.loads(text, parse_int=_Number, parse_float=_Number)
+        tree = Markup("").join(_lines(json.loads(text, parse_int=_Number, parse_float=_Number), "", "", 0))
     except (ValueError, RecursionError):
         return None
-    parts = list(_lines(value, "", "", 0))
-    if None in parts:
-        return None
     budget.shown -= length
-    return Markup("").join(part for part in parts if part is not None)
+    return tree
 
 
-def _lines(value: Any, before: str | Markup, after: str, depth: int) -> Iterator[Markup | None]:
-    """The lines of a value, with what stands before and after it; None where it is nested too deeply."""
+def _lines(value: Any, before: str | Markup, after: str, depth: int) -> Iterator[Markup]:
+    """The lines of a value, with what stands before and after it; ValueError where it is nested too deeply."""
     indent = "  " * depth
     if not isinstance(value, dict | list) or not value:
         yield Markup('<div class="l">{}{}{}{}</div>').format(indent, before, _scalar(value), after)
         return
     if depth >= MAX_DEPTH:
-        yield None
-        return
+        raise ValueError(depth)
     first, last = _BRACKETS[type(value)]
     is_open = " open" if depth < OPEN_DEPTH else ""
     yield Markup('<details{}><summary class="l">{}{}{}<span class="more" data-count="{}"></span></summary>').format(

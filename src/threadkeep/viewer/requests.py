@@ -214,7 +214,7 @@ def _rendered(view: pages.View, seen: RequestView, shown: str) -> Response:
     """The page."""
     text, lines = None, _changes(seen) if shown == "changes" else ()
     if shown == "body" and seen.body is not None:
-        text = seen.body.decode("utf-8", "replace")
+        text = texts.json_text(seen.body.decode("utf-8", "replace"))
     elif shown == "request" and seen.rendered is not None:
         text = text_of(seen.rendered)
     piece = None if text is None else blocks.data_piece(text, texts.Budget(), MAX_SHOWN)
