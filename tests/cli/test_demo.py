@@ -189,6 +189,10 @@ def test_a_month_can_be_stored(demo: Cli, tmp_path: Path) -> None:
         assert statuses["failed"] > 0
         assert min(row.cost_nano or 0 for row in store.usage(by="model")) > 0
         assert {tool.failed for tool in store.tool_usage()} == {0}
+        with sqlalchemy.create_engine(f"sqlite:///{folder}/demo.db").connect() as connection:
+            decisions = "SELECT decision, count(*) FROM threadkeep_call_approvals GROUP BY decision ORDER BY 1"
+            (_, approved), (_, denied) = connection.exec_driver_sql(decisions)
+        assert approved > denied > 0
         assert store.check().found == 0
     assert "has conversations already" in demo("demo", "--data", str(folder), code=2).err
     assert "cannot be combined" in demo("demo", "--data", "x", "--keep", "y", code=2).err

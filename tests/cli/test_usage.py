@@ -74,6 +74,7 @@ def test_usage_by_conversation_names_the_public_id(cli: Cli, used: str) -> None:
     ("args", "attempts"),
     [
         (["--since", "1d"], "3"),
+        (["--since", "month"], "3"),
         (["--since", "2h"], "3"),
         (["--until", "1w"], "0"),
         (["--since", "2026-01-01", "--until", "2026-01-02"], "0"),
@@ -139,7 +140,13 @@ def test_times() -> None:
     for days in (90, 180, 270):  # clocks that change in between change nothing
         passed = datetime.now(UTC) - time_of("--since", f"{days * 24}h", "Europe/Berlin")  # type: ignore[operator]
         assert abs(passed - timedelta(days=days)) < timedelta(minutes=1)
-    for text in ("soon", "2026-11-01T12:00", "2026-13-01", "999999999w"):
+    first = today.replace(day=1)
+    named = {"today": today, "week": today - timedelta(today.weekday()), "month": first, "year": first.replace(month=1)}
+    assert {name: time_of("--since", name, "UTC") for name in named} == named
+    for text in ("2026-11-31", "2026-13-01", "2027-02-29"):
+        with pytest.raises(InvalidOption, match=f"--until '{text}' is not a day of the calendar"):
+            time_of("--until", text, "UTC")
+    for text in ("soon", "2026-11-01T12:00", "999999999w"):
         with pytest.raises(InvalidOption, match=f"--until '{text}' is not a time"):
             time_of("--until", text, "UTC")
 
@@ -172,8 +179,10 @@ def test_csv_has_exact_figures(cli: Cli, used: str) -> None:
         ("gpt-5.4", "1", "17"),
         ("gpt-5.4-mini", "2", "17"),
     ]
-    assert (result[0]["cost_nano"], result[0]["cost_usd"]) == ("105000", "0.000105000")
-    assert result[0]["cached_tokens"] == result[0]["mean_latency_ms"] == ""
+    assert (result[0]["cost_nano"], result[0]["cost_usd"], result[0]["mean_cost_usd"]) == (
+        "105000", "0.000105000", "0.000105",
+    )  # fmt: skip
+    assert result[0]["cached_tokens"] == result[0]["cache_known_tokens"] == result[0]["mean_latency_ms"] == ""
 
 
 def test_parquet_has_types(cli: Cli, used: str, tmp_path: Path) -> None:

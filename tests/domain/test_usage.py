@@ -117,11 +117,20 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
         "model": None,
         "attempts": 2,
         **dict.fromkeys(
-            (*FIGURES, "cache_hit_ratio", "latency_ms", "mean_latency_ms", "first_token_ms", "mean_first_token_ms")
+            (
+                *FIGURES,
+                "cache_known_tokens",
+                "cache_hit_ratio",
+                "latency_ms",
+                "mean_latency_ms",
+                "first_token_ms",
+                "mean_first_token_ms",
+            )
         ),
         "input_tokens": 5,
         "cost_nano": 7,
         "cost_usd": 7e-09,
+        "mean_cost_usd": 7e-09,
         "costs": 1,
         "latencies": 0,
         "first_tokens": 0,

@@ -37,6 +37,8 @@ SHORTER: Final = (
     "The short version: yes. I can go into detail on any of these points.",
     "Briefly: start with the first point, and see whether you still need the others.",
 )
+ASKED_FOR: Final = ("create_return", "edit_file")  # calls that a person decides about
+DENIED: Final = "All right, I have left everything as it is. Tell me if you want me to go on in another way."
 _SEED: Final = 20_261_122
 _BRANCHED: Final = 6  # the newest conversations, which get another branch
 _NAMED: Final = 12  # the first conversations: each scenario once, with its title and all turns
@@ -161,6 +163,9 @@ class Writer:
         calls = turn.get("calls", ())
         if calls:
             self._respond(conversation, DemoStep(None, calls, turn.get("reasoning"), self._next()), asked)
+            if self._is_denied(conversation):
+                self._respond(conversation, DemoStep(DENIED, (), None, self._next()), None)
+                return
             # The outputs of the calls that were made last
             number = self._number * 100 + self._steps
             self._at += timedelta(milliseconds=self._chance.randint(80, 2_400))
@@ -174,6 +179,19 @@ class Writer:
             ]
         reasoning = None if calls else turn.get("reasoning")
         self._respond(conversation, DemoStep(turn["answer"], (), reasoning, self._next()), asked)
+
+    def _is_denied(self, conversation: Conversation) -> bool:
+        """Let a person decide about calls that change something; return whether one is denied, as few are."""
+        calls = conversation.pending_calls()
+        if not any(call.name in ASKED_FOR for call in calls):
+            return False
+        is_denied = self._number >= _NAMED and self._chance.random() < 0.25  # noqa: PLR2004 - a share
+        for call in calls:
+            if is_denied:
+                conversation.deny(call.position, reason="Not now, please.", decided_by=self._user)
+            else:
+                conversation.approve(call.position, decided_by=self._user)
+        return is_denied
 
     def _next(self) -> int:
         self._steps += 1

@@ -45,13 +45,22 @@ MaxRows = Annotated[int | None, Option("--limit", metavar="N", min=1, help="Maxi
 After = Annotated[Text, Option("--after", metavar="NEXT", help="Continue after an earlier page.")]
 Yes = Annotated[bool, Option("--yes", help="Confirm; nothing is deleted without this option.")]
 Since = Annotated[
-    Text, Option("--since", metavar="WHEN", help="Start: 2026-11-01, a time with a zone, or 30d, 2w, 12h ago.")
+    Text,
+    Option("--since", metavar="WHEN", help="Start: 2026-11-01, a time with a zone, 30d, 2w, 12h ago, or today, week …"),
 ]
 Until = Annotated[Text, Option("--until", metavar="WHEN", help="End (exclusive), in the same form.")]
 TimeZone = Annotated[str, Option("--tz", metavar="ZONE", help="Time zone of dates, days and hours.")]
 
 _DURATION: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>[hdw])")
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+# The names of days -> the day that is meant, from today
+_NAMED: Final[dict[str, Callable[[date], date]]] = {
+    "today": lambda today: today,
+    "week": lambda today: today - timedelta(today.weekday()),
+    "month": lambda today: today.replace(day=1),
+    "year": lambda today: today.replace(month=1, day=1),
+}
 _KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 _CONTEXT: Final = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 # The options of all commands, as Typer reads them
@@ -132,9 +141,14 @@ def _moment(bound: date | datetime | None, tz: str) -> datetime | None:
 
 
 def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
-    """Return the date or time given by an option: ISO 8601, or a number of hours, days or weeks ago."""
+    """Return the date or time given by an option: ISO 8601, a number of hours, days or weeks ago, or a name.
+
+    The names are today, week (its Monday), month and year (their first days).
+    """
     if text is None:
         return None
+    if text in _NAMED:
+        return _NAMED[text](datetime.now(_zone(tz)).date())
     try:
         if _DURATION.fullmatch(text) is None:
             return _iso_time(text)
@@ -144,9 +158,11 @@ def time_of(option: str, text: str | None, tz: str) -> date | datetime | None:
     except (ValueError, OverflowError) as error:
         if isinstance(error, InvalidOption):
             raise
+        if _DAY.fullmatch(text):
+            raise InvalidOption(f"{option} {text!r} is not a day of the calendar.") from error
         raise InvalidOption(
             f"{option} {text!r} is not a time. Give a date (2026-11-01), a time with its zone (2026-11-01T12:00Z), "
-            "or how long ago it was (12h, 30d, 2w)."
+            "how long ago it was (12h, 30d, 2w), or today, week, month or year for when these began."
         ) from error
 
 
@@ -163,6 +179,8 @@ def time_text(since: str | None, until: str | None) -> str:
     match = _DURATION.fullmatch(since or "")
     if match and until is None:
         return f"last {match['number']} {_UNITS[match['unit']]}"
+    if since in _NAMED and until is None:
+        return since if since == "today" else f"this {since}"
     return " ".join(f"{word} {text}" for word, text in (("since", since), ("until", until)) if text is not None)
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 COST: Final = "cost_nano"
 COUNTS: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "costs", "latency_ms", "latencies", "first_token_ms", "first_tokens",
+    "total_tokens", COST, "costs", "cache_known_tokens", "latency_ms", "latencies", "first_token_ms", "first_tokens",
 )  # fmt: skip
-DERIVED: Final = ("cost_usd", "cache_hit_ratio", "mean_latency_ms", "mean_first_token_ms")
-PLAIN: Final = (*COUNTS[:-4], *DERIVED[1:])
+DERIVED: Final = ("cost_usd", "mean_cost_usd", "cache_hit_ratio", "mean_latency_ms", "mean_first_token_ms")
+PLAIN: Final = (*COUNTS[:9], *DERIVED[2:])
 DAYS: Final = ("day", "week", "month")
 FORMULA_STARTS: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last ones are wide forms of the first
 MIN_BAR, MAX_BAR = 8, 40
