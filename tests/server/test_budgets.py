@@ -32,13 +32,13 @@ class Budget(NamedTuple):
 _SAID: dict[str, Any] = {"items": [{"type": "message", "role": "user", "content": "Hi"}]}
 _HI = [{"role": "user", "content": "Hi"}]
 BUDGETS = [
-    Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi"}, 2),
-    Budget("POST /v1/responses", 2, 18, {"model": "m", "input": "Hi", "stream": True}, 2),
+    # what creates a conversation of a user looks whether that one was erased since the request began
+    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi"}, 2),
+    Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi", "stream": True}, 2),
     Budget("POST /v1/responses", 3, 20, {"model": "m", "input": "Hi", "conversation": "{chat}"}, 2),
     Budget("POST /v1/responses", 3, 21, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}, 2),
-    # the second one finds an erasure of the user at the same time
-    Budget("POST /v1/chat/completions", 2, 6, {"model": "m", "messages": _HI}),
-    Budget("POST /v1/chat/completions", 6, 28, {"model": "m", "messages": _HI, "store": True}, 3),
+    Budget("POST /v1/chat/completions", 1, 4, {"model": "m", "messages": _HI}),
+    Budget("POST /v1/chat/completions", 6, 29, {"model": "m", "messages": _HI, "store": True}, 3),
     Budget("POST /v1/responses/input_tokens", 0, 0, {"model": "m", "input": "Hi"}),
     Budget(
         "POST /v1/responses/input_tokens", 4, 11, {"model": "m", "input": "Hi", "previous_response_id": "{response}"}
@@ -47,7 +47,7 @@ BUDGETS = [
     Budget("GET /v1/responses/{response}?stream=true", 1, 5),
     Budget("GET /v1/responses/{response}/input_items", 1, 4),
     Budget("POST /v1/responses/{response}/cancel", 1, 5),
-    Budget("POST /v1/conversations", 1, 5, _SAID),
+    Budget("POST /v1/conversations", 1, 6, _SAID),
     Budget("GET /v1/conversations", 1, 2),
     Budget("GET /v1/conversations/{chat}", 1, 1),
     Budget("POST /v1/conversations/{chat}", 3, 6, {"metadata": {"a": "b"}}, 3),
@@ -55,7 +55,7 @@ BUDGETS = [
     Budget("GET /v1/conversations/{chat}/items?after={answer}", 1, 4),
     Budget("GET /v1/conversations/{chat}/items/{answer}", 1, 4),
     Budget("POST /v1/conversations/{chat}/items", 2, 5, _SAID),
-    Budget("POST /api/conversations", 1, 4, {"model": "m"}),
+    Budget("POST /api/conversations", 1, 5, {"model": "m"}),
     Budget("GET /api/conversations", 1, 2),
     Budget("GET /api/conversations/{chat}", 1, 1),
     Budget("PATCH /api/conversations/{chat}", 3, 7, {"title": "Trains"}, 3),

@@ -130,6 +130,28 @@ def texts_in(payload: Any) -> list[str]:
     return [content if isinstance(content, str) else content[0]["text"] for content in contents]
 
 
+def test_a_message_after_its_user_was_erased_is_not_stored(serving: Serving) -> None:
+    """However it is asked for: the connection began before. A new one goes on."""
+    upstream = serving.scripted["chat_completion"]
+
+    async def work(talk: Talk) -> None:
+        upstream.will_say("Sunny.")
+        await talk.ask(model=upstream.format, input="Weather?")
+        serving.store.erase_user("ann", vacuum=False)
+        refused = await talk.ask(model=upstream.format, input="And now?")
+        assert (refused.type, refused.error.code, len(upstream.payloads)) == ("error", "not_found", 1)
+        upstream.will_say("Rainy.")
+        found = await talk.ask(model=upstream.format, input="And now?", store=False)
+        assert found.type == "response.completed"
+        assert [row.user_id for row in serving.store.usage(by=("user_id",))] == [None]
+
+    run(serving, work)
+    assert serving.store.list_conversations().items == []
+    upstream.will_say("Sunny.")
+    run(serving, lambda talk: talk.ask(model=upstream.format, input="Weather?"))
+    assert [one.user_id for one in serving.store.list_conversations()] == ["ann"]
+
+
 @pytest.mark.parametrize("store", [True, False])
 def test_a_tool_loop_sends_only_what_is_new(serving: Serving, *, store: bool) -> None:
     """Over every upstream, and with `store: false`, too: then only the connection knows what was said."""

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import Any
@@ -22,6 +23,7 @@ from threadkeep import NotFound, Session, Store
 from threadkeep.db.models import configs, conversations, item_blobs, tool_sets, usage_records
 from threadkeep.db.refusals import is_transient
 from threadkeep.domain import ids
+from threadkeep.store.store import from_handle
 from threadkeep.store.usage.ledger import record_unstored
 from threadkeep.store.usage.observing import ObservedCall, add_observer
 
@@ -96,21 +98,59 @@ def test_a_user_is_erased_while_conversations_change_their_status(store: Any, el
     assert tables.counts()["conversations"] == 0
 
 
-@SERVERS
+def ledger_rows(store: Any) -> list[Any]:
+    row = usage_records.c
+    with engine_of(store).connect() as connection:
+        of_tenant = row.tenant_id == store.handle.scope.tenant
+        return [*connection.execute(select(row.user_id, row.error, row.status).where(of_tenant))]
+
+
+def begun(store: Any, since: datetime) -> Any:
+    """A store for what was begun at a time, as the server has it."""
+    return from_handle(Store, replace(store.handle, since=since))
+
+
 def test_a_user_is_erased_while_a_call_without_a_conversation_is_counted(store: Any, elsewhere: Any) -> None:
-    """The erasure does not see the row, which is not committed yet."""
+    """The transaction of its row begins when the erasure is over."""
     calls: list[ObservedCall] = []
     with Store("sqlite://") as other:
         add_observer(other, calls.append)
         other.create_conversation(model="m").record_attempt("open_responses", error="ann is away")
-    left = [lambda: elsewhere.erase_user("ann")]
-    event.listen(engine_of(store), "commit", lambda _: left and left.pop()())
-    record_unstored(store.for_user("ann"), calls[0], ids.new_key(), datetime.now(UTC))
-    row = usage_records.c
-    with engine_of(store).connect() as connection:
-        of_tenant = row.tenant_id == store.handle.scope.tenant
-        found = connection.execute(select(row.user_id, row.error, row.status).where(of_tenant)).all()
-    assert (left, found) == ([], [(None, None, "failed")])
+    ann = begun(store.for_user("ann"), datetime.now(UTC))
+    with watched(engine_of(store), once_before("", lambda: elsewhere.erase_user("ann"))):
+        record_unstored(ann, calls[0], ids.new_key())
+    assert ledger_rows(store) == [(None, None, "failed")]
+    record_unstored(begun(store.for_user("ann"), datetime.now(UTC)), calls[0], ids.new_key())
+    assert min(map(str, ledger_rows(store))).startswith("('ann'")
+
+
+# What names ann: what is written, in a store of all users and in a conversation of ben's
+NAMING: dict[str, Callable[[Any, Any], object]] = {
+    "a conversation": lambda store, _: store.create_conversation(model="m", user_id="ann"),
+    "conversations": lambda store, _: store.save_many([Session(model="m")] * 2, user_id="ann"),
+    "her conversation": lambda store, _: store.for_user("ann").create_conversation(model="m", input="Hi"),
+    "an import": lambda store, _: store.import_request({"messages": []}, "chat_completion", user_id="ann"),
+    "an owner": lambda _, talk: talk.update(user_id="ann"),
+    "an author": lambda _, talk: talk.user("Hi", author_id="ann"),
+    "feedback": lambda _, talk: talk.set_feedback(0, rating=1, user_id="ann"),
+    "a reader": lambda _, talk: talk.mark_seen("ann"),
+    "an upload": lambda store, _: store.for_user("ann").upload_media(b"ann", media_type="text/plain"),
+}
+
+
+@pytest.mark.parametrize("what", NAMING)
+def test_what_names_a_user_is_not_written_if_it_was_begun_before_the_erasure(
+    store: Any, tables: Tables, what: str
+) -> None:
+    talk, since = store.create_conversation(model="m", user_id="ben", input="Hi"), datetime.now(UTC)
+    store.erase_user("ann")
+    before, early = tables.counts(), begun(store, since)
+    with pytest.raises(NotFound, match="The user 'ann' was erased"):
+        NAMING[what](early, early.get_conversation(talk.id))
+    assert tables.counts() == before
+    late = begun(store, datetime.now(UTC))
+    NAMING[what](late, late.get_conversation(talk.id))
+    early.for_user("ben").create_conversation(model="m", input="Hi")  # who was not erased
 
 
 # Transactions of the caller that see the past

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from inspect import isawaitable
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
@@ -16,7 +17,7 @@ from starlette.requests import HTTPConnection
 from threadkeep.domain.api_keys import SCOPES, ApiScope
 from threadkeep.errors import InvalidOption
 from threadkeep.server.request_state import note_owner
-from threadkeep.store.aio import AsyncStore
+from threadkeep.store.aio import AsyncStore, begun_at
 from threadkeep.store.history_sync.sync import short_digest
 
 Scope: TypeAlias = ApiScope
@@ -50,15 +51,18 @@ class Owner:
         """What requests of this owner are counted by: the key, or else tenant and user."""
         return self.key or (self.tenant, self.user_id)
 
-    async def store(self, store: AsyncStore) -> AsyncStore:
+    async def store(self, store: AsyncStore, since: datetime | None = None) -> AsyncStore:
         """Return the store, limited to what this owner has: everything else does not exist in it.
+
+        `since` is when the work began for which it is: it writes nothing about users who were erased later.
 
         Raises:
             NotFound: there is no such tenant.
         """
         if self.tenant is not None:
             store = await store.for_tenant(self.tenant)
-        return store if self.user_id is None else store.for_user(self.user_id)
+        store = store if self.user_id is None else store.for_user(self.user_id)
+        return store if since is None else begun_at(store, since)
 
 
 KEY: Final = "x-threadkeep-key"  # where Authorization is a provider's

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from secrets import token_hex
 from threading import Lock
 from typing import Final
@@ -18,6 +19,7 @@ from threadkeep.server import answers, quotas
 
 MAX_BODIES_BYTES: Final = 256 * 1024 * 1024  # of bodies that are read, worked with or sent at once
 PIECE_BYTES: Final = 64 * 1024  # of an answer that are sent at once; shorter ones do not count, nor do such bodies
+SINCE: Final = "since"  # in the state of a request: when it began, or its WebSocket
 WARMS_UP: Final = "warms_up"  # in the state of a request over a WebSocket: whether no model is to answer it
 
 
@@ -213,6 +215,12 @@ class BoundedBodies:
         finally:
             _body.reset(token)
             body.close()
+
+
+def begun_at(scope: Scope) -> datetime:
+    """Return when a request began: when its owner was first asked for, or that of its WebSocket."""
+    began_at: datetime = scope.setdefault("state", {}).setdefault(SINCE, datetime.now(UTC))
+    return began_at
 
 
 def note_cost() -> None:

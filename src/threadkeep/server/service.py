@@ -299,7 +299,7 @@ async def authorized(request: Request, scope: Scope) -> Call:
     if scope not in owner.scopes:
         raise problems.Problem(403, f"The key does not allow this: it lacks the scope {scope!r}.", code="missing_scope")
     try:
-        store = await owner.store(service.store)
+        store = await owner.store(service.store, request_state.begun_at(request.scope))
     except NotFound as error:
         raise problems.Problem(401, "The key is for a tenant that does not exist.", code="invalid_api_key") from error
     permission = permissions.Permission(request, service.authenticate, owner, scope)

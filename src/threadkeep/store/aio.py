@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import replace
+from datetime import datetime
 from functools import partial, wraps
 from itertools import islice
 from threading import Event
@@ -691,6 +692,17 @@ def recorder_on(
         return writer
 
     return AsyncRecorder(start, face.call)
+
+
+def begun_at(store: AsyncStore, moment: datetime) -> AsyncStore:
+    """Return a store for what was begun at a moment: it writes nothing that names a user who was erased since then.
+
+    What would be written raises `erasures.UserErased`; rows of the ledger are anonymous.
+    """
+    handle = replace(store.sync.handle, since=moment)
+    found = object.__new__(AsyncStore)
+    found.sync, found.call = from_handle(Store, handle), store.call
+    return found
 
 
 def whole_recorder(conversation: AsyncConversation, format: str, **options: Any) -> AsyncRecorder:

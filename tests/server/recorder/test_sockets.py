@@ -86,6 +86,25 @@ def test_requests_of_a_connection_are_one_conversation(recorded: Recorded, provi
     assert [row.attempts for row in conversation.usage(by=("provider",))] == [2]
 
 
+@pytest.mark.parametrize("recorded", ["memory", "spool"], indirect=True)
+def test_of_a_user_who_is_erased_meanwhile_it_keeps_figures_alone(recorded: Recorded, provider: Serving) -> None:
+    """Whatever the connection brings later."""
+    upstream = provider.scripted["chat_completion"]
+    upstream.will_say("Sunny.")
+    upstream.will_say("Rainy.")
+
+    async def work(talk: Talk) -> None:
+        first = await talk.ask(input="Weather?", **ASKED)
+        await asyncio.to_thread(recorded.wait_for, 1)
+        recorded.store.erase_user("ann", vacuum=False)
+        await talk.ask(input="And now?", previous_response_id=first.response.id, **ASKED)
+
+    through(recorded, work, **{"x-threadkeep-user": "ann"})
+    recorded.wait_for(2)
+    assert recorded.conversations() == []
+    assert [(row.user_id, row.attempts) for row in recorded.store.usage(by=("user_id",))] == [(None, 2)]
+
+
 def test_lanes_are_calls_of_their_own(recorded: Recorded, provider: Serving) -> None:
     """Of sub-agents, say, which fork from one response."""
     upstream = provider.scripted["chat_completion"]

@@ -9,7 +9,6 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from time import time
 from typing import Any, Final, cast
@@ -307,7 +306,6 @@ class StatelessTurn(Turn):
     ledger: AsyncStore = field(kw_only=True)
     memory: unstored.Memory = field(kw_only=True)
     is_settled: bool = field(init=False, default=False)
-    began_at: datetime = field(init=False, default_factory=lambda: datetime.now(UTC))
 
     async def settle(self) -> None:
         """Write the row of the ledger, and forget the conversation."""
@@ -334,8 +332,7 @@ class StatelessTurn(Turn):
 
     async def _forget(self, id: str) -> None:
         for call in self.memory.calls.pop(id, ()):
-            record = partial(record_unstored, call=call, key=ids.new_key(), began_at=self.began_at)
-            write = partial(self.ledger.run_sync, record)
+            write = partial(self.ledger.run_sync, record_unstored, call, ids.new_key())
             try:
                 await write()
             except connections.AWAY:

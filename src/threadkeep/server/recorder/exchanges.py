@@ -48,6 +48,7 @@ class CallFacts:
         owner: who calls.
         headers: of the request, by their names in lower case; only few of them are ever stored.
         secrets: what is not stored of an answer that repeats it.
+        at, since: when it began, and its WebSocket if it is of one.
     """
 
     route: RecordedRoute
@@ -58,6 +59,7 @@ class CallFacts:
     secrets: CallSecrets
     id: str = field(default_factory=lambda: uuid4().hex)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    since: datetime | None = None
     started: float = field(default_factory=time.monotonic)
 
 

@@ -113,6 +113,7 @@ class Passing:
     ) -> None:  # fmt: skip
         """Pass a WebSocket on, if the provider has one, and its owner not too many; its messages are POSTs in sum."""
         scope, name = websocket.scope, permission.owner.name
+        request_state.begun_at(scope)  # for all of its messages
         as_call = partial(self._exchange, {**scope, "method": "POST"}, target, permission.owner)
         is_recorded = RecordedRoute.of("POST", target.path) == RecordedRoute("open_responses")
         notes = sockets.SocketNotes(as_call, SocketHistory(self._bytes, name)) if is_recorded else None
@@ -141,7 +142,9 @@ class Passing:
         given: dict[str, str] = {}
         for name, value in headers.items():
             given.setdefault(name, value)  # of headers with the same name, the first counts
-        return self._recording.begin(CallFacts(route, target.upstream.name, target.upstream.url, owner, given, secrets))
+        upstream, since = target.upstream, request_state.begun_at(scope)
+        facts = CallFacts(route, upstream.name, upstream.url, owner, given, secrets, since=since)
+        return self._recording.begin(facts)
 
 
 def _with_own_key(scope: Scope, target: CallTarget) -> HTTPConnection:

@@ -141,6 +141,7 @@ def _facts(facts: CallFacts) -> dict[str, Any]:
     return {
         "route": list(facts.route), "provider": facts.provider, "base_url": facts.base_url, "id": facts.id,
         "owner": [owner.user_id, owner.tenant, owner.key, owner.names_user], "at": facts.at.isoformat(),
+        "since": (facts.since or facts.at).isoformat(),
         "headers": kept_headers(facts.headers),
     }  # fmt: skip
 
@@ -150,7 +151,8 @@ def _facts_of(value: Any) -> CallFacts:
     owner = Owner(user_id, tenant, key=key, names_user=names_user)
     return CallFacts(
         RecordedRoute(*value["route"]), value["provider"], value["base_url"], owner, value["headers"], CallSecrets({}),
-        id=value["id"], at=datetime.fromisoformat(value["at"]), started=0.0,
+        id=value["id"], at=datetime.fromisoformat(value["at"]), since=datetime.fromisoformat(value["since"]),
+        started=0.0,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -34,7 +34,8 @@ from threadkeep.server.sessions import Locks, placed
 from threadkeep.server.unstored import Memory
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
 from threadkeep.store.streaming.background import BackgroundFeed
-from threadkeep.store.usage.ledger import erased_since, record_unstored
+from threadkeep.store.usage.ledger import record_unstored
+from threadkeep.store.work.erasures import UserErased
 
 logger = logging.getLogger(__name__)
 
@@ -72,19 +73,17 @@ async def store_exchange(
         ThreadkeepError, SQLAlchemyError: it cannot be stored.
     """
     facts = exchange.facts
-    store = await facts.owner.store(store)
+    store = await facts.owner.store(store, facts.since or facts.at)
     payload = without_secrets(_json_object(await exchange.request_body(), "request"))
-    was_erased = partial(erased_since, moment=facts.at)
-    if payload.get("generate") is False or await store.run_sync(was_erased):
+    if payload.get("generate") is False:
         await _count_alone(store, payload, exchange, most, answer_bytes)
         return
     once = f"asked:{facts.id}" if exchange.is_repeatable else None
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
-    conversation = await placed(store, asked, locks)
-    if await store.run_sync(was_erased):  # while it was stored
-        with suppress(NotFound):
-            await store.delete_conversation(conversation.id)
+    try:
+        conversation = await placed(store, asked, locks)
+    except UserErased:
         await _count_alone(store, payload, exchange, most, answer_bytes)
         return
     del payload, asked  # an answer may take long
@@ -111,7 +110,7 @@ async def _counted(
             yield memory.store, conversation
         finally:
             for call in memory.calls.pop(conversation.id, ()):
-                await store.run_sync(record_unstored, call, int(facts.id[:_KEY_DIGITS], 16), facts.at)
+                await store.run_sync(record_unstored, call, int(facts.id[:_KEY_DIGITS], 16))
     finally:
         await memory.store.close()
 

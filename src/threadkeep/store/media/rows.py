@@ -21,6 +21,7 @@ from threadkeep.errors import DamagedRow, InvalidOption, NotFound
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media, write_placed
 from threadkeep.store.media.stores import BlobStore
+from threadkeep.store.work import erasures
 from threadkeep.store.work.connections import run_blocking, whole
 from threadkeep.store.work.refs import ConversationRef, Scope, tenant_not_found
 from threadkeep.store.work.transactions import Transactions
@@ -188,6 +189,7 @@ def upload_media(transactions: Transactions, scope: Scope, content: object, medi
         connection.execute(
             backends.backend_of(connection).insert_or_replace(models.uploads, "media_type", "expires_at"), row
         )
+        erasures.check_users(connection, scope, [scope.user])
 
     if scope.blobs is None:
         transactions.write(write, is_repeatable=True)

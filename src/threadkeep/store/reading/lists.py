@@ -16,7 +16,7 @@ from threadkeep.domain import ids, jsontext, searching, stored
 from threadkeep.domain.stored import Page, Seen
 from threadkeep.errors import InvalidOption, NotFound
 from threadkeep.store.reading.history import state_of
-from threadkeep.store.work import caches, states, validation
+from threadkeep.store.work import caches, erasures, states, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import ConversationState, Lineage, Scope, lineage_from, root_lineage
 from threadkeep.store.work.transactions import Transactions
@@ -246,6 +246,7 @@ def mark_seen(handle: Handle, user_id: str | None, position: int | None, *, move
         connection.execute(
             backends.backend_of(connection).insert_or_replace(models.conversation_reads, "position", "seen_at"), row
         )
+        erasures.check_users(connection, ref.scope, [reader] if ref.scope.user is None else ())
         return Seen(reader, place, now)
 
     return handle.transactions.write(write, is_repeatable=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -159,11 +158,11 @@ def record_attempt(
         observing.tell(handle, attempt)
 
 
-def record_unstored(store: Store, call: observing.ObservedCall, key: int, began_at: datetime) -> None:
+def record_unstored(store: Store, call: observing.ObservedCall, key: int) -> None:
     """Write the ledger row of a call whose conversation is not in this store, with its prices, and tell the observers.
 
     `key` stands for its conversation: the row is there once, also where this is repeated. If the store's user was
-    erased since the call began, it has figures alone.
+    erased since the call began, which its scope says, it has figures alone.
     """
     handle, scope, attempt, now = store.handle, store.handle.new_scope, call.attempt, datetime.now(UTC)
     if attempt.usage is not None:
@@ -175,20 +174,10 @@ def record_unstored(store: Store, call: observing.ObservedCall, key: int, began_
         is_there = select(models.usage_records.c.id).where(*ref.rows_of(models.usage_records.c))
         if connection.execute(is_there).first() is None:
             insert_attempt(connection, ref, attempt, now, user_id=scope.user)
-        forget(connection)
+        erasures.forget_user(connection, ref)
 
-    forget = partial(erasures.forget_user, ref=ref, since=began_at)
     handle.transactions.write(write, is_repeatable=True)
-    if scope.user is not None:  # an erasure that began meanwhile has not seen the row, or is seen now
-        handle.transactions.write(forget, is_repeatable=True)
     observing.announce(call, handle.resources.observers)
-
-
-def erased_since(store: Store, moment: datetime) -> bool:
-    """Whether the user of a store was erased since a moment."""
-    scope = store.handle.new_scope
-    read = partial(erasures.is_erased, scope=scope, since=moment)
-    return scope.user is not None and store.handle.transactions.read(read)
 
 
 def insert_attempt(

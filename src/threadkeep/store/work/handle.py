@@ -64,6 +64,7 @@ class StoreHandle:
     """A store as use cases see it: how to reach its database, and whose rows it reads and writes.
 
     `tenant` is None for the default tenant, which is looked up when it is needed, and before a tenant is chosen.
+    `since` as in `Scope`.
     """
 
     root: tenants.StoreRoot
@@ -71,6 +72,7 @@ class StoreHandle:
     resources: StoreResources
     tenant: int | None = None
     user: str | None = None
+    since: datetime | None = None
 
     @property
     def needs_tenant(self) -> bool:
@@ -100,7 +102,7 @@ class StoreHandle:
         if self.needs_tenant:
             raise tenant_missing()
         tenant = self.tenant or self.root.known_tenant or self.root.default_tenant(self.transactions, create=create)
-        return Scope(tenant, self.user, self.resources.blobs)
+        return Scope(tenant, self.user, self.resources.blobs, self.since)
 
 
 class Handle:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,11 +38,15 @@ class ConfigHashes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A tenant, and one user of it where the store is scoped to a user; `blobs` is where its media are kept, if set."""
+    """A tenant, and one user of it where the store is scoped to a user; `blobs` is where its media are kept, if set.
+
+    `since` is when what is written was begun, such as a request: nothing that names a user who was erased since then.
+    """
 
     tenant: int
     user: str | None = None
     blobs: BlobStore | None = field(default=None, repr=False, compare=False)
+    since: datetime | None = field(default=None, compare=False)
 
     def parameters(self, **values: Any) -> dict[str, Any]:
         """Statement parameters: the tenant, the user of a scoped store, and `values`."""

@@ -16,7 +16,7 @@ from threadkeep.domain.jsontext import JsonObject, mismatch
 from threadkeep.domain.stored import Feedback, StoredItem
 from threadkeep.errors import InvalidOption, TooLarge
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.work import idempotency, refs, states, validation
+from threadkeep.store.work import erasures, idempotency, refs, states, validation
 from threadkeep.store.work.handle import Handle
 
 MAX_COMMENT: Final = 16_384  # characters
@@ -70,6 +70,7 @@ def set_feedback(
                 ),
                 row,
             )
+            erasures.check_users(connection, scope, [giver] if scope.user is None else ())
         return {"position": place, "at": now.isoformat()}
 
     outcome = _write(handle, "set_feedback", position, [number, text, giver], key, write)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count, groupby, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from threadkeep.domain.written import call_output, given_item, given_items, mess
 from threadkeep.store.changes.feed import serial_numbers
 from threadkeep.store.media.cutting import write_placed
 from threadkeep.store.reading.items import ItemWindow, read_items
-from threadkeep.store.work import idempotency, positions, validation
+from threadkeep.store.work import erasures, idempotency, positions, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item, insert_media_of, link_media_of
 from threadkeep.store.work.refs import BranchRef, Scope, check_new_ids, check_unique_ids, lock_lineage
@@ -89,10 +90,21 @@ def write_items(
     at_once: Callable[[Connection], T | None] | None = None,
 ) -> T:
     """Run work that writes these items; once their media are in the blob store, if there is one."""
+    if scope.since is not None and scope.user is None:  # else their conversation is that user's
+        authors = {record.columns["author_id"] for record in records} - {None}
+        if authors:
+            work, at_once = partial(_named, work, scope, authors), None
     if scope.blobs is not None and any(record.media for record in records):
         media = (piece for record in records for piece in record.media)
         return write_placed(transactions, scope, scope.blobs, media, work, is_repeatable=is_repeatable)
     return transactions.write(work, is_repeatable=is_repeatable, at_once=at_once)
+
+
+def _named(work: Callable[[Connection], T], scope: Scope, authors: set[str], connection: Connection) -> T:
+    """Run work that writes items with authors."""
+    result = work(connection)
+    erasures.check_users(connection, scope, authors)
+    return result
 
 
 def write_rows(

@@ -19,7 +19,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import SHARED, InvalidOption
 from threadkeep.store.changes.feed import change_row
 from threadkeep.store.reading.history import open_conversation, state_of
-from threadkeep.store.work import connections, item_rows, validation
+from threadkeep.store.work import connections, erasures, item_rows, validation
 from threadkeep.store.work.caches import ConfigCache, HashedText, ToolTexts, settings_text, store_settings, store_tools
 from threadkeep.store.work.idempotency import IdempotencyKey, find_outcome, keep_outcome
 from threadkeep.store.work.refs import TENANT_WIDE, ConversationState, Scope
@@ -220,6 +220,7 @@ def insert_conversations(
     labels = [label for new, row in created for label in label_rows(scope.tenant, row["id"], new.labels)]
     if labels:
         insert_many(connection, models.conversation_labels, labels)
+    erasures.check_users(connection, scope, [row["user_id"] for row in rows])
     return rows
 
 

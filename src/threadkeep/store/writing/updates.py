@@ -18,7 +18,7 @@ from threadkeep.domain.session import Session
 from threadkeep.domain.tools import Tool, removed_tools, tools_from, with_tools, without_tool
 from threadkeep.store.changes.feed import record_change
 from threadkeep.store.reading.history import state_of
-from threadkeep.store.work import caches, idempotency, validation
+from threadkeep.store.work import caches, erasures, idempotency, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import ConversationRef, ConversationState, find_row, get_lineage, get_row
 from threadkeep.store.writing import conversations
@@ -193,6 +193,7 @@ def _write_change(
     if values:
         values |= _of_index(connection, ref, row, values)
         row = update_row(connection, ref, values)
+        erasures.check_users(connection, scope, [values.get("user_id")])
     idempotency.keep_outcome(connection, tenant, ref.key, key, now, kind=method, removed_tools=removed)
     conversation = state_of(connection, scope, row, configs, ref.branch)
     conversation.is_outdated = is_outdated
