@@ -27,6 +27,7 @@ SUMMARY = re.compile(r"TEXT ONLY|state_snapshot")
 MEMORY = re.compile("Managed memory")  # and where a client's own agent reads the history, to remember something
 SUMMARIZED = "The user wanted something said, and it was said with the help of the shell."
 ENDINGS = {"responses": "open_responses", "completions": "chat_completion", "messages": "messages"}
+CALLS = {"tool": 1, "full": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
 FULL = 1_000_000  # tokens of a request that is as long as the context of a model: clients compact their history
 
 
@@ -146,8 +147,8 @@ class Provider:
                     (f"call_{call.number}_{index}", self.agent[0], _filled(self.agent[1], prompt))
                     for index, prompt in enumerate(prompts)
                 ]
-            elif kind in ("tool", "full") and not step and self.shell[0] != "none":
-                call.calls = [(f"call_{call.number}_0", *self.shell)]
+            elif kind in CALLS and not step and self.shell[0] != "none":
+                call.calls = [(f"call_{call.number}_{index}", *self.shell) for index in range(CALLS[kind])]
             else:
                 call.text = f"What was asked for was said. Done {name}, as call {call.number}."
                 call.input_tokens += FULL if kind == "full" else 0

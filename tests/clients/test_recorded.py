@@ -36,6 +36,7 @@ SITUATIONS: dict[str, list[Turn]] = {
     "compacted": [FIRST, [("[[full:big]] Much.", "resume")], [("", "compact")], [("[[tool:after]] Go on.", "resume")]],
     "agents": [[("[[agents:kids]] Start two.", "")]],
     "twins": [[("[[tool:zero]] Begin.", "")], [*FIRST, *FIRST]],
+    "pair": [[("[[pair:both]] Say it twice.", "")]],
     "error": [[("[[error:bad]] Say hi.", "")]],
     "broken": [[("[[break:cut]] Say hi.", "")]],
 }
@@ -161,12 +162,9 @@ def check_imported_alone(run: Run, calls: dict[str, Call], store: Store) -> None
                 continue
             call = left.pop((row.input_tokens, row.output_tokens, row.cost_nano))
             conversation = store.get_conversation(str(row.keys["conversation_id"]))
-            number = int(str(row.keys["response"]))
-            id_ = conversation.get_response(number).provider_response_id
-            parts = [one for one in conversation.responses() if one.number == number or id_ == one.provider_response_id]
-            parts = [one for one in parts if one.number == number or id_ is not None]  # outputs may stand between calls
-            items = conversation.on_branch(parts[0].branch).items(limit=1000)
-            places = {at for one in parts for at in range(one.from_position, one.to_position + 1)}
+            response = conversation.get_response(int(str(row.keys["response"])))
+            items = conversation.on_branch(response.branch).items(limit=1000)
+            places = range(response.from_position, response.to_position + 1)
             shown = said([one.item.to_object() for one in items if one.position in places])
             shown, expected = ([one for one in some if one != call.thought] for some in (shown, scripted(call)))
             if call.script.startswith("break:"):  # some write what had come before, too
@@ -217,7 +215,8 @@ def cost(call: Call) -> int:
 
 def check_order(conversation: Conversation, calls: list[Call]) -> None:
     """The branch that is shown has the answers in their order, each after what was typed."""
-    texts = [one.item.text for one in conversation.transcript() if one.item.type == "message"]  # type: ignore[union-attr]
+    items = [one.item.to_object() for one in conversation.transcript()]
+    texts = [str(one["content"]) for one in items if one.get("role") == "assistant"]
     shown = [found for text in texts for found in re.findall(r"Done \S+, as call (\d+)\.", text)]
     assert shown[-1:] == [str(max(call.number for call in calls if call.text and call.script))]
     assert [*dict.fromkeys(shown)] == sorted({*shown}, key=int)

@@ -84,6 +84,37 @@ def test_a_file_that_is_read_while_it_is_written_loses_nothing(target: Store, tm
     assert not target.check().findings
 
 
+@pytest.mark.parametrize("is_read_between", [False, True])
+def test_calls_of_one_answer_are_one_response_though_results_stand_between(
+    target: Store, tmp_path: Path, *, is_read_between: bool
+) -> None:
+    """As it was sent, and counted once; what an import has stored before the next call came stays beside it."""
+    session = Session(Random(14))
+    session.prompt("Look")
+    session.answer(None, calls=2)
+    head, one, other = session.lines[:2], session.lines[2:4], session.lines[4:]
+    result = json.loads(other[0])
+    session.lines = [*head, one[0], other[0], json.dumps(json.loads(one[1]) | {"parentUuid": result["uuid"]}), other[1]]
+    session.last = session.line("system", None, session.last, subtype="turn_duration")
+    session.answer("Seen")
+    lines = session.lines
+    if is_read_between:
+        session.lines = lines[:4]
+        import_from(target, written(tmp_path, session))
+        session.lines = lines
+    for _ in range(2):
+        report = import_from(target, written(tmp_path, session))
+    conversation = found(target, session)
+    kinds = ["message", "reasoning", *("function_call",) * 2, *("function_call_output",) * 2, "reasoning", "message"]
+    assert [item.item.type for item in conversation.items()] == kinds
+    assert len({one.provider_response_id for one in conversation.responses()}) == 2
+    assert [one.status for one in conversation.responses()] == ["completed"] * (3 if is_read_between else 2)
+    assert conversation.usage().attempts == 2
+    assert is_read_between or conversation.usage().output_tokens == session.output_tokens
+    assert (report.items.stored, report.attempts, report.skipped) == (0, 0, [])
+    assert not target.check().findings
+
+
 def test_times_models_and_places_are_those_of_the_session(target: Store, tmp_path: Path) -> None:
     session = a_session(1)
     import_from(target, written(tmp_path, session), user="ada")

@@ -6,8 +6,9 @@ Source: the files in ``~/.claude/projects``, which are not documented.
 * An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage:
   the same figures, or in older releases the current ones. The output of an answer is unknown if its lines only have
   the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word.
-* Results of tools follow the line of their call, also where an answer has several calls. So the lines of an answer and
-  the results of its calls are put in a row here; what follows any of these follows the last one.
+* Results of tools follow the line of their call, also where an answer has several calls, and stand before its next
+  line if they are there by then. So the lines of an answer are put in a row here, and behind it the results of its
+  calls; what follows any of these follows the last one.
 * A `compact_boundary` follows what was compacted; the summary behind it stands for that, but for the messages that it
   preserves, which are sent again behind the summary. Its call has no line: its usage is what the running totals of a
   `cost-state` have beyond the answers of the session and its agents.
@@ -280,7 +281,8 @@ class _Chain:
     lines: dict[str, json_files.FileObject] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
     bundles: dict[str, str] = field(default_factory=dict)  # line -> message whose lines and results it is among
-    ends: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines and results so far
+    tails: dict[str, str] = field(default_factory=dict)  # message -> the last of its lines so far
+    results: dict[str, tuple[str, str]] = field(default_factory=dict)  # message -> the first and last of its results
     answers: dict[str, Answer] = field(default_factory=dict)  # by the ids of messages
     times: dict[str, datetime | None] = field(default_factory=dict)  # when they came
     sizes: dict[str, int] = field(default_factory=dict)  # of their content
@@ -310,7 +312,7 @@ class _Chain:
             self._answered(id_, line, message)
         if parent in self.kept:
             parent = _copy_name(parent, self.kept[parent][-1])
-        self.parents[uuid] = self.ends.get((id_ if id_ in self.ends else bundle) or "", parent)
+        self.parents[uuid] = self._end(id_ if id_ in self.tails else bundle, parent, is_answer=id_ in self.tails)
         self._bundle(uuid, message, id_, bundle)
         self.lines[uuid], self.last = found, uuid
         self._compacted(line, uuid)
@@ -330,8 +332,18 @@ class _Chain:
         if id_ is None and (before is None or (message and not has_results)):
             return
         bundle = self.bundles[uuid] = id_ or before or ""
-        if message:
-            self.ends[bundle] = uuid
+        if id_ is not None:
+            self.tails[bundle] = uuid
+            if bundle in self.results:
+                self.parents[self.results[bundle][0]] = uuid
+        elif message:
+            first, _ = self.results.get(bundle, (uuid, uuid))
+            self.results[bundle] = first, uuid
+
+    def _end(self, answer: str | None, parent: str | None, *, is_answer: bool) -> str | None:
+        """What follows an answer follows: its last line if that is one, too, or else the last of its results."""
+        tail = self.tails.get(answer or "", parent)
+        return tail if is_answer else self.results.get(answer or "", (tail, tail))[1]
 
     def _answered(self, id_: str, line: jsontext.JsonObject, message: jsontext.JsonObject) -> None:
         self.times[id_] = time_of(line, "timestamp")
