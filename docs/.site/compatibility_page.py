@@ -50,11 +50,12 @@ _LESS: Final = frozenset(
 _TOTALS: Final = Path(__file__).parents[2] / "tests" / "formats" / "sdk_totals.json"
 _VALUES: Final = """## Values of the SDKs' types
 
-The tests make values of every item, message, block, part, option and tool from the types of the vendors' SDKs (openai,
-anthropic, google-genai, pydantic-ai) and the service model of botocore: the least of each, one more for each key and
-each alternative, and full ones. Each value is stored, sent back to its own format, streamed if it can be part of an
-answer, and sent in every other format. Requests fit the types of the SDK that sends them, without a key that these do
-not have. `lost silently` counts values of which a text, number or word is neither in the request nor reported.
+The tests make values of every item, message, block, part, step, option and tool from the types of the vendors' SDKs
+(openai, anthropic, google-genai, pydantic-ai, ag-ui-protocol) and the service model of botocore: the least of each, one
+more for each key and each alternative, and full ones. Each value is stored, sent back to its own format, streamed if it
+can be part of an answer, and sent in every other format. Requests fit the types of the SDK that sends them, without a
+key that these do not have. `lost silently` counts values of which a text, number or word is neither in the request nor
+reported. The types of `ui_messages` are in no Python package: `make test-peers` makes their values from npm's `ai`.
 
 """
 _AGENTS: Final = """## Coding agents
@@ -107,8 +108,8 @@ OGX expects the deleted item where OpenAI answers with the conversation, as this
 that remembers. Its other tests of responses need such a model, or its own packages, and were not run.
 
 Answers with a value of each type that the SDKs have for answers come from the server as OpenAI's own types take them,
-without an unknown key: 1,730 answers, each as a stream, as a stored response and in the list of its conversation.
-Before, 1,201 of their 2,112 items were refused.
+without an unknown key: 2,346 answers, each as a stream, as a stored response and in the list of its conversation.
+Before, 1,201 of the 2,112 items of answers in five formats were refused.
 """
 _COLUMNS: Final = {
     "values": "Values",
@@ -220,6 +221,8 @@ def _totals() -> str:
     rows = []
     for name in NAMES:
         figures = [one for one in recorded if one["format"] == name]
+        if not figures:  # its types are in no Python package
+            continue
         rows.append([f"`{name}`", *(f"{sum(one[key] for one in figures):,}" for key in _COLUMNS)])
     return _lines(["Format", *_COLUMNS.values()], rows)
 

@@ -22,6 +22,9 @@ class Accepted(NamedTuple):
 # every key here is one that says nothing to a model
 OTHERS: Final = "(?!open_responses)"
 ACCEPTED: Final = (
+    Accepted(
+        r"ag_ui\.", ("id", "metadata", "name", "subagentRunId"), "the client's own record of a message, not for models"
+    ),
     Accepted(r"openai\.", ("id",), "the id of an item on the server that made it"),
     Accepted(r"openai\.", ("status",), "how far an item has come: state of an answer, which no other API takes"),
     Accepted(r"openai\.", ("phase",), "which text of an answer is the final one: a hint to clients", OTHERS),
@@ -45,17 +48,18 @@ ACCEPTED: Final = (
         ".* options",
         (
             "truncation", "include_usage", "parallel_tool_calls", "service_tier", "serviceTier", "format", "type",
-            "tool_choice", "mode",
+            "tool_choice", "mode", "mime_type", "thinking_summaries",
         ),
         "what holds where nothing else is said",
-        values=("disabled", True, "auto", "default", "standard", "text", "none", "NONE"),
+        values=("disabled", True, "auto", "default", "standard", "text", "text/plain", "none", "NONE"),
     ),
     Accepted(r"google\.config", ("role",), "the role of a system instruction, a documented variant of spelling"),
     Accepted(
-        ".* options", ("summary", "generate_summary", "include_thoughts"),
+        ".* options", ("summary", "generate_summary", "include_thoughts", "thinking_summaries"),
         "every model of Bedrock shows the reasoning that it may show", "converse",
     ),
     Accepted(r"google\.", ("displayName",), "the name of a picture, which says nothing to a model"),
+    Accepted(r"google\.interactions", ("stream",), "elsewhere the address or the call asks for a stream"),
     Accepted(".* options", ("name",), "the name of a schema, which few APIs want", "messages|gemini|interactions"),
     Accepted(
         r"openai\.conversations", ("type",), "the type of a text, a documented variant of spelling", values=("text",),
@@ -81,6 +85,7 @@ UNTYPED: Final = {
     r"open_responses .*LocalShellCallOutput\.call_id: Extra": "openai/openai-agents-python#1855 on `call_id`",
     r"chat_completion .*annotations: Extra": "OpenAI's page on function calling: append the message of the answer",
     r"open_responses input\.FunctionCallOutput\.output\.": "Open Responses: outputs of tools hold videos, too",
+    r"interactions interactions\.key: TextResponseFormat": "the type of an answer's form is also any JSON Schema",
     r"conversations\.item Message.* open_responses": "the service itself has made messages of such roles and parts",
 }
 

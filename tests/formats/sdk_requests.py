@@ -23,6 +23,8 @@ ROOTS: Final[dict[str, tuple[FormatName, str]]] = {
     "anthropic.messages.request": ("messages", "messages"),
     "anthropic.beta.request": ("messages", "messages"),
     "google.config": ("gemini", "contents"),
+    "google.interactions.request": ("interactions", "input"),
+    "google.interactions.agent": ("interactions", "input"),
     "bedrock.request": ("converse", "messages"),
 }
 # keys of the arguments of an SDK that are no part of a body
@@ -48,7 +50,8 @@ class Request(Element):
     def _whole(self, value: Json, key: str, turn: Json) -> Json:
         if self.format_name == "converse":
             value = {name: inner for name, inner in value.items() if name != "modelId"}
-        model = {"model": MODELS[self.format_name]} if self.format_name != "converse" else {}
+        has_model = self.format_name != "converse" and "agent" not in value
+        model = {"model": MODELS[self.format_name]} if has_model else {}
         return {**value, **model, key: [turn]}
 
 

@@ -25,7 +25,9 @@ MODELS: Final[dict[str, str]] = {
     "messages": "claude-sonnet-5",
     "gemini": "gemini-2.5-pro",
     "converse": "anthropic.claude-sonnet-5-v1:0",
+    "interactions": "gemini-3.1-pro-preview",
     "pydantic_ai": "gpt-5.4",
+    "ag_ui": "gpt-5.4",
 }
 
 
@@ -71,6 +73,11 @@ def said(format_name: str, role: str, text: str) -> Json:
         if role == "assistant":
             return {"kind": "response", "parts": [{"part_kind": "text", "content": text}]}
         return {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": text}]}
+    if format_name == "interactions":
+        kind = "model_output" if role == "assistant" else "user_input"
+        return {"type": kind, "content": [{"type": "text", "text": text}]}
+    if format_name == "ag_ui":
+        return {"id": f"m-{text}", "role": role, "content": text}
     content: Any = {"gemini": [{"text": text}], "converse": [{"text": text}]}.get(format_name, text)
     return turn(format_name, role, content)
 
@@ -78,7 +85,7 @@ def said(format_name: str, role: str, text: str) -> Json:
 def request(format_name: str, turns: list[Any]) -> Json:
     """A request with these turns."""
     key = get_format(format_name).signs.turns  # type: ignore[arg-type]  # a name of a format
-    model = {} if format_name in ("gemini", "converse", "pydantic_ai") else {"model": MODELS[format_name]}
+    model = {} if format_name in ("gemini", "converse", "pydantic_ai", "ag_ui") else {"model": MODELS[format_name]}
     return {**model, **({"max_tokens": 4096} if format_name == "messages" else {}), key: turns}
 
 
@@ -247,6 +254,20 @@ def _with_server_tool(value: Json) -> list[Json]:
     return [{"toolUse": call}, value]
 
 
+# Steps of the Interactions API
+
+
+def _step(value: Json) -> tuple[list[Any], list[Any], list[Any]]:
+    asked, gone_on = said("interactions", "user", ASKED), said("interactions", "user", GONE_ON)
+    if value["type"] == "function_call":
+        result = {"type": "function_result", "call_id": value["id"], "name": value["name"], "result": "done"}
+        return [asked], [value], [result, gone_on]
+    if value["type"] == "function_result":
+        call = {"type": "function_call", "id": value["call_id"], "name": value.get("name", "lookup"), "arguments": {}}
+        return [asked, call], [value], [gone_on]
+    return [asked], [value], [gone_on]
+
+
 # Parts of Pydantic AI
 
 
@@ -267,6 +288,22 @@ def _agent_part(kind: str) -> Callable[[Any], tuple[list[Any], list[Any], list[A
         return [asked, *before], [{"kind": kind, "parts": parts}], [*after, gone_on]
 
     return hold
+
+
+# Messages of AG-UI
+
+
+def _thread_message(value: Json) -> tuple[list[Any], list[Any], list[Any]]:
+    before, after = [said("ag_ui", "user", ASKED)], [said("ag_ui", "user", GONE_ON)]
+    function = {"name": "lookup", "arguments": "{}"}
+    if value["role"] == "tool":
+        call = {"id": value["toolCallId"], "type": "function", "function": function}
+        before.append({"id": "a0", "role": "assistant", "toolCalls": [call]})
+    outputs = [
+        {"id": f"t-{call['id']}", "role": "tool", "toolCallId": call["id"], "content": "done"}
+        for call in value.get("toolCalls") or ()
+    ]
+    return before, [value], [*outputs, *after]
 
 
 # All of them
@@ -290,7 +327,8 @@ def _named(kind: Json) -> str:
 @cache
 def elements() -> tuple[Element, ...]:
     """Each type that may stand in the turns of a request or an answer."""
-    return tuple(itertools.chain(_of_openai(), _of_anthropic(), _of_google(), _of_bedrock(), _of_pydantic_ai()))
+    providers = itertools.chain(_of_openai(), _of_anthropic(), _of_google(), _of_steps(), _of_bedrock())
+    return tuple(itertools.chain(providers, _of_pydantic_ai(), _of_ag_ui()))
 
 
 def _of_openai() -> Iterator[Element]:
@@ -336,6 +374,17 @@ def _of_google() -> Iterator[Element]:
         yield Element(source, f"Part of {role}", "gemini", kind, root, _part(role), source == "google.response")
 
 
+def _of_steps() -> Iterator[Element]:
+    root = schema("google.interactions.step")
+    for kind in choices(root):
+        yield Element("google.interactions.step", _named(kind), "interactions", kind, root, _step)
+    for kind in choices(root):
+        if _named(kind) not in ("UserInputStep", "FunctionResultStep"):
+            yield Element(
+                "google.interactions.response", _named(kind), "interactions", kind, root, _step, is_answer=True
+            )
+
+
 def _of_bedrock() -> Iterator[Element]:
     of_the_model = {"toolUse", "reasoningContent", "citationsContent"}
     for source in ("bedrock.request", "bedrock.response"):
@@ -359,6 +408,12 @@ def _of_pydantic_ai() -> Iterator[Element]:
     for owner, kind in (("ModelRequest", "request"), ("ModelResponse", "response")):
         for part in _union(root["$defs"][owner]["properties"]["parts"], root):
             yield Element(f"pydantic_ai.{kind}", _named(part), "pydantic_ai", part, root, _agent_part(kind))
+
+
+def _of_ag_ui() -> Iterator[Element]:
+    root = schema("ag_ui.message")
+    for kind in choices(root):
+        yield Element("ag_ui.message", _named(kind), "ag_ui", kind, root, _thread_message)
 
 
 # Conversations with a value
@@ -434,4 +489,7 @@ def body(element: Element, own: list[Any]) -> Json:
             usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
             reason = "tool_use" if is_call else "end_turn"
             return {"output": {"message": own[0]}, "stopReason": reason, "usage": usage, "metrics": {"latencyMs": 1}}
+        case "interactions":
+            status = "requires_action" if own[0]["type"] == "function_call" else "completed"
+            return {"id": "i1", "status": status, "model": "gemini-3-pro", "steps": own}
     raise AssertionError(element.format_name)

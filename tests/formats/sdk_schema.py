@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
@@ -45,6 +45,11 @@ PYDANTIC: Final = {
     "google.config": "google.genai.types:GenerateContentConfig",
     "google.content": "google.genai.types:Content",
     "google.response": "google.genai.types:GenerateContentResponse",
+    "google.interactions.request": "google.genai._gaos.types.interactions:CreateModelInteraction",
+    "google.interactions.agent": "google.genai._gaos.types.interactions:CreateAgentInteraction",
+    "google.interactions.step": "google.genai._gaos.types.interactions:Step",
+    "google.interactions.response": "google.genai._gaos.types.interactions:Interaction",
+    "google.interactions.event": "google.genai._gaos.types.interactions:InteractionSSEEvent",
     "pydantic_ai.message": "pydantic_ai.messages:ModelMessage",
     "ag_ui.message": "ag_ui.core:Message",
     "ag_ui.event": "ag_ui.core:Event",
@@ -100,7 +105,26 @@ def schema(root: str) -> Json:
     if root in SHAPES:
         return _of_botocore(SHAPES[root])
     made: Json = TypeAdapter(type_of(root)).json_schema(schema_generator=_Schema)
-    return made
+    others = {f"#/$defs/{name}" for name, kind in made.get("$defs", {}).items() if _is_any_other(kind)}
+    return cast("Json", _without(made, others)) if others else made
+
+
+def _is_any_other(kind: Json) -> bool:
+    """Whether a type stands for all variants that an SDK does not know."""
+    return "is_unknown" in kind.get("properties", {})
+
+
+def _without(thing: Any, references: set[str]) -> Any:
+    """A schema without references to some of its types."""
+    if isinstance(thing, list):
+        return [_without(one, references) for one in thing if not _refers(one, references)]
+    if not isinstance(thing, dict):
+        return thing
+    return {key: _without(value, references) for key, value in thing.items() if f"#/$defs/{key}" not in references}
+
+
+def _refers(thing: Any, references: set[str]) -> bool:
+    return isinstance(thing, dict) and thing.get("$ref") in references
 
 
 def _of_botocore(name: str) -> Json:

@@ -183,12 +183,56 @@ def _converse_parts(key: str, value: Any) -> tuple[Json | None, list[Json]]:
     return None, []
 
 
+def steps_events(steps: list[Json]) -> Iterator[Json]:
+    """Steps of the Interactions API: what each begins with, and the rest in deltas."""
+    for index, step in enumerate(steps):
+        begun, deltas = _pieces(step)
+        yield {"event_type": "step.start", "index": index, "step": begun}
+        yield from ({"event_type": "step.delta", "index": index, "delta": delta} for delta in deltas)
+        yield {"event_type": "step.stop", "index": index}
+
+
+def _interactions(body: Json) -> Iterator[Json]:
+    begun = {**body, "status": "in_progress", "steps": []}
+    yield {"event_type": "interaction.created", "interaction": begun}
+    yield from steps_events(body["steps"])
+    ended = {key: value for key, value in body.items() if key != "steps"}
+    yield {"event_type": "interaction.completed", "interaction": ended}
+
+
+def _pieces(step: Json) -> tuple[Json, list[Json]]:
+    """What a step begins with, and the deltas that bring the rest of it."""
+    begun: Json = {key: step[key] for key in ("type", "id", "call_id", "name", "server_name") if key in step}
+    match step["type"]:
+        case "model_output" if "error" not in step:
+            return begun, [delta for content in step.get("content", ()) for delta in _content_deltas(content)]
+        case "thought":
+            deltas = [{"type": "thought_summary", "content": one} for one in step.get("summary", ())]
+            signed = {"signature": step["signature"]} if "signature" in step else {}
+            return begun, [*deltas, *([{"type": "thought_signature", **signed}] if signed else [])]
+        case "function_call":
+            text = json.dumps(step["arguments"])
+            return begun, [{"type": "arguments_delta", "arguments": part} for part in (text[:4], text[4:])]
+        case kind if kind.endswith(("_call", "_result")):
+            return begun, [{"type": kind, **{key: value for key, value in step.items() if key not in begun}}]
+    return step, []
+
+
+def _content_deltas(content: Json) -> list[Json]:
+    if content["type"] != "text":
+        return [content]
+    deltas = [{"type": "text", "text": part} for part in (content["text"][:1], content["text"][1:])]
+    found = content.get("annotations")
+    return [*deltas, *([{"type": "text_annotation_delta", "annotations": found}] if found else [])]
+
+
 STREAMS: Final[dict[str, Callable[[Json], Iterator[Json]]]] = {
     "open_responses": _responses,
     "chat_completion": _chat,
     "messages": _messages,
     "gemini": _gemini,
     "converse": _converse,
+    "interactions": _interactions,
 }
 # blocks of Converse that its streams do not have
 NOT_STREAMED: Final = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from importlib import import_module
@@ -70,7 +71,8 @@ def refused(value: Any, root: str) -> list[str]:
     if root in SHAPES:
         return shape_errors(value, SHAPES[root])
     try:
-        validator(root).validate_json(json.dumps([value]))
+        with warnings.catch_warnings(action="ignore"):  # google-genai's of its types that will go
+            validator(root).validate_json(json.dumps([value]))
     except ValidationError as error:
         return _nearest(error)
     except (ValueError, TypeError) as error:  # validators of an SDK's own
@@ -111,7 +113,7 @@ def unfit(payload: Json, format_name: str) -> Iterator[str]:
         yield from shape_errors({"modelId": "m", **payload}, "ConverseRequest")
         return
     if format_name == "interactions":
-        yield from validity_interactions.refused({"model": "m", **payload})
+        yield from validity_interactions.refused(payload if "agent" in payload else {"model": "m", **payload})
         return
     if format_name == "ui_messages":
         yield from validity_ui_messages.refused(payload)

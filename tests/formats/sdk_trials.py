@@ -35,6 +35,7 @@ LEVELS: Final[dict[str, Callable[[Json], Json]]] = {
     "converse": spelling_converse.leveled,
     "interactions": lambda payload: payload,
     "pydantic_ai": lambda payload: payload,
+    "ag_ui": lambda payload: payload,
 }
 # where values are from: roots of the SDKs' types, and requests without their turns
 SOURCES: Final = (
@@ -49,10 +50,13 @@ SOURCES: Final = (
     "anthropic.beta.response",
     "google.content",
     "google.response",
+    "google.interactions.step",
+    "google.interactions.response",
     "bedrock.request",
     "bedrock.response",
     "pydantic_ai.request",
     "pydantic_ai.response",
+    "ag_ui.message",
     *(f"{root} options" for root in ROOTS),
 )
 _SHARE: Final = 24  # of the samples beyond the least, a quick run has one in so many

@@ -119,7 +119,11 @@ class Maker:
 
     def _needed(self, name: str, kind: Json) -> list[str]:
         properties = kind["properties"]
-        tags = [key for key in ("type", "kind", "part_kind", "role", "op") if "const" in properties.get(key, {})]
+        tags = [
+            key
+            for key in ("type", "event_type", "kind", "part_kind", "role", "op")
+            if "const" in properties.get(key, {})
+        ]
         links = ("tool_name", "tool_call_id") if "part_kind" in properties else ()
         wanted = {*kind.get("required", ()), *NEEDED.get(name, ()), *tags, *links}
         return [key for key in properties if key in wanted]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.formats.conversations import CONVERSATIONS
 from tests.formats.factories import answer, assistant, call, codes, output, render, snapshot, user
+from tests.formats.sdk_streams import steps_events
 from tests.formats.sdk_values import Maker
 from tests.formats.turns import rendered_turns
 from tests.formats.validity_interactions import adapter, refused
@@ -117,41 +118,11 @@ def test_what_the_sdk_does_not_know_is_kept_in_its_place() -> None:
 # Streams
 
 
-def pieces(step: Json) -> tuple[Json, list[Json]]:
-    """What a step begins with, and the deltas that bring the rest of it."""
-    begun: Json = {key: step[key] for key in ("type", "id", "call_id", "name", "server_name") if key in step}
-    match step["type"]:
-        case "model_output" if "error" not in step:
-            return begun, [delta for content in step.get("content", ()) for delta in content_deltas(content)]
-        case "thought":
-            deltas = [{"type": "thought_summary", "content": one} for one in step.get("summary", ())]
-            signed = {"signature": step["signature"]} if "signature" in step else {}
-            return begun, [*deltas, *([{"type": "thought_signature", **signed}] if signed else [])]
-        case "function_call":
-            text = json.dumps(step["arguments"])
-            return begun, [{"type": "arguments_delta", "arguments": part} for part in (text[:4], text[4:])]
-        case kind if kind.endswith(("_call", "_result")):
-            return begun, [{"type": kind, **{key: value for key, value in step.items() if key not in begun}}]
-    return step, []
-
-
-def content_deltas(content: Json) -> list[Json]:
-    if content["type"] != "text":
-        return [content]
-    deltas = [{"type": "text", "text": part} for part in (content["text"][:1], content["text"][1:])]
-    found = content.get("annotations")
-    return [*deltas, *([{"type": "text_annotation_delta", "annotations": found}] if found else [])]
-
-
 def events(steps: list[Json], status: str = "completed", **keys: Any) -> list[Json]:
     """The events of an interaction."""
     interaction = {"id": "i1", "status": "in_progress", "model": "gemini-3-pro"}
     found: list[Json] = [{"event_type": "interaction.created", "interaction": interaction, "event_id": "e0"}]
-    for index, step in enumerate(steps):
-        begun, deltas = pieces(step)
-        found.append({"event_type": "step.start", "index": index, "step": begun})
-        found += [{"event_type": "step.delta", "index": index, "delta": delta} for delta in deltas]
-        found.append({"event_type": "step.stop", "index": index})
+    found += steps_events(steps)
     return [*found, {"event_type": "interaction.completed", "interaction": {**interaction, "status": status, **keys}}]
 
 
@@ -370,6 +341,8 @@ def test_a_call_that_the_service_waits_for_gets_its_placeholder() -> None:
          (["option", "option"], ["option"])),
         ({"background": True, "service_tier": "priority", "extra": {NAME: {"labels": {"a": "b"}}}},
          {"background": True, "service_tier": "priority", "labels": {"a": "b"}}, ([], [])),
+        ({"extra": {"agent": "deep-research-preview-04-2026"}}, {"agent": "deep-research-preview-04-2026"},
+         (["option"], [])),
     ],
 )  # fmt: skip
 def test_settings(settings: Json, payload: Json, reports: Any) -> None:
@@ -377,6 +350,7 @@ def test_settings(settings: Json, payload: Json, reports: Any) -> None:
     assert {key: value for key, value in rendered.payload.items() if key not in ("model", "input")} == payload
     assert codes(rendered) == reports
     assert refused(rendered.payload) == []
+    assert ("model" in rendered.payload) != ("agent" in rendered.payload)
 
 
 def test_the_figures_of_a_usage_object() -> None:

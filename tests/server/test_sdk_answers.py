@@ -27,7 +27,7 @@ IS_WHOLE: Final = MATRIX != "quick"
 SHARE: Final = 48  # of the samples beyond the least, a quick run has one in so many
 SOURCES: Final = (
     "openai.responses.output", "openai.chat.response", "anthropic.messages.response", "anthropic.beta.response",
-    "google.response", "bedrock.response",
+    "google.response", "google.interactions.response", "bedrock.response",
 )  # fmt: skip
 # keys that Open Responses requires of a response, and OpenAI's types do not have
 OPEN: Final = frozenset({"frequency_penalty", "presence_penalty", "store"})

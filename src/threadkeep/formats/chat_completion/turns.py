@@ -151,6 +151,8 @@ class ChatWriter(TurnWriter):
             content = wire_parts(item.get("content") or [], mappers, self._context, "content", self._carried)
             if content:
                 self._put({"role": role, "content": content}, item, entry)
+            else:
+                report_foreign(item, NAME, self._context, "native")
 
     def _put(self, message: JsonObject, item: JsonObject, entry: ItemEntry) -> None:
         """Add a message that is not the assistant's."""
@@ -179,6 +181,7 @@ class ChatWriter(TurnWriter):
         if content := wire_parts(parts, mappers, self._context, "content", self._carried):
             keys["content"] = content
         elif len(keys) == 1 and not native_keys(item, NAME):
+            report_foreign(item, NAME, self._context, "native")
             return
         self._say(spellings.with_native(item, keys, entry, self._context) if "native" in item else keys, entry)
 

@@ -146,7 +146,7 @@ def _is_thought_apart(entry: ItemEntry) -> bool:
 
 def _is_blank(thought: JsonObject) -> bool:
     """Whether a thought says nothing, and has no signature of its own."""
-    return not any(block.get("thinking") or block.keys() - {"type", "thinking"} for block in thought["content"])
+    return all(block == {"type": "thinking", "thinking": ""} for block in thought.get("content") or ())
 
 
 def _signed(entry: ItemEntry, after: ItemEntry) -> list[ItemEntry]:

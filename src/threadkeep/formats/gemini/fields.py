@@ -250,7 +250,7 @@ def reasoning(value: JsonObject, context: reports.Context, family: GeminiFamily)
         context.repair("option", left_out, detail)
     if summary == "auto":
         keys[f"{THINKING}.includeThoughts"] = True
-    elif summary is not None:
+    elif summary not in (None, "none"):
         context.loss("option", "reasoning.summary", f"Gemini has no summary {summary!r} of its thoughts.")
     return keys
 

@@ -63,6 +63,7 @@ def thought_parts(item: JsonObject, context: Context) -> list[JsonObject]:
     wire, content = [], item.get("content")
     for index, thought in enumerate(content if isinstance(content, list) else ()):
         if isinstance(thought, dict) and thought.get("type") == "thinking":
+            shared.report_foreign(thought, NAME, context, f"content[{index}]")
             wire.append(own_thought(thought))
         else:
             detail = "Reasoning was left out: it is not a thought of this service."

@@ -85,6 +85,8 @@ def _body(rendering: Rendering, state: ServerState | None, system: Sequence[str]
     if choice is not None:
         place(body, CHOICE, choice)
     body = _with_extra(body, settings.get("extra") or {})
+    if body.get("agent") is not None and body.pop("model", None) is not None:
+        context.loss("option", "model", "The model was left out: an agent has its own.")
     _check(body, is_imported=snapshot.imported is not None)
     return rendering.fitted(body)
 

@@ -55,9 +55,10 @@ STATUSES: Final = {
 
 
 def reasoning(value: Any, context: Context) -> Any:
-    """Reasoning settings without the keys of other formats."""
+    """Reasoning settings without the keys of other formats, and their word for no summary."""
     if not isinstance(value, dict):
         return value
+    value = {key: inner for key, inner in value.items() if (key, inner) != ("summary", "none")}
     for key, reason in _FOREIGN_REASONING.items():
         if key in value:
             context.loss("option", f"reasoning.{key}", f"Open Responses has no reasoning.{key}: {reason}.")

@@ -29,7 +29,7 @@ EFFORT: Final = "reasoning.effort"  # the path of its reports
 DEFAULTS: Final[tuple[Any, ...]] = (False, "", [], {})  # values that ask for nothing
 
 # service tiers that only other APIs than OpenAI's have, and that no server of its formats takes
-TIERS_ELSEWHERE: Final = frozenset({"standard", "standard_only", "unspecified", "reserved"})
+TIERS_ELSEWHERE: Final = frozenset({"standard", "standard_only", "unspecified", "reserved", "deferred"})
 
 CACHE_OPTIONS: Final = ("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options")
 # options that only the Responses API has -> why the owner of another format leaves them out
