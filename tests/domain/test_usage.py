@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from threadkeep.db.queries.usage import COLUMNS, OF_CONVERSATION, TIMES
+from threadkeep.db.queries.usage import COLUMNS, OF_CONVERSATION, OF_RESPONSE, TIMES
 from threadkeep.domain.reports import SUMS, UsageFilters, UsageKey, UsageRow, UsageSum
 from threadkeep.domain.usage import FIGURES, NormalizedUsage, Usage, figure
 
@@ -174,7 +174,7 @@ def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -
 def test_the_types_of_reports_name_what_there_is() -> None:
     """Keys, filters and sums are those of the ledger; every key is an attribute of a row."""
     keys = get_args(UsageKey)
-    assert set(keys) == {*TIMES, *COLUMNS, *OF_CONVERSATION}
+    assert set(keys) == {*TIMES, *COLUMNS, *OF_CONVERSATION, *OF_RESPONSE}
     assert set(UsageFilters.__annotations__) == {*COLUMNS, "labels"}
     assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies", "first_tokens"}
     assert [key for key in keys if getattr(UsageRow({key: 1}), key) != 1] == []

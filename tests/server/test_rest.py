@@ -476,6 +476,8 @@ def test_search_and_usage(api: httpx2.Client, chat: str) -> None:
     assert (row["model"], row["attempts"]) == ("m", 1)
     assert refusal(api.get("/usage", params={"since": "soon"})) == (400, "invalid_value", "since")
     assert refusal(api.get("/usage", params={"by": "colour"}))[0] == 400
+    rows = api.get("/usage", params={"by": "title,label:team,property:plan,feedback"}).json()["data"]
+    assert [row["attempts"] for row in rows] == [1]
 
 
 def test_a_report_has_only_so_many_rows(api: httpx2.Client, chat: str, monkeypatch: pytest.MonkeyPatch) -> None:

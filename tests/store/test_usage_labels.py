@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.factories import a_call, an_answer, an_output
 from tests.store.ledger import attempt_at
 from threadkeep import InvalidOption
 
@@ -77,7 +78,49 @@ def test_another_user_sees_only_what_is_his(store: Any) -> None:
     assert sums(store.for_user("ben").usage(by="label:team")) == [("sales", 1, 10)]
 
 
-@pytest.mark.parametrize("by", ["label:", "label", "labels:team", "label:" + "x" * 600])
+@pytest.mark.parametrize("by", ["label:", "label", "property:", "metadata", "labels:team", "label:" + "x" * 600])
 def test_what_is_no_label(store: Any, by: str) -> None:
     with pytest.raises(InvalidOption):
         store.usage(by=by)
+
+
+@pytest.mark.usefixtures("talks")
+def test_by_titles_and_properties(store: Any, talks: dict[str, Any]) -> None:
+    talks["one"].update(properties={"tier": "gold", "odd\u00e9\x00": "\ud800"})
+    talks["two"].update(properties={"tier": "gold", "other": "x"})
+    talks["three"].update(title=None)
+    assert sums(store.usage(by="title")) == [("four", 1, 1_000), ("one", 2, 2), ("two", 1, 10), (None, 1, 100)]
+    assert sums(store.usage(by="property:tier")) == [("gold", 3, 12), (None, 2, 1_100)]
+    assert sums(store.usage(by=("property:tier", "day"), order_by="total_tokens", limit=2)) == [
+        (None, SECOND.date(), 1, 1_000), (None, FIRST.date(), 1, 100),
+    ]  # fmt: skip
+    assert sums(store.usage(by="property:odd\u00e9\x00")) == [("\ud800", 2, 2), (None, 3, 1_110)]
+
+
+def test_by_what_is_said_of_responses(store: Any) -> None:
+    """The attempts that have no response, and responses without an opinion, count under None."""
+    talk = store.create_conversation(model="m", input="Hi", metadata={"variant": "a"})
+    for number, (rating, variant) in enumerate([(5, "a"), (2, "b"), (None, "b")]):
+        talk.update(metadata={"variant": variant})
+        body = an_answer("Hello", id=f"r{number}", usage={"input_tokens": 1, "output_tokens": 0, "total_tokens": 1})
+        body["output"].append(a_call(f"c{number}", "pay"))
+        talk.add_response(body, "open_responses")
+        [call] = talk.pending_calls()
+        if rating is not None:
+            talk.set_feedback(call.position - 1, rating=rating, user_id="ann")
+            talk.set_feedback(call.position, rating=rating + 1, user_id="ben")
+        if number == 0:
+            talk.approve(call.position)
+            talk.add_items([an_output("c0")])
+        elif number == 1:
+            talk.deny(call.position, reason="No.")
+        talk.label_item(call.position, labels={"kind": f"k{number % 2}"})
+    talk.record_attempt("open_responses", error="timeout", status="failed")
+    assert sums(store.usage(by="feedback")) == [(2, 1, 1), (5, 1, 1), (None, 2, 1)]
+    assert sums(store.usage(by="approval")) == [("approved", 1, 1), ("denied", 1, 1), (None, 2, 1)]
+    assert sums(store.usage(by="item_label:kind")) == [("k0", 2, 2), ("k1", 1, 1), (None, 1, None)]
+    assert sums(store.usage(by=("metadata:variant", "feedback", "response"))) == [
+        ("a", 5, 0, 1, 1), ("b", 2, 1, 1, 1), ("b", None, 2, 1, 1), (None, None, None, 1, None),
+    ]  # fmt: skip
+    store.delete_conversation(talk.id)
+    assert sums(store.usage(by=("feedback", "approval", "title", "metadata:variant"))) == [(None,) * 4 + (4, 3)]

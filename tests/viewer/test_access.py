@@ -130,6 +130,17 @@ def test_whoever_may_not_see_a_page_can_sign_out(pages: Pages) -> None:
     assert client.get("/usage").status_code == 401
 
 
+def test_reports_show_titles_only_to_those_who_read(pages: Pages) -> None:
+    for status, owner in {
+        403: Owner(tenant=pages.tenant, scopes=frozenset({"usage"})),
+        200: Owner(tenant=pages.tenant, scopes=frozenset({"usage", "read"})),
+    }.items():
+        client = pages.client(auth=lambda _, owner=owner: owner)
+        for by in ("title", "property:plan,day"):
+            assert client.get(f"/usage.csv?by={by}").status_code == status
+        assert client.get("/usage.csv?by=label:team,feedback,metadata:variant").status_code == 200
+
+
 def test_a_secret_of_forms_that_the_browser_has_lost_is_given_again(pages: Pages) -> None:
     client = signed_in(pages)
     client.cookies.delete("threadkeep_form")

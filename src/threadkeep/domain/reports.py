@@ -19,14 +19,18 @@ OneOrMore: TypeAlias = T | Sequence[T]
 
 UsageKey: TypeAlias = Literal[
     "hour", "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id",
-    "conversation_status", "status", "tool_set", "response",
+    "conversation_status", "title", "feedback", "approval", "status", "tool_set", "response",
 ]  # fmt: skip
-"""The name of a column that usage can be grouped by; ``label:NAME`` is another one, for the values of a label."""
+"""The name of a column that usage can be grouped by; others are ``label:NAME`` and the like, see `Store.usage`."""
 UsageSum: TypeAlias = Literal[
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
     "total_tokens", "cost_nano", "latency_ms", "first_token_ms", "cache_known_tokens",
 ]  # fmt: skip
 """The name of a sum that usage can be ordered by."""
+
+
+# The beginnings of the names of keys that show content: only for those who may read conversations
+CONTENT_KEYS: Final = ("title", "property:")
 
 
 class UsageFilters(TypedDict, total=False):
@@ -72,8 +76,9 @@ class UsageRow:
     Attributes:
         hour, day, week, month: the beginning of the hour (aware), or a date: the day, or the first day of the week or
             month. These and the other keys raise AttributeError unless the report is grouped by them.
-        model, provider, format, user_id, conversation_id, conversation_status, status, tool_set, response: shared by
-            all attempts of the row. `keys` has those of labels, too: ``row.keys["label:team"]``.
+        model, provider, format, user_id, conversation_id, conversation_status, title, feedback, approval, status,
+            tool_set, response: shared by all attempts of the row. `keys` has those with names of yours, too:
+            ``row.keys["label:team"]``.
         attempts: the number of attempts, including failed ones.
         input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, total_tokens: as in
             `NormalizedUsage`.
@@ -98,6 +103,9 @@ class UsageRow:
     conversation_id = _Key[str | None]()
     status = _Key[str | None]()
     conversation_status = _Key[str | None]()
+    title = _Key[str | None]()
+    feedback = _Key[int | None]()
+    approval = _Key[str | None]()
     tool_set = _Key[str | None]()
     response = _Key[int | None]()
 

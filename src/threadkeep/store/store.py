@@ -581,12 +581,14 @@ class Store:
         """Return attempts, tokens and costs, summed.
 
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
-        format, user_id, conversation_id, status, tool_set (its hash), response, conversation_status (active or
-        archived, now), or ``label:NAME``: the values of a label that conversations have now. `since` and `until`
-        (exclusive) are dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values,
-        or lists of values, of the same columns, except hour, week, month and what conversations have now; `day` is a
-        UTC day there. With `labels=`, only conversations count that have all of these labels (at most 16), and are not
-        deleted. `order_by` sorts by a sum, largest first; add `limit` for a top list.
+        format, user_id, conversation_id, status, tool_set (its hash), response; what conversations have now:
+        conversation_status (active or archived), title, ``label:NAME`` and ``property:NAME``; and what responses have:
+        feedback (the lowest rating of its items), approval (of its calls: denied, or else approved),
+        ``item_label:NAME``, and ``metadata:NAME`` of the options of their requests. `since` and `until` (exclusive)
+        are dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists
+        of values, of the columns of the ledger, except hour, week and month; `day` is a UTC day there. With `labels=`,
+        only conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a
+        sum, largest first; add `limit` for a top list.
 
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.

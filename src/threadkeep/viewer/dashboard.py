@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from threadkeep.domain import charts, reports
@@ -31,7 +32,11 @@ TOOL_CONVERSATIONS: Final = 1_000  # in which calls of functions are counted
 SAMPLE: Final = 2_000  # the newest calls, of which latencies are compared
 FAILED: Final = "failed"
 KINDS: Final = ("input", "input from the cache", "output", "reasoning")
-CSV_KEYS: Final = ("day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "status")
+CSV_KEYS: Final = (
+    "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id", "conversation_status", "title",
+    "feedback", "approval", "status",
+)  # fmt: skip
+CSV_KINDS: Final = ("label:", "property:", "item_label:", "metadata:")  # each with a name behind it
 _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets would run
 
 
@@ -291,8 +296,11 @@ async def tools_page(view: View) -> Response:
 async def usage_csv(view: View) -> Response:
     """Answer with the sums of a period as CSV, by the columns in the address."""
     by = tuple((view.query("by") or "day,model").split(","))
-    if unknown := [name for name in by if name not in CSV_KEYS]:
-        raise InvalidOption(f"must be some of {', '.join(CSV_KEYS)}, not {unknown[0][:40]!r}.", argument="by")
+    if unknown := [name for name in by if name not in CSV_KEYS and not name.startswith(CSV_KINDS)]:
+        known = ", ".join((*CSV_KEYS, *(f"{kind}NAME" for kind in CSV_KINDS)))
+        raise InvalidOption(f"must be some of {known}, not {unknown[0][:40]!r}.", argument="by")
+    if "read" not in view.scopes and any(name.startswith(reports.CONTENT_KEYS) for name in by):
+        raise HTTPException(403, "Titles and properties need the scope 'read'")
     options: dict[str, Any] = {**period_of(view).bounds(), **filters_of(view)}
     rows = await view.store.usage(by=by, **options)
     text = io.StringIO()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 By = Annotated[
     list[str] | None,
-    Option("--by", metavar="COLUMN,…", help=f"Group by these columns: {', '.join(get_args(UsageKey))}, label:NAME."),
+    Option(
+        "--by", metavar="COLUMN,…", help=f"Group by these columns: {', '.join(get_args(UsageKey))}; and label:NAME …"
+    ),
 ]
 Model = Annotated[Text, Option("--model", metavar="NAME", help="Only for this model.")]
 Provider = Annotated[Text, Option("--provider", metavar="NAME", help="Only for this provider.")]

@@ -5,7 +5,7 @@ Reports with the same `StatementKey` execute the same statement, which is compil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Select, Table, bindparam, case, func, literal_column, select
 
-from threadkeep.db import functions, types
+from threadkeep.db import functions, models, types
 from threadkeep.db.driver import Statement
 from threadkeep.db.models import (
     conversation_labels,
@@ -40,9 +40,14 @@ COLUMNS: Final = {
 }  # fmt: skip
 
 
-# What a report can be grouped by that conversations have -> its column there; and a label, ``label:`` and its name
-OF_CONVERSATION: Final = {"conversation_id": "public_id", "conversation_status": "status"}
-LABEL: Final = "label:"
+# What a report can be grouped by that conversations have -> its column there
+OF_CONVERSATION: Final = {"conversation_id": "public_id", "conversation_status": "status", "title": "title"}
+# Likewise, followed by a name: labels and properties of conversations; labels of items of responses, and what the
+# options of their requests have as `metadata`
+LABEL, PROPERTY, ITEM_LABEL, METADATA = "label:", "property:", "item_label:", "metadata:"
+NAMED: Final = (LABEL, PROPERTY, ITEM_LABEL, METADATA)
+# Those that are read from JSON texts, here and not by the databases: these refuse some of them
+READ: Final = (PROPERTY, METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class StatementKey:
     offsets: tuple[int, ...] | None = None  # by which local time is ahead (see `time_keys`); None: times are UTC
     order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
+    is_read: bool = False  # keys are read from JSON texts, which brings rows together
 
     @property
     def is_unordered(self) -> bool:
@@ -111,31 +117,45 @@ def report_statement(key: StatementKey) -> Statement:
 def _report(key: StatementKey) -> Statement:
     if key.reads_days:
         return Statement(_with_rolled_up(key), binary=True)
-    is_joined = any(map(is_of_conversation, key.by))
-    return Statement(_ordered(_by_conversations(key) if is_joined else _of_ledger(key), key), binary=True)
+    is_joined = any(map(is_joined_with, key.by))
+    return Statement(_ordered(_joined(key) if is_joined else _of_ledger(key), key), binary=True)
 
 
-def is_of_conversation(name: str) -> bool:
-    """Whether a report is grouped by something that conversations have, and attempts do not."""
-    return name in OF_CONVERSATION or name.startswith(LABEL)
+def is_joined_with(name: str) -> bool:
+    """Whether a report is grouped by something that conversations or responses have, and attempts do not."""
+    return name in OF_CONVERSATION or name.startswith((LABEL, PROPERTY)) or _is_of_response(name)
 
 
-def _by_conversations(key: StatementKey) -> Select[Any]:
-    """Sums by what conversations have: deleted ones have nothing and count together."""
-    own = tuple(name for name in key.by if not is_of_conversation(name))
-    inner = _of_ledger(replace(key, by=(*own, "conversation_id"))).subquery("ledger")
-    width = key_width(replace(key, by=own))
-    joined = inner.outerjoin(conversations, sa.and_(*_has_key(inner.c[f"key_{width}"])))
+def _is_of_response(name: str) -> bool:
+    return name in OF_RESPONSE or name.startswith((ITEM_LABEL, METADATA))
+
+
+def named_parameter(number: int) -> str:
+    """The parameter with the name behind ``label:`` and the like, of a column to group by."""
+    return f"by_name_{number}"
+
+
+def _joined(key: StatementKey) -> Select[Any]:
+    """Sums by what conversations and responses have: deleted ones have nothing and count together."""
+    own = [name for name in key.by if not is_joined_with(name)]
+    ids = ["conversation_id", "response"] if any(map(_is_of_response, key.by)) else ["conversation_id"]
+    by = (*(name for name in own if name not in ids), *ids)
+    inner = _of_ledger(replace(key, by=by)).subquery("ledger")
+    *others, talk, number = [*inner.c][: key_width(replace(key, by=by))] + [None] * (2 - len(ids))
+    joined: Any = inner.outerjoin(conversations, sa.and_(*_has_key(talk)))
     columns: list[Any] = []
-    rest: Iterator[Any] = iter([inner.c[f"key_{number}"] for number in range(width)])
-    for number, name in enumerate(key.by):
+    rest: Iterator[Any] = iter(others)
+    for place, name in enumerate(key.by):
         if name in OF_CONVERSATION:
             columns.append(conversations.c[OF_CONVERSATION[name]])
-        elif is_of_conversation(name):
-            labels = conversation_labels.alias(f"label_{number}").c
-            here = labels.tenant_id == conversations.c.tenant_id, labels.conversation_id == conversations.c.id
-            joined = joined.outerjoin(labels.key.table, sa.and_(*here, labels.key == bindparam(f"by_label_{number}")))
-            columns.append(labels.value)
+        elif name.startswith(PROPERTY):
+            columns.append(conversations.c.properties)
+        elif is_joined_with(name):
+            facts, here = _facts(name, place, number)
+            joined = joined.outerjoin(facts.table, sa.and_(*here))
+            columns.append(facts)
+        elif name in ids:
+            columns.append(number)
         else:
             columns.append(next(rest))
             if name == "hour" and has_changes(key.offsets):
@@ -143,6 +163,45 @@ def _by_conversations(key: StatementKey) -> Select[Any]:
     groups = [column.label(f"key_{number}") for number, column in enumerate(columns)]
     return select(*groups, *sums_of(inner.c)).select_from(joined).group_by(*(group.element for group in groups))
 
+
+def _facts(name: str, place: int, response: Any) -> tuple[Any, list[Any]]:
+    """A column of what conversations or responses have under a name, and how its rows are joined."""
+    if name.startswith(LABEL):
+        labels = conversation_labels.alias(f"label_{place}").c
+        here = [labels.tenant_id == conversations.c.tenant_id, labels.conversation_id == conversations.c.id]
+        return labels.value, [*here, labels.key == bindparam(named_parameter(place))]
+    facts = _of_responses(name, place).subquery(f"facts_{place}").c
+    return facts.value, [conversations.c.id == facts.conversation_id, response == facts.number]
+
+
+def _of_responses(name: str, place: int) -> Select[Any]:
+    """What responses have under a name: rows of conversation, number and value."""
+    table = models.responses.c
+    columns = table.conversation_id, table.number
+    where = [*of_tenant(models.responses), table.deleted_at.is_(None)]
+    if name.startswith(METADATA):
+        configs = models.configs.c
+        is_of = sa.and_(configs.tenant_id == table.tenant_id, configs.hash == table.config_hash)
+        return select(*columns, configs.config.label("value")).join(models.configs, is_of).where(*where)
+    about, value = (models.item_labels, func.min) if name.startswith(ITEM_LABEL) else OF_RESPONSE[name]
+    column = about.c[_VALUES[about.name]]
+    within = about.c.position >= table.from_position, about.c.position <= table.to_position
+    here = about.c.tenant_id == table.tenant_id, about.c.conversation_id == table.conversation_id
+    if name.startswith(ITEM_LABEL):
+        where.append(about.c.key == bindparam(named_parameter(place)))
+    found = select(*columns, value(column).label("value")).join(about, sa.and_(*here, *within))
+    return found.where(*where, column.is_not(None)).group_by(*columns)
+
+
+_VALUES: Final = {
+    models.item_feedback.name: "rating", models.approvals.name: "decision", models.item_labels.name: "value",
+}  # fmt: skip
+# What a report can be grouped by that responses have -> what people say about their items, and which of several counts:
+# the worst rating, and a denial
+OF_RESPONSE: Final[dict[str, tuple[Table, Callable[..., Any]]]] = {
+    "feedback": (models.item_feedback, func.min),
+    "approval": (models.approvals, func.max),
+}
 
 _cached_report: Final = lru_cache(maxsize=256)(_report)
 
@@ -305,7 +364,7 @@ def _order_of(name: str, group: Any) -> list[Any]:
         return [sa.literal_column(group.name).desc()]
     if name in TIMES:  # named, as in GROUP BY
         return [sa.literal_column(group.name)]
-    if isinstance(column.type, types.Identifier):
+    if isinstance(column.type, types.Identifier | sa.Text):
         column = functions.bytewise(column)
     return [column if name in NEVER_NULL else functions.smallest_first(column)]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query, Response
 from pydantic import WithJsonSchema
 
-from threadkeep.domain.reports import UsageRow
+from threadkeep.domain.reports import CONTENT_KEYS, UsageRow
 from threadkeep.errors import InvalidOption
 from threadkeep.server import answers, pages, problems, requests
 from threadkeep.server.rest import deps, models, objects, routing
@@ -18,7 +18,8 @@ Columns = Annotated[
     list[str] | None, WithJsonSchema({"type": "string"}),
     Query(
         description="Columns with commas: hour, day, week, month, model, provider, format, user_id, conversation_id, "
-        "status, tool_set, response; they make at most 10,000 rows."
+        "conversation_status, title, feedback, approval, status, tool_set, response, label:NAME, property:NAME, "
+        "item_label:NAME, metadata:NAME; they make at most 10,000 rows."
     ),
 ]  # fmt: skip
 Zone = Annotated[str, Query(description="Time zone of days.")]
@@ -63,6 +64,9 @@ async def usage(
 ) -> Response:
     """Sum tokens and costs, grouped by columns."""
     columns: Any = tuple(name for text in by or () for name in text.split(",") if name)
+    if not call.may_read and (shown := [name for name in columns if name.startswith(CONTENT_KEYS)]):
+        problem = f"The key does not allow reports by {shown[0]}: it lacks the scope 'read'."
+        raise problems.Problem(403, problem, param="by", code="missing_scope")
     rows = await call.store.usage(by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1)
     if len(rows) > MAX_ROWS:
         problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."

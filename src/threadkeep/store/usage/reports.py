@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
@@ -18,6 +18,7 @@ from threadkeep.domain import ids, jsontext
 from threadkeep.domain.formats import format_names
 from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, midnight, ranges_of
 from threadkeep.errors import InvalidOption, did_you_mean, shown
+from threadkeep.store.usage import rollups
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import Scope, find_row, get_row
 from threadkeep.store.work.transactions import Transactions
@@ -96,7 +97,10 @@ def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence
 # ---------------------------------------------------------------------------------------------------------------------
 # Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query
 
-GROUPS: Final = (*statements.TIMES, *(name for name in statements.COLUMNS if name != "day"), "conversation_status")
+GROUPS: Final = (
+    *statements.TIMES, *(name for name in statements.COLUMNS if name != "day"), "conversation_status", "title",
+    *statements.OF_RESPONSE,
+)  # fmt: skip
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
 FIRST: Final = date(1000, 1, 1)
 LAST: Final = date(9999, 12, 30)
@@ -157,11 +161,11 @@ class UsageQuery:
 
     def __post_init__(self) -> None:
         for name in self.by:
-            if name.startswith(statements.LABEL):
-                identifier("the name of a label in by", name.removeprefix(statements.LABEL))
+            if name.startswith(statements.NAMED):
+                identifier("the name behind a colon in by", name.partition(":")[2])
             elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
-                known = f"{', '.join(GROUPS)}, and label:NAME for the values of a label"
+                known = f"{', '.join(GROUPS)}, and {', '.join(f'{kind}NAME' for kind in statements.NAMED)}"
                 meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.6))
                 raise InvalidOption(problem, argument="by", hint=f"{meant}The columns are {known}.")
         span_of(self.since, self.until, self.zone)
@@ -312,11 +316,17 @@ class UsageReport:
         if key.is_unordered:  # as the database orders them, so before names are read
             rows = _ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            reader: Callable[[Any], Any] | None = _READERS.get(name, types.name_from)
+            reader = _reader(name)
             if reader is not None:
                 values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
                 if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
                     rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
+        if key.is_read:
+            rows = _joined(rows, len(key.by))
+            if (order_by := self.query.order_by) is not None:
+                place = len(key.by) + SUMS.index(order_by)
+                rows = sorted(rows, key=lambda row: (row[place] is None, -(row[place] or 0)))
+            rows = rows[: self.query.limit]
         return UsageRow.each(key.by, rows)
 
     def _statement_key(self, **more: Any) -> statements.StatementKey:
@@ -331,10 +341,15 @@ class UsageReport:
             is_of_user=self.scope.user is not None,
             is_of_conversation=query.conversation is not None,
             labels=len(query.labels),
-            order_by=query.order_by,
-            is_limited=query.limit is not None,
+            order_by=None if self._is_read else query.order_by,
+            is_limited=query.limit is not None and not self._is_read,
+            is_read=self._is_read,
             **more,
         )
+
+    @property
+    def _is_read(self) -> bool:
+        return any(name.startswith(statements.READ) for name in self.query.by)
 
     def _parameters(self) -> dict[str, Any]:
         query = self.query
@@ -347,8 +362,8 @@ class UsageReport:
         for number, (label, value) in enumerate(query.labels.items()):
             parameters |= {f"label_{number}": label, f"label_value_{number}": value}
         for number, name in enumerate(query.by):
-            if name.startswith(statements.LABEL):
-                parameters[f"by_label_{number}"] = name.removeprefix(statements.LABEL)
+            if name.startswith(statements.NAMED):
+                parameters[statements.named_parameter(number)] = name.partition(":")[2]
         return parameters
 
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
@@ -399,6 +414,15 @@ def _ordered(rows: Sequence[Row], width: int) -> list[Row]:
     return ordered
 
 
+def _joined(rows: Iterable[Row], width: int) -> list[Row]:
+    """Rows with the same keys added up, in order."""
+    joined: dict[Row, Row] = {}
+    for row in rows:
+        key, sums = tuple(row[:width]), row[width:]
+        joined[key] = tuple(map(rollups.add, joined[key], sums)) if key in joined else sums
+    return _ordered([(*key, *sums) for key, sums in joined.items()], width)
+
+
 def _with_hour(row: Row, key: statements.StatementKey) -> Row:
     """A row with an hour in place of what the database says of it: local time, and where clocks change its offset."""
     index, offsets = key.by.index("hour"), key.offsets or (0,)
@@ -419,6 +443,19 @@ def _public_id(value: Any) -> str | None:
     return None if value is None else ids.public_id_text(bytes(value))
 
 
+def _text(value: Any) -> str | None:
+    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def _member(value: Any, *names: str) -> str | None:
+    """A text within a JSON text, by the names that lead there; another value as JSON."""
+    text = _text(value)
+    found = None if text is None else jsontext.loads(text)
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) or found is None else jsontext.dumps(found).decode()
+
+
 def _hex(value: Any) -> str | None:
     return None if value is None else bytes(value).hex()
 
@@ -426,5 +463,15 @@ def _hex(value: Any) -> str | None:
 # How the keys of rows are read that are not names; None: as they are
 _READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
     "hour": None, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
-    "response": None,
+    "response": None, "title": _text, "feedback": None,
 }  # fmt: skip
+
+
+def _reader(name: str) -> Callable[[Any], Any] | None:
+    """How the key of that name is read; None: as it is."""
+    path = name.partition(":")[2:]
+    if name.startswith(statements.PROPERTY):
+        return lambda text: _member(text, *path)
+    if name.startswith(statements.METADATA):
+        return lambda text: _member(text, "metadata", *path)
+    return _READERS.get(name, types.name_from)

@@ -166,11 +166,12 @@ def _by_model(sums: Sums) -> Sums:
     models: Sums = {}
     for key, figures in sums.items():
         model = (key[KEYS.index("model")],)
-        models[model] = tuple(map(_add, models[model], figures)) if model in models else figures
+        models[model] = tuple(map(add, models[model], figures)) if model in models else figures
     return models
 
 
-def _add(one: int | None, other: int | None) -> int | None:
+def add(one: int | None, other: int | None) -> int | None:
+    """The sum of two figures; None is unknown."""
     if one is None or other is None:
         return other if one is None else one
     return one + other
