@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import httpx2
 
@@ -15,7 +15,6 @@ from threadkeep.domain import jsontext, printing
 from threadkeep.errors import MissingExtra
 from threadkeep.server import body_limits, problems, quotas
 from threadkeep.store.streaming.background import at_once_or_within
-from threadkeep.store.streaming.writer import StreamWriter
 
 T = TypeVar("T")
 Hold: TypeAlias = Callable[[int], Awaitable[None]]  # counts how many bytes of an answer have come
@@ -314,8 +313,17 @@ async def sliced(events: AsyncGenerator[T]) -> AsyncGenerator[T]:
             await slices.step()
 
 
-async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: float | None = None) -> AsyncGenerator[T]:
-    """Yield the events of an answer that a writer takes, whatever its connection does when it has ended.
+class Progress(Protocol):
+    """How far an answer has come: whether it is whole, and whether nothing of it can follow."""
+
+    @property
+    def has_ended(self) -> bool: ...  # noqa: D102
+    @property
+    def is_over(self) -> bool: ...  # noqa: D102
+
+
+async def until_end(events: AsyncGenerator[T], answer: Progress, seconds: float | None = None) -> AsyncGenerator[T]:
+    """Yield the events of an answer, or pieces of it, whatever its connection does when it has ended.
 
     What may follow a whole answer, such as usage, has a limit of time, and so has the end of its body.
 
@@ -326,9 +334,9 @@ async def until_end(events: AsyncGenerator[T], writer: StreamWriter, seconds: fl
     end = None if seconds is None else now() + seconds
     async with aclosing(events):
         while True:
-            is_over = writer.assembler.is_over
+            is_over = answer.is_over
             trailing = CLOSING_SECONDS if is_over else TRAILING_SECONDS
-            has_ended = is_over or writer.has_ended
+            has_ended = is_over or answer.has_ended
             limit = asyncio.timeout_at(now() + trailing if has_ended else end)
             try:
                 event = await at_once_or_within(limit, anext(events))

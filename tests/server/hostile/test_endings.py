@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -88,6 +91,44 @@ def test_an_answer_that_is_whole_waits_for_its_usage_only_so_long(
     with hostile(database, face, format_, Script(pieces, after="open" if after == "garbage" else after)) as world:
         read_to_the_end(world)
         assert world.ended() == ("completed", TEXT)
+
+
+def cut(text: bytes) -> list[bytes]:
+    """A text in pieces of a few bytes: no mark is in one of them."""
+    return [text[start : start + 9] for start in range(0, len(text), 9)]
+
+
+def gzipped(text: bytes) -> list[bytes]:
+    """A text in a compressed stream that has not ended."""
+    compress = zlib.compressobj(wbits=31)
+    return [compress.compress(text) + compress.flush(zlib.Z_SYNC_FLUSH)]
+
+
+# how an answer is written before its connection stays open
+WRITTEN: dict[str, Callable[[bytes], Script]] = {
+    "at once": lambda text: Script([text], after="open"),
+    "in pieces": lambda text: Script(cut(text), after="open"),
+    "compressed": lambda text: Script(gzipped(text), (*SSE, "content-encoding: gzip"), after="open"),
+    "with a long last event": lambda text: Script(
+        [text.replace(TEXT[7:].encode(), TEXT[7:].encode() * 100_000)], after="open"
+    ),
+}
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("format_", PATHS)
+@pytest.mark.parametrize("is_spooled", [False, True])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_recorder_leaves_a_provider_whose_answer_is_whole(
+    database: Database, format_: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_spooled: bool
+) -> None:
+    """Its client has the end of the answer then, also one that waits for the end of the connection."""
+    monkeypatch.setattr(provider_answers, "TRAILING_SECONDS", 0.2)
+    options: Any = {"spool": tmp_path} if is_spooled else {}
+    with hostile(database, "recorder", format_, WRITTEN[written](answer(format_)), **options) as world:
+        status, text = world.ask()
+        assert (status, world.provider.left.wait(20), world.ended()[0]) == (200, True, "completed")
+        assert text.encode() == b"".join(world.provider.script.pieces) or written == "compressed"
 
 
 @pytest.mark.parametrize("face", FACES)

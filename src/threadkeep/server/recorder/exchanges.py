@@ -101,6 +101,7 @@ class Exchange:
         self.is_repeatable = False  # whether it may be stored again of which a part is stored
         self.done: Future[None] | None = None  # when it is recorded, or in the spool
         self.on_settling: Callable[[], object] = lambda: None
+        self.on_over: Callable[[], object] = lambda: None  # is called by `note_over`, from the recorder's thread
         self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
         self.is_ended = False  # as its client sees it
         self.held = 0  # bytes that wait or are being recorded
@@ -190,6 +191,11 @@ class Exchange:
                 self.held -= self._asked
                 self._take(-self._asked - self.decompressed)
                 self._asked = self.decompressed = 0
+
+    def note_over(self) -> None:
+        """Note that the answer is whole: whatever its connection does now, nothing more of it is passed on."""
+        self._ending = self._ending or Ended("answered", None)
+        self.on_over()
 
     async def take_note(self) -> tuple[Any, float]:
         """Return the next note, and when it was made."""

@@ -22,7 +22,7 @@ from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Attendance, Permission, until_left
-from threadkeep.server.provider_answers import Slices, limit_read_ahead, watch_provider
+from threadkeep.server.provider_answers import Slices, is_event_stream, limit_read_ahead, watch_provider
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder import sockets
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
@@ -33,6 +33,7 @@ from threadkeep.server.service import socket_bytes_quota, socket_quota
 from threadkeep.server.socket_history import SocketHistory
 from threadkeep.server.upstreams import CONNECT_SECONDS
 from threadkeep.store.aio import uninterrupted
+from threadkeep.store.streaming.background import at_once_or_within
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # what a server may 
 _NO_ENCODING: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # what a client may take for the end of a stream; it sees it once that is in the spool
 _ENDS: Final = re.compile(
-    rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"interaction\.completed"|"finishReason"'
+    rb'\[DONE\]|"message_stop"|"response\.(?:completed|incomplete|failed)"|"interaction\.(?:completed|cancelled)"|"finishReason"'
 )
 _END_LENGTH: Final = 32
 _STATUSES: Final = range(200, 600)  # that an answer can have: no server passes on others
@@ -165,6 +166,8 @@ class _PassedCall:
         self._has_begun = False  # to answer
         self._problem: HTTPException | None = None  # that is answered if nothing else was
         self._attendance = Attendance()
+        self._is_over = False  # whether the answer is whole, whatever its connection does
+        self._limit: asyncio.Timeout | None = None  # of what is awaited of it
 
     async def run(self, client: httpx2.AsyncClient, target: CallTarget, permission: Permission) -> None:
         """Pass the call on; when its client leaves, or may not make it any more, the provider is left, too."""
@@ -258,11 +261,13 @@ class _PassedCall:
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head need not wait
-        if exchange is not None:
-            exchange.note_answer(response.status_code, given)
         length = response.headers.get("content-length", "")
+        if exchange is not None:
+            ends_early = is_event_stream(response.headers) and not length
+            exchange.on_over = partial(self._from_recorder, asyncio.get_running_loop(), ends_early)
+            exchange.note_answer(response.status_code, given)
         slices, left, before = Slices(), int(length) if length.isdecimal() else -1, b""
-        async for chunk in response.aiter_raw():
+        async for chunk in self._chunks(response):
             left -= len(chunk)
             if exchange is not None:
                 exchange.note_chunk(chunk)
@@ -277,6 +282,31 @@ class _PassedCall:
             self._end("answered")
             await exchange.settled()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
+        """The body of the answer, up to the end that the recorder has found in it."""
+        chunks = response.aiter_raw()
+        while not self._is_over:
+            self._limit = asyncio.timeout(None)
+            try:
+                chunk = await at_once_or_within(self._limit, anext(chunks))
+            except (StopAsyncIteration, TimeoutError) as error:
+                if isinstance(error, TimeoutError) and not self._is_over:
+                    raise
+                return
+            finally:
+                self._limit = None
+            yield chunk
+
+    def _from_recorder(self, loop: asyncio.AbstractEventLoop, ends_early: bool) -> None:
+        """Take the recorder's word, in its thread, that the answer is whole."""
+        with suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(self._note_over, ends_early)
+
+    def _note_over(self, ends_early: bool) -> None:
+        self._is_over = ends_early
+        if ends_early and self._limit is not None:
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def _watch(self, permission: Permission) -> None:
         await permission.ended()

@@ -7,18 +7,21 @@ request repeat one, ``***`` is written.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import aclosing, closing, suppress
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final
 
 import httpx2
 
-from threadkeep.domain.jsontext import dumps, loads
+from threadkeep.domain.jsontext import dumps, is_done, loads
+from threadkeep.errors import CannotParse
+from threadkeep.formats import FormatName, get_format
 from threadkeep.server.origins import kept_headers
 from threadkeep.server.owners import Owner
-from threadkeep.server.provider_answers import AnswerTooLong, bounded_bytes
+from threadkeep.server.provider_answers import AnswerTooLong, EventData, bounded_bytes, is_event_stream, until_end
 from threadkeep.server.recorder.exchanges import REQUEST_END, AnswerHead, CallFacts, Ended, Exchange, Unreadable
 from threadkeep.server.recorder.secrets import CallSecrets
 from threadkeep.server.recorder.spool import Damaged, Spool, SpooledCall, SpoolFull
@@ -27,6 +30,13 @@ from threadkeep.server.recorder.targets import RecordedRoute
 
 _FRAME_BYTES: Final = 64 * 1024
 FRAME_SECONDS: Final = 0.5  # after which what was noted is written, however little it is
+EVENT_BYTES: Final = 256 * 1024  # of an event that is kept while it is not whole
+# what the last events of streams have: a reason why nothing more comes, or a type
+_LAST: Final = re.compile(
+    r'"(?:finish_reason|finishReason|stop_reason)"\s*:\s*"|"message_stop"|"response\.(?:completed|incomplete|failed)"'
+    r'|"interaction\.(?:completed|cancelled)"|"error"'
+)
+_LAST_LENGTH: Final = 32
 _REQUEST, _REQUEST_END, _ANSWER, _CHUNK, _END = range(5)  # kinds of notes
 _BEARERS: Final = (b"authorization", b"headers", b"api_key", b"access_token")  # what a request has that has such keys
 
@@ -50,15 +60,53 @@ async def spool_exchange(spool: Spool, call: SpooledCall, exchange: Exchange, mo
             answer = await exchange.answer()
             if answer is not None:
                 writer.note(_ANSWER, dumps([answer.status_code, kept_answer_headers(answer.headers)]))
-                async for piece in bounded_bytes(answer, most):
-                    writer.note_chunk(piece)
-                    exchange.keep(0)
+                end = _StreamEnd(exchange.facts.route.format, answer.headers)
+                async with aclosing(until_end(bounded_bytes(answer, most), end)) as pieces:
+                    async for piece in pieces:
+                        end.feed(piece)
+                        writer.note_chunk(piece)
+                        exchange.keep(0)
+                if end.has_ended:
+                    exchange.note_over()
         except AnswerTooLong as error:
             problem = error.message
         except httpx2.DecodingError:
             problem = "The answer cannot be decompressed."
         how, why = exchange.ending if problem is None else ("broken", problem)
         writer.end(how, why)
+
+
+class _StreamEnd:
+    """Notices the end of a stream as it passes: only events that may be its last ones are read.
+
+    A longer one than EVENT_BYTES is not kept: it ends the stream if it looks so, and nothing follows.
+    """
+
+    def __init__(self, format_: FormatName, headers: httpx2.Headers) -> None:
+        self._is_stream, self._assembler = is_event_stream(headers), get_format(format_).assembler()
+        self._events, self._size, self._rest, self._is_long_last = EventData(), 0, "", False
+
+    @property
+    def has_ended(self) -> bool:
+        return self._assembler.is_ended or self._assembler.error is not None or self._is_long_last
+
+    @property
+    def is_over(self) -> bool:
+        return self._assembler.is_over
+
+    def feed(self, piece: bytes) -> None:
+        if not self._is_stream:
+            return
+        self._size += len(piece)
+        for data in self._events.feed(piece):
+            self._size, self._is_long_last = 0, False
+            if _LAST.search(data) or is_done(data):
+                with suppress(CannotParse):
+                    self._assembler.feed(data)
+        if self._size > EVENT_BYTES:
+            self._events = EventData()
+            text = self._rest + piece.decode("latin-1")
+            self._rest, self._is_long_last = text[-_LAST_LENGTH:], self._is_long_last or bool(_LAST.search(text))
 
 
 def _request_without_secrets(body: bytes) -> bytes:

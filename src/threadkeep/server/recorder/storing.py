@@ -248,6 +248,8 @@ async def _store_stream(
                     exchange.keep(stored.waiting_bytes)
                     if first_token_ms is None and recorder.has_output:
                         first_token_ms = exchange.milliseconds
+            if recorder.writer.has_ended:
+                exchange.note_over()
         except (httpx2.DecodingError, CannotParse) as error:
             problem = Unreadable("the answer is not a stream of events")
             problem.__cause__ = error

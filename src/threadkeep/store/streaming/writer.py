@@ -280,6 +280,11 @@ class StreamWriter:
         """Whether the events that have come make a whole response."""
         return self.assembler.is_ended or self.assembler.error is not None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of the response can follow."""
+        return self.assembler.is_over
+
     def items_from(self, first: int) -> list[items.Item]:
         """Return the items that have come, from an index on, which costs less than all of them."""
         return self.assembler.items_from(first) if self.response is None else list(self.response.output[first:])
