@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from threadkeep.domain.formats import get_format
 from threadkeep.http import Upstream
 
 Json = dict[str, Any]
@@ -107,9 +108,12 @@ class Provider:
         return StreamingResponse(texts(), media_type="text/event-stream")
 
     def upstream(self, format_: Any) -> Upstream:
-        """It as an upstream of a server, in one format."""
+        """It as an upstream of a server, in one format, which is asked as one at a URL is."""
+        api = get_format(format_).api
+        changes = {} if api is None else api.changes
 
         async def ask(payload: Json, _model: str) -> AsyncGenerator[Any]:
+            payload = {**payload, **changes}
             with self._lock:
                 call = Call(len(self.calls), format_, payload, {})
                 self.calls.append(call)

@@ -343,5 +343,14 @@ def test_placeholders_of_streams_are_no_counts(target: Store, tmp_path: Path, ho
     path = tmp_path / f"{session.id}.jsonl"
     path.write_text(session.text())
     import_from(target, path)
-    (row,) = target.usage()
+    (row,) = target.usage(by=("status",))
     assert (row.input_tokens, row.output_tokens) == (9, expected)
+    assert row.status == ("incomplete" if "cut" in how else "completed")
+
+
+def test_totals_that_estimate_what_broke_off_are_no_call(target: Store, tmp_path: Path) -> None:
+    session = Session(Random(15))
+    session.prompt("First")
+    session.answer("Yes")
+    costs(session, 1, session.output_tokens + 6)
+    assert import_from(target, written(tmp_path, session)).attempts == 1

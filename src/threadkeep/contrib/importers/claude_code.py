@@ -5,13 +5,15 @@ Source: the files in ``~/.claude/projects``, which are not documented.
 * Every line with a `uuid` follows its `parentUuid`, or after a compaction its `logicalParentUuid`.
 * An answer is spread over a line for each block, which have the `id` of the message in common, and all report usage:
   the same figures, or in older releases the current ones. The output of an answer is unknown if its lines only have
-  the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word.
+  the placeholder that a stream starts with: no stop reason and one figure, or one token for more than a word. With a
+  stop reason, the stream broke off there: Claude Code writes `end_turn` then.
 * Results of tools follow the line of their call, also where an answer has several calls, and stand before its next
   line if they are there by then. So the lines of an answer are put in a row here, and behind it the results of its
   calls; what follows any of these follows the last one.
 * A `compact_boundary` follows what was compacted; the summary behind it stands for that, but for the messages that it
   preserves, which are sent again behind the summary. Its call has no line: its usage is what the running totals of a
-  `cost-state` have beyond the answers of the session and its agents.
+  `cost-state` have beyond the answers of the session and its agents. Output alone is no call: of an answer that broke
+  off, they have an estimate.
 * Lines of agents are in a file of their own, beside which another one says what they are, or in the file of their
   session (`isSidechain`); they are conversations of their own.
 * A session that was forked begins with copies, of which answers have a `requestSessionId`; they count where they came
@@ -204,7 +206,7 @@ class _ClaudeCodeSession:
                 return
             for model, counts in rest.items():
                 usage = +_less(counts, before.get(model, Counter()))
-                if usage and (number or not is_fork):
+                if usage.keys() - {"output_tokens"} and (number or not is_fork):
                     answer = Answer(FORMAT, model=model, provider=PROVIDER, usage=dict(usage))
                     yield records.SideCall(f"{number} {model}", answer, state.at, entry=state.entry)
             before = rest
@@ -362,12 +364,13 @@ class _Chain:
         )
 
     def _count(self) -> None:
-        """Forget counts of output that are placeholders."""
+        """Forget counts of output that are placeholders, and ends of streams that had none."""
         for id_, answer in self.answers.items():
             is_start = answer.finish_reason is None and id_ not in self.grown
             if is_start or (_output(answer.usage) <= 1 and self.sizes[id_] > ONE_TOKEN):
                 known = {key: value for key, value in (answer.usage or {}).items() if key != "output_tokens"}
-                self.answers[id_] = replace(answer, usage=known or None)
+                cut = {"status": "incomplete", "finish_reason": None} if answer.finish_reason == "end_turn" else {}
+                self.answers[id_] = replace(answer, usage=known or None, **cut)
 
     def _forget_copies(self, session: _ClaudeCodeSession) -> None:
         """Leave the usage of answers that are copies to the session from which they are, if it is there."""
