@@ -73,6 +73,26 @@ def test_each_answer_is_given_with_the_settings_of_its_own_request(served: Any) 
     together(served, served.application(upstreams=upstream.upstreams), work)
 
 
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("responses", {"input": "Hello."}), ("chat/completions", {"messages": [{"role": "user", "content": "Hello."}]})],
+)
+def test_equal_requests_of_clients_that_name_no_session_have_conversations_of_their_own(
+    served: Any, path: str, asked: Any
+) -> None:
+    """None goes on with what another one has said, which is not answered yet."""
+
+    async def work(client: httpx2.AsyncClient) -> None:
+        body = {"model": "m", "store": False, **asked}
+        answers = await asyncio.gather(*(client.post(f"/v1/{path}", json=body) for _ in NAMES))
+        assert [answer.status_code for answer in answers] == [200] * len(NAMES)
+
+    together(served, served.application(upstreams=Recording().upstreams, store_false="keep"), work)
+    found = served.call(served.store.list_conversations).items
+    said = [[one.item.text for one in served.call(conversation.items)] for conversation in found]
+    assert said == [["Hello.", "Yes."]] * len(NAMES)
+
+
 def test_what_is_refused_because_of_another_answer_is_not_there(served: Any) -> None:
     upstream = Recording()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Container, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
@@ -27,9 +29,11 @@ def place_of(owner: Owner, origin: Origin, session: Session) -> Hashable:
 
 
 async def find(
-    store: AsyncStore, origin: Origin, payload: Mapping[str, Any], session: Session
+    store: AsyncStore, origin: Origin, payload: Mapping[str, Any], session: Session, asked: Container[str] = ()
 ) -> AsyncConversation | None:
     """Return the conversation that a call goes on with; None for a new one.
+
+    Calls are being answered in those of which `asked` has the ids, even if nothing of an answer is stored there yet.
 
     Raises:
         NotFound: the call names a conversation that this owner does not have.
@@ -48,7 +52,7 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    agreeing = await store.run_sync(sync.find_by_history, session)
+    agreeing = await store.run_sync(sync.find_by_history, session, asked)
     return None if agreeing is None else await store.get_conversation(agreeing.id)
 
 
@@ -67,14 +71,28 @@ def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
 
 
 class Locks:
-    """A lock for each place where conversations are found or begun, for as long as it is needed."""
+    """A lock for each place where conversations are found or begun, for as long as it is needed.
+
+    `asked` has the ids of conversations in which calls are being answered, and how many.
+    """
 
     def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, place: Hashable) -> asyncio.Lock:
         """Return the lock of a place."""
         return self._locks.setdefault(place, asyncio.Lock())
+
+    @contextmanager
+    def answering(self, face: AsyncStore | AsyncConversation) -> Iterator[None]:
+        """Have calls that ask the same know that one is being answered in a conversation; a store has none yet."""
+        ids = [] if isinstance(face, AsyncStore) else [face.id]
+        self.asked.update(ids)
+        try:
+            yield
+        finally:
+            self.asked -= Counter(ids)
 
 
 async def placed(store: AsyncStore, call: ClientCall, locks: Locks) -> AsyncConversation:
@@ -100,7 +118,7 @@ async def _placed(
 ) -> AsyncConversation:
     """The conversation to which a call belongs; NotFound if it is not there (any more)."""
     async with locks.of(place_of(call.owner, origin, session)):
-        conversation = await find(store, origin, call.payload, session)
+        conversation = await find(store, origin, call.payload, session, locks.asked)
         if conversation is not None and (origin.may_be_aside or origin.is_nameless):
             relation = await conversation.run_sync(_relation, session, origin.is_nameless)
             name = (*origin.external_ids, conversation.id)[0]
@@ -115,7 +133,7 @@ async def _placed(
             elif origin.may_be_aside:
                 await _compact(store, aside.labels["parent"], conversation, session)
         if conversation is None:
-            conversation, is_new = await _begun(store, call, session, origin)
+            conversation, is_new = await _begun(store, call, session, origin, locks)
             if is_new:
                 return conversation
         conversation, is_compacted = await _continued(conversation, call, session)
@@ -210,7 +228,7 @@ async def _continued(
 
 
 async def _begun(
-    store: AsyncStore, call: ClientCall, session: Session, origin: Origin
+    store: AsyncStore, call: ClientCall, session: Session, origin: Origin, locks: Locks
 ) -> tuple[AsyncConversation, bool]:
     """A new conversation, or the one of a faster process, and whether it is new.
 
@@ -224,7 +242,7 @@ async def _begun(
             return await _new_conversation(store, call, session, origin, external_id), True
         except InvalidOption as error:  # it is there, or belongs to another user
             refusal = error
-            if (conversation := await find(store, origin, call.payload, session)) is not None:
+            if (conversation := await find(store, origin, call.payload, session, locks.asked)) is not None:
                 return conversation, False
     assert refusal is not None  # noqa: S101 - there is a name, or None
     raise refusal

@@ -346,7 +346,7 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
             counted.enter_context(call.service.background.counting(owner))
         is_attended = not turn.options.is_background
         async with call.service.attended(call.request) if is_attended else nullcontext():
-            with call.service.waiting():
+            with call.service.waiting(), call.service.locks.answering(turn.face):
                 first = await anext(events)  # raises what went wrong before there was anything to send
     except (Exception, asyncio.CancelledError) as error:  # also of a function that an application has as its upstream
         try:

@@ -225,6 +225,24 @@ def test_equal_sessions_are_told_apart_by_the_ids_of_their_calls(recorded: Recor
     assert ids == ["call_of_0", "call_of_1"]
 
 
+@pytest.mark.parametrize("kind", [whole, stream])
+def test_what_is_asked_while_the_same_is_being_answered_is_another_conversation(recorded: Recorded, kind: Any) -> None:
+    """Whether the answer has begun or not: who asks again because of a failure does so once that is there."""
+    said_slowly = "Slowly." if kind is whole else ["Slowly."]
+    recorded.provider.says(replace(kind("messages", said_slowly), hold_after=0))
+    body = {"model": "claude-sonnet-5", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    with httpx2.stream("POST", f"{recorded.url}/v1/messages", json={**body, "stream": kind is stream}) as answer:
+        wait_until(lambda: len(recorded.conversations()) == 1)
+        ask(recorded, "Hi")
+        recorded.wait_for(1)
+        recorded.provider.release.set()
+        answer.read()
+    recorded.wait_for(2)
+    assert sorted(map(said, recorded.conversations())) == [
+        ["user: Hi", "assistant: Fine."], ["user: Hi", "assistant: Slowly."]
+    ]  # fmt: skip
+
+
 BROKEN = replace(stream("messages", ["Fi"]), chunks=stream("messages", ["Fi"]).chunks[:3], breaks=True)
 
 

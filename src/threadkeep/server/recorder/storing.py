@@ -87,7 +87,8 @@ async def store_exchange(
         await _count_alone(store, payload, exchange, most, answer_bytes)
         return
     del payload, asked  # an answer may take long
-    await _store_answered(store, conversation, exchange, most, answer_bytes)
+    with locks.answering(conversation):
+        await _store_answered(store, conversation, exchange, most, answer_bytes)
 
 
 async def _count_alone(

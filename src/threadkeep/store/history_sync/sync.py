@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -270,18 +270,19 @@ def short_digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def find_by_history(store: Store, session: Session) -> Conversation | None:
+def find_by_history(store: Store, session: Session, asked: Container[str] = ()) -> Conversation | None:
     """Return the one conversation that a client's history agrees with most; None if no other one agrees less.
 
     An answer must agree, not only a question that many may ask, unless nothing was answered yet. Ids of calls that were
-    answered count more than what is the same in many histories.
+    answered count more than what is the same in many histories. `asked` are the ids of conversations in which calls are
+    being answered.
     """
     beginning = beginning_of(session)
     if beginning is None:
         return None
     history = ClientHistory(session)
     page = store.list_conversations(labels={BEGINNING: beginning}, limit=_CANDIDATES)
-    agreements = [(ComparedHistory(conversation, history).agreement, conversation) for conversation in page]
+    agreements = [(ComparedHistory(one, history, is_asked=one.id in asked).agreement, one) for one in page]
     best = max((agreed for agreed, _ in agreements), default=(0, 0))
     found = [conversation for agreed, conversation in agreements if agreed == best]
     if best[1]:
@@ -367,11 +368,11 @@ class ComparedHistory:
     Where responses are stored, only these are answers: others may be examples, with which many histories begin.
     """
 
-    def __init__(self, conversation: Conversation, history: ClientHistory) -> None:
+    def __init__(self, conversation: Conversation, history: ClientHistory, *, is_asked: bool = False) -> None:
         stored, responses = conversation.transcript(), list(conversation.responses(limit=_RESPONSES))
         self._history, self._objects = history, [item.item.to_object() for item in stored]
         self.positions = [item.position for item in stored]
-        self._is_being_answered = any(one.status == "in_progress" for one in responses)
+        self._is_being_answered = is_asked or any(one.status == "in_progress" for one in responses)
         self._cut_off = {one.to_position for one in responses if one.status in CUT_OFF}
         self._answered = {
             at: one.status not in CUT_OFF for one in responses for at in range(one.from_position, one.to_position + 1)
