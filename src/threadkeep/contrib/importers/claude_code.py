@@ -369,9 +369,9 @@ class _Chain:
             is_start = answer.finish_reason is None and id_ not in self.grown
             if is_start or (_output(answer.usage) <= 1 and self.sizes[id_] > ONE_TOKEN):
                 known = {key: value for key, value in (answer.usage or {}).items() if key != "output_tokens"}
-                if answer.finish_reason == "end_turn":
-                    answer = replace(answer, status="incomplete", finish_reason=None)
-                self.answers[id_] = replace(answer, usage=known or None)
+                is_cut = answer.finish_reason == "end_turn"
+                ending = ("incomplete", None) if is_cut else (answer.status, answer.finish_reason)
+                self.answers[id_] = replace(answer, usage=known or None, status=ending[0], finish_reason=ending[1])
 
     def _forget_copies(self, session: _ClaudeCodeSession) -> None:
         """Leave the usage of answers that are copies to the session from which they are, if it is there."""
