@@ -81,7 +81,8 @@ class Client:
         resume, fork: what goes on with the last session, and with a copy of it; None if it cannot headless.
         compact: a prompt after which the history has been compacted; empty if it does that when it has become long;
             None if it cannot headless.
-        agent: its tool for agents, with arguments.
+        agent: its tool for agents, with arguments; `wait`: the one that waits for them; `agents_by`: options with which
+            it has these.
         files: below its home, what it writes of its sessions; empty where that cannot be imported.
         lacks: what it does not do: a situation, or asking for its `usage`.
         in_all_formats: the situations that are tried in each of its formats, others in the first one.
@@ -96,6 +97,8 @@ class Client:
     fork: Callable[[Home], Sequence[Any]] | None = None
     compact: str | None = None
     agent: tuple[str, Json] | None = None
+    wait: str = ""
+    agents_by: tuple[str, ...] = ()
     files: str = ""
     lacks: frozenset[str] = frozenset()
     in_all_formats: frozenset[str] = frozenset({"resumed"})
@@ -216,12 +219,14 @@ CLIENTS = {
         "node_modules/.bin/claude", ("messages",), ("Bash", {"command": "echo hi", "description": "Says hi."}),
         _claude, _claude_turn, _always("--continue"), _always("--continue", "--fork-session"), "/compact",
         ("Agent", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general-purpose"}),
-        ".claude/projects",
+        files=".claude/projects",
     ),
     "codex": Client(
         "node_modules/.bin/codex", ("open_responses",), ("exec_command", {"cmd": "echo hi"}), _codex, _codex_turn,
         _always("resume", "--last"), lambda home: ("fork", home.newest(".codex/sessions/**/*.jsonl").stem[-36:]), "",
-        files=".codex/sessions",
+        ("multi_agent_v1.spawn_agent", {"message": "{prompt}"}), "multi_agent_v1.wait_agent",
+        ("--model", "m"),  # of which it knows nothing: others have these tools only once they have searched for them
+        ".codex/sessions",
     ),
     "opencode": Client(
         "node_modules/.bin/opencode", ("chat_completion", "open_responses", "messages"),
@@ -229,7 +234,7 @@ CLIENTS = {
         lambda prompt, more: ["run", "--auto", "--format", "json", *more, prompt], _always("--continue"),
         _always("--continue", "--fork"), "",
         ("task", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general"}),
-        ".local/share/opencode/opencode.db",
+        files=".local/share/opencode/opencode.db",
     ),
     "pi": Client(
         "node_modules/.bin/pi", ("open_responses", "chat_completion", "messages"), ("bash", {"command": "echo hi"}),

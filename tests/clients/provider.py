@@ -29,6 +29,7 @@ MEMORY = re.compile("Managed memory")  # and where a client's own agent reads th
 SUMMARIZED = "The user wanted something said, and it was said with the help of the shell."
 ENDINGS = {"responses": "open_responses", "completions": "chat_completion", "messages": "messages"}
 CALLS = {"tool": 1, "full": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
+AGENTS = 2  # of one turn
 FULL = 1_000_000  # tokens of a request that is as long as the context of a model: clients compact their history
 
 
@@ -62,10 +63,14 @@ class Call:
 
 @dataclass
 class Provider:
-    """It answers with the calls of `shell` and `agent`: the names of a client's tools, and arguments for them."""
+    """It answers with the calls of `shell` and `agent`: the names of a client's tools, and arguments for them.
+
+    A name with a dot is that of a tool in a namespace.
+    """
 
     shell: tuple[str, Json]
     agent: tuple[str, Json] | None = None  # its arguments have the prompt as `{prompt}`
+    wait: str = ""  # for an agent, by its id, if its client has such a tool
     calls: list[Call] = field(default_factory=list)
     has_thoughts: bool = True
     _done: set[str] = field(default_factory=set)
@@ -129,7 +134,8 @@ class Provider:
         marked = [(at, found) for at, (who, text) in enumerate(said) if who == "user" and (found := MARK.findall(text))]
         at, marks = marked[-1] if marked else (0, [("side", "call")])
         kind, name = marks[-1]
-        step = sum(who == "tool" for who, _ in said[at:])
+        outputs = [text for who, text in said[at:] if who == "tool"]
+        step = len(outputs)
         last = next((text for who, text in reversed(said) if who == "user"), "")
         tools = str(call.payload.get("tools"))
         call.input_tokens = 1_000 + 10 * call.number
@@ -146,11 +152,14 @@ class Provider:
                 self._done.add(call.script)
                 call.fault, call.text = kind, f"Broken {name}, before it was said whole."
             elif kind == "agents" and not step and self.agent is not None:
-                prompts = (f"[[tool:{name}-{child}]] Say {child}." for child in ("left", "right"))
+                prompts = (f"[[tool:{name}-{child}]] Say {child}." for child in ("left", "right")[:AGENTS])
                 call.calls = [
                     (f"call_{call.number}_{index}", self.agent[0], _filled(self.agent[1], prompt))
                     for index, prompt in enumerate(prompts)
                 ]
+            elif kind == "agents" and AGENTS <= step < 2 * AGENTS and self.wait:
+                waited = {"targets": [json.loads(outputs[step - AGENTS])["agent_id"]], "timeout_ms": 60_000}
+                call.calls = [(f"call_{call.number}_0", self.wait, waited)]
             elif kind in CALLS and not step and self.shell[0] != "none":
                 call.calls = [(f"call_{call.number}_{index}", *self.shell) for index in range(CALLS[kind])]
             else:
@@ -167,7 +176,7 @@ def _said(payload: Json) -> Iterator[tuple[str, str]]:
     turns = payload.get("messages") or payload.get("input") or payload.get("contents") or []
     for turn in [{"role": "user", "content": turns}] if isinstance(turns, str) else turns:
         if str(turn.get("type", "")).endswith("_output"):
-            yield "tool", ""
+            yield "tool", str(turn.get("output"))
             continue
         content = turn.get("content") or turn.get("parts") or []
         for part in [{"text": content}] if isinstance(content, str) else content:
@@ -178,6 +187,11 @@ def _said(payload: Json) -> Iterator[tuple[str, str]]:
 
 
 # The answers in each format: as a stream, and whole
+
+
+def _named(name: str) -> Json:
+    space, _, bare = name.rpartition(".")
+    return {"name": bare} | ({"namespace": space} if space else {})
 
 
 def _response(call: Call, output: list[Json], status: str = "completed") -> Json:
@@ -219,7 +233,7 @@ def _output(call: Call) -> list[Json]:
                 "type": "function_call",
                 "id": f"fc_{id_}",
                 "call_id": id_,
-                "name": name,
+                **_named(name),
                 "arguments": json.dumps(arguments),
                 "status": "completed",
             }

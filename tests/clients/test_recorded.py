@@ -17,7 +17,7 @@ import pytest
 
 from tests.clients.clients import CLIENTS, SECONDS, Client, DidNotEndError, Home
 from tests.clients.conftest import noting, program
-from tests.clients.provider import Call, Provider
+from tests.clients.provider import AGENTS, Call, Provider
 from tests.server.servers import running
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Price, Store
@@ -34,7 +34,7 @@ SITUATIONS: dict[str, list[Turn]] = {
     "resumed": [FIRST, [("[[tool:two]] And again.", "resume")]],
     "forked": [FIRST, [("[[tool:other]] Another way.", "fork")]],
     "compacted": [FIRST, [("[[full:big]] Much.", "resume")], [("", "compact")], [("[[tool:after]] Go on.", "resume")]],
-    "agents": [[("[[agents:kids]] Start two.", "")]],
+    "agents": [[("[[agents:kids]] Start two.", "agents")]],
     "twins": [[("[[tool:zero]] Begin.", "")], [*FIRST, *FIRST]],
     "pair": [[("[[pair:both]] Say it twice.", "")]],
     "error": [[("[[error:bad]] Say hi.", "")]],
@@ -42,7 +42,6 @@ SITUATIONS: dict[str, list[Turn]] = {
 }
 # how many conversations there are then that are no agents' and no side calls'
 SESSIONS = {"forked": 2, "twins": 3}
-AGENTS = 2  # of one turn; only where a client says so, they are known as agents
 CASES = [
     (name, format_, situation)
     for name, client in CLIENTS.items()
@@ -69,7 +68,7 @@ class Run:
             if how == "compact" and not self.client.compact:
                 continue
             more = {"resume": self.client.resume, "fork": self.client.fork, "compact": self.client.resume}.get(how)
-            words = more(self.home) if more is not None else ()
+            words = more(self.home) if more is not None else self.client.agents_by if how == "agents" else ()
             commands.append([self.client.path, *self.client.turn(prompt or self.client.compact, words)])
         before = len(self.connections)
         try:
@@ -95,7 +94,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         def start(name: str, format_: str, *, directly: bool = False) -> Run:
             client = CLIENTS[name]
             program(client.path)
-            home, provider = Home(tmp_path / f"home-{directly:d}"), Provider(client.shell, client.agent)
+            home, provider = Home(tmp_path / f"home-{directly:d}"), Provider(client.shell, client.agent, client.wait)
             connections = list[str]()
             behind = provider.application if not directly else noting(provider.application, connections)
             url, store = stack.enter_context(running(behind)), None
@@ -135,7 +134,7 @@ def test_what_is_recorded_and_written(
     aside = {one.id for one in conversations if "request-class" in one.labels}
     agents = {one.id for one in conversations if "agent" in one.labels}
     sessions = [one for one in conversations if one.id not in aside | agents]
-    unknown = AGENTS if situation == "agents" and not agents else 0
+    unknown = AGENTS if situation == "agents" and not agents else 0  # of clients that do not say so
     known = SESSIONS.get(situation, 1) + unknown
     assert len(sessions) == known, [(one.external_id, one.labels) for one in conversations]
     for call in calls.values():
@@ -230,7 +229,7 @@ def said(items: Sequence[Any]) -> list[Any]:
             case "message":
                 found.append("".join(part.get("text", "") for part in item["content"]))
             case "function_call":
-                found.append((item["call_id"], item["name"]))
+                found.append((item["call_id"], ".".join(filter(None, (item.get("namespace"), item["name"])))))
             case "compaction":
                 found.append(item.get("summary"))
             case "reasoning":
