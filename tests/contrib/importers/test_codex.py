@@ -97,6 +97,28 @@ def test_an_agent_has_its_parent_and_what_it_is(target: Store, tmp_path: Path) -
     assert {"agent_role": "explorer", "agent_name": "Hegel"}.items() <= agent.properties.items()
 
 
+def test_an_agent_that_inherits_a_history_begins_with_a_copy_that_counts_elsewhere(
+    target: Store, tmp_path: Path
+) -> None:
+    """The turn that started it goes on there; what other agents write to it is no answer."""
+    thought: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": []}
+    call = {"type": "function_call", "call_id": "call_1", "name": "spawn_agent", "arguments": "{}"}
+    spawning: Lines = [message("user", "Start one."), ("response_item", thought), ("response_item", call)]
+    own = ("event_msg", {"type": "thread_settings_applied", "thread_id": AGENT, "thread_settings": {}})
+    content = [{"type": "input_text", "text": "Look."}]
+    task = ("response_item", {"type": "agent_message", "author": "/root", "recipient": "/root/a", "content": content})
+    said_there = [task, message("assistant", "I see."), *usage("resp_2", 2, 2)]
+    aborted = ("event_msg", {"type": "turn_aborted"})
+    write(tmp_path, MAIN, [meta(MAIN), *spawning, *usage("resp_1", 1, 1)])
+    write(tmp_path, AGENT, [meta(AGENT, parent_thread_id=MAIN, forked_from_id=MAIN), meta(MAIN), *spawning, aborted,
+                            own, *said_there])  # fmt: skip
+    report = import_from(target, tmp_path)
+    main, agent = (found(target, "codex", id_) for id_ in (MAIN, AGENT))
+    assert (bill(main), bill(agent), report.skipped) == ([1], [2], [])
+    places = [(one.provider_response_id, one.status, one.from_position, one.to_position) for one in agent.responses()]
+    assert places == [(None, "completed", 1, 2), ("resp_2", "completed", 4, 4)]
+
+
 def test_compactions_stand_for_what_came_before(target: Store, tmp_path: Path) -> None:
     kept = [message("user", "question 1")[1]]
     summary = "Here is a summary: the question was answered."

@@ -14,7 +14,9 @@ Source: the files in ``~/.codex/sessions``, which are not documented.
   with a message that contains the summary. The answer with the summary, `compaction_output`, is not part of it.
 * `thread_rolled_back` takes back turns: what comes next is a branch. `turn_aborted` cuts off the response before it.
 * A session that was forked has a `history_base`: its beginning is the other rollout, up to a number of a line. In older
-  releases, and for agents, it may begin with a copy, written at once. The usage in it belongs to the other session.
+  releases, and for agents, it may begin with a copy, written at once. The usage in it belongs to the other session. In
+  newer ones the `session_meta` of the other session stands before the copy, and settings that name this one behind it;
+  the turn that started an agent ends there as one that was aborted.
 * Lines are called by their `ordinal`, or else by their numbers, because a rollout only grows. A rollout that is
   imported while its last answer is being written has no usage of that answer.
 """
@@ -64,11 +66,12 @@ COPIED: Final = "the usage of what was copied from another session counts there"
 MISSING: Final = "the session with which it begins is not there"
 THREAD_TOTAL: Final = "thread_token_usage"
 TURN_TOTAL: Final = "turn_token_usage"
+PAGINATED: Final = "paginated"
 MOST_BASES: Final = 1000  # forks of forks
 NAME: Final = "codex"
 _NAME: Final = re.compile(r"rollout-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-(?P<id>[0-9A-Za-z-]+)\.jsonl")
 _THREAD: Final = re.compile(r"[0-9A-Za-z-]+")
-_OUTPUTS: Final = ("_output", "_approval_response")  # how types of items end that no model makes
+_INPUTS: Final = ("_output", "_approval_response", "agent_message")  # how types of items end that no model makes
 
 
 class Codex:
@@ -125,6 +128,7 @@ class _CodexSession:
     copied_at: datetime | None = None  # the time of the newest line that may be a copy
     copies: int = 0  # of responses, whose usage counts elsewhere
     is_base: bool = False  # whether the lines are those of the session with which it begins
+    is_copy: bool = False  # whether they are copies of those
     leading: list[str] = field(default_factory=list)  # instructions besides the base prompt
     tier: str | None = None
     summary: tuple[str, datetime | None] | None = None  # the line of an answer that is a summary, and its time
@@ -163,7 +167,7 @@ class _CodexSession:
         if not self.meta:
             spawned = object_of(object_of(object_of(meta, "source"), "subagent"), "thread_spawn")
             origin = text_of(meta, "forked_from_id") or text_of(spawned, "parent_thread_id")
-            is_paginated = text_of(meta, "history_mode") == "paginated"  # then nothing is copied
+            is_paginated = text_of(meta, "history_mode") == PAGINATED  # then the lines say what is copied
             self.meta, self.copied_at = meta, at if origin and not is_paginated else None
             if base := object_of(meta, "history_base"):
                 self.is_base, self.copied_at = True, None
@@ -175,6 +179,8 @@ class _CodexSession:
                 self.is_base, self.is_open, self.answering, self.total, self.totals = False, False, [], {}, {}
         elif text_of(meta, "id") == text_of(self.meta, "id"):
             self.copied_at = None
+        elif text_of(self.meta, "history_mode") == PAGINATED:
+            self.is_copy = True
 
     def turn(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """A turn begins."""
@@ -185,6 +191,8 @@ class _CodexSession:
         """The settings of the turns from here on."""
         del at
         self.tier = text_of(object_of(found.value, "thread_settings"), "service_tier")
+        if self.is_copy and text_of(found.value, "thread_id") == text_of(self.meta, "id"):
+            self.is_copy, self.is_open, self.answering = False, False, []
 
     def item(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """An item."""
@@ -197,7 +205,7 @@ class _CodexSession:
         if role in ("system", "developer") and not self.entries and (text := _instructions(found.value)):
             self.leading.append(text)
             return
-        is_answer = role == "assistant" if kind == "message" else not kind.endswith(_OUTPUTS)
+        is_answer = role == "assistant" if kind == "message" else not kind.endswith(_INPUTS)
         if not is_answer:
             self.is_open = False
         elif not self.is_open:
@@ -287,19 +295,20 @@ class _CodexSession:
         if self.copied_at is not None:
             self.copies, self.answering = self.copies + 1, []
             return
-        answer = self.entries[self.answering[0]].answer
-        answer = None if answer is None else replace(answer, usage=usage, id=response_id or answer.id)
+        if (answer := self.entries[self.answering[0]].answer) is not None:
+            self._set_answer(replace(answer, usage=usage, id=response_id or answer.id))
+        self.answering = []
+
+    def _set_answer(self, answer: Answer) -> None:
         for index in self.answering:
             self.entries[index] = replace(self.entries[index], answer=answer)
-        self.answering = []
 
     def abort(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The turn was interrupted: a response that has no usage was cut off."""
         del found, at
-        for index in self.answering:
-            answer = self.entries[index].answer
-            cut = None if answer is None else replace(answer, status="incomplete")
-            self.entries[index] = replace(self.entries[index], answer=cut)
+        answer = self.entries[self.answering[0]].answer if self.answering and not self.is_copy else None
+        if answer is not None:
+            self._set_answer(replace(answer, status="incomplete"))
         self.is_open, self.answering = False, []
 
     def roll_back(self, found: FileObject, _id: str, at: datetime | None) -> None:
