@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
-from threadkeep.server.provider_answers import watch_peer
+from threadkeep.server.provider_connections import watch_peer
 
 if sys.platform != "win32":
     import resource

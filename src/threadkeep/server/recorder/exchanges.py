@@ -137,6 +137,7 @@ class Exchange:
         """Note how it ended; the first word counts."""
         if not self.is_ended:
             self.is_ended = True
+            self.on_over = lambda: None  # which has who passes it on, who has this
             self._has_ended()
             self._note(Ended(how, problem))
 

@@ -56,6 +56,8 @@ def _resumed(steps: Any, waited: Any) -> Generator[Any, Any, Any]:
             waited = step()
         except StopIteration as done:
             return done.value
+        finally:
+            del step  # which has the error that was thrown, whose traceback has this frame
 
 
 class BackgroundFeed:
