@@ -16,7 +16,7 @@ from tests.databases import Database
 from tests.factories import texts_of
 from tests.processes import forked, pipe
 from tests.store.watching import Tables
-from tests.store.writers import answer_for_ever, turn
+from tests.store.writers import answer_for_ever, answer_together_for_ever, turn
 
 KILLS = 200 if is_set("THREADKEEP_LONG") else 20
 LONGEST = 0.03  # seconds that a writer lives at most, once it writes
@@ -100,3 +100,35 @@ def test_a_killed_writer_leaves_no_part_of_a_turn(database: Database, stores: An
     said = Counter(text.split()[0] for text in texts_of(store.get_conversation(conversation.id).transcript()))
     assert said == {str(number): 4 for number in range(first)}
     assert in_time < KILLS, "no writer was killed in the middle of a turn"
+
+
+@pytest.mark.slow
+def test_of_killed_threads_that_write_together_nothing_is_lost_or_doubled(
+    database: Database, stores: Any, tenant: str
+) -> None:
+    store = stores.get("sync").for_tenant(tenant)
+    ids = [store.create_conversation(model="m").id for _ in range(8)]
+    dice, stored = random.Random(0), 0
+    for _ in range(KILLS // 4):
+        receiver, sender = pipe()
+        writer = forked(answer_together_for_ever, database.url, tenant, ids, stored, sender)
+        sender.close()
+        assert receiver.poll(60)  # the first one is stored
+        time.sleep(dice.uniform(0, LONGEST))
+        writer.kill()
+        writer.join()
+        acknowledged: Counter[str] = Counter()
+        with suppress(EOFError):
+            while receiver.poll(0.2):
+                acknowledged[receiver.recv()[0]] += 1
+        receiver.close()
+        end = stored + max(acknowledged.values()) + 1  # one more may be there whose acknowledgement did not arrive
+        for key in ids:
+            conversation = store.get_conversation(key)
+            for number in range(stored, end):
+                assert turn(conversation, number).replayed or number >= stored + acknowledged[key]
+        stored = end
+    for key in ids:
+        said = Counter(text.split()[0] for text in texts_of(store.get_conversation(key).transcript()))
+        assert said == {str(number): 4 for number in range(stored)}
+    assert not store.check().findings

@@ -7,7 +7,9 @@ import itertools
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from threading import Lock
 from typing import Any
 
 from tests.factories import a_message, a_stream, an_answer
@@ -39,6 +41,21 @@ def answer_for_ever(url: str, tenant: str, id: str, first: int, ready: Connectio
     for number in itertools.count(first):
         ready.send(number)
         turn(conversation, number)
+
+
+def answer_together_for_ever(url: str, tenant: str, ids: list[str], first: int, acknowledged: Connection) -> None:
+    """Append answers to several conversations at once until killed, and say which have been stored."""
+    store, lock = opened(url, tenant), Lock()
+
+    def answer(key: str) -> None:
+        conversation = store.get_conversation(key)
+        for number in itertools.count(first):
+            turn(conversation, number)
+            with lock:
+                acknowledged.send((key, number))
+
+    with ThreadPoolExecutor(len(ids)) as pool:
+        list(pool.map(answer, ids))
 
 
 def stream_for_ever(url: str, tenant: str, id: str, lease: float, ready: Connection, key: str | None = None) -> None:

@@ -38,6 +38,7 @@ SpoolDirectory = Annotated[
 SpoolLimit = Annotated[
     int, Option("--spool-limit", metavar="MIB", min=1, help="How much this process may have in the spool.")
 ]
+THREADS: Final = 64  # for calls of a store on SQLite, and files
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
 
 
@@ -147,6 +148,7 @@ async def _served(
     application: Starlette, listening: socket.socket, store: AsyncStore, message: int, log: str
 ) -> None:  # fmt: skip
     import logging
+    from concurrent.futures import ThreadPoolExecutor
 
     import uvicorn
 
@@ -164,6 +166,8 @@ async def _served(
             await super().shutdown(sockets)
 
     log_as_json(getattr(logging, log.upper()))
+    # on SQLite, what waits in these is committed together
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     # without its own configuration, uvicorn logs as everything else
     # its headers would stand beside those of providers, whose answers the recorder passes on
     patience = connections.Patience(connections.max_connections())

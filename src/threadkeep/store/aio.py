@@ -238,6 +238,7 @@ class AsyncStore:
         notify: bool = False,
         blobs: BlobStore | None = None,
         read_url: str | URL | AsyncEngine | None = None,
+        group_commit: bool = True,
     ) -> None:
         run: Runner = run_in_greenlet
         if engines.runs_in_threads(url):
@@ -250,7 +251,7 @@ class AsyncStore:
         handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
             is_owned=not isinstance(url, Engine | AsyncEngine), search=search, notify=notify, blobs=blobs,
-            reads=replicas.replica_reads(read_url, engine, is_async=True),
+            reads=replicas.replica_reads(read_url, engine, is_async=True), group_commit=group_commit,
         )  # fmt: skip
         self.sync, self.call = from_handle(Store, handle), StoreRunner(handle.root, run)
 

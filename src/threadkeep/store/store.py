@@ -63,6 +63,8 @@ class Store:
         notify: on PostgreSQL, tell watchers of commits, and let the watchers of this store listen; others only poll.
         blobs: where media are kept outside of the database, such as ``FolderBlobs("media")``; see `threadkeep.blobs`.
         read_url: a replica of a PostgreSQL or MariaDB server, from which is read; what this store has written is seen.
+        group_commit: on SQLite, let threads that write at the same time share a transaction, and so its wait for the
+            disk; each gets its own result or error. A writer that is alone waits for nothing.
 
     Raises:
         InvalidOption, MissingExtra: the URL cannot be used.
@@ -83,11 +85,13 @@ class Store:
         notify: bool = False,
         blobs: tk.blobs.BlobStore | None = None,
         read_url: str | URL | Engine | None = None,
+        group_commit: bool = True,
     ) -> None:
         engine, is_owned = engines.engine_for(url), not isinstance(url, Engine)
         self.handle = connect(
             engine, tenants, (memory_bytes, options_bytes), prices,
             is_owned=is_owned, search=search, notify=notify, blobs=blobs, reads=replica_reads(read_url, engine),
+            group_commit=group_commit,
         )  # fmt: skip
         if is_owned:
             self._open_root()
@@ -844,6 +848,7 @@ class UnitOfWork(Store):
 def connect(
     engine: Engine, tenants: bool, limits: tuple[int, int], prices: Iterable[tk.Price] | None, *,
     is_owned: bool, search: bool, notify: bool, blobs: tk.blobs.BlobStore | None, reads: ReplicaReads | None,
+    group_commit: bool,
 ) -> StoreHandle:  # fmt: skip
     """Prepare a store without running a statement; `StoreRoot.open` opens the database."""
     book, (memory_bytes, options_bytes) = PriceBook(prices), limits
@@ -852,7 +857,7 @@ def connect(
         recovery.StreamRecovery(book).end(*blocked)
 
     transactions = EngineTransactions(
-        engine, is_owned=is_owned, end_stream=end_stream, reads=reads,
+        engine, is_owned=is_owned, end_stream=end_stream, reads=reads, group_commit=group_commit,
         notifier=notifications.Notifier(engine) if notify and backends.backend_of(engine).notifies else None,
     )  # fmt: skip
     resources = StoreResources(

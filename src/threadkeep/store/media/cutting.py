@@ -195,7 +195,7 @@ def write_placed(
     places: dict[bytes, str] = {}
     with removed_unused(transactions, scope, store, places):
         _place(transactions, scope, store, pieces, places)
-        result = transactions.write(attempt, is_repeatable=is_repeatable)
+        result = transactions.write(attempt, is_repeatable=is_repeatable, is_short=True)
     if not all(piece.is_used or piece.location is None for piece in pieces):
         remove_unused(transactions, scope, store, places)
     return result

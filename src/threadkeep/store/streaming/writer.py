@@ -162,6 +162,7 @@ class StreamWriter:
         stream = self.handle.transactions.write(
             lambda connection: lifecycle.start_stream(connection, ref, start, is_repeated=next(attempts) > 0),
             is_repeatable=True,
+            is_short=True,
         )
         self.number, self.branch, self.created_at = stream.number, stream.branch, stream.created_at
         self._process = os.getpid()
@@ -254,6 +255,7 @@ class StreamWriter:
         self.cancel_requested = self.handle.transactions.write(
             lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
             is_repeatable=True,
+            is_short=True,
         )
         del self._unwritten[: len(parts)]
         self._written += sum(len(part.content.encode()) for part in parts)
@@ -458,7 +460,7 @@ def started_at_once(
     `make` is called again when the transaction has to be repeated. If the answer to a COMMIT was lost, the response may
     be there already: then it is gone on with.
     """
-    writer = transactions.run_unit(lambda unit: make(unit.connection, unit))
+    writer = transactions.run_unit(lambda unit: make(unit.connection, unit), is_short=True)
     writer.start()
     return writer
 

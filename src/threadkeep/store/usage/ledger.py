@@ -153,7 +153,7 @@ def record_attempt(
         insert_attempt(connection, ref, attempt, at or now, user_id=row.user_id, response=response, tool_set_hash=tools)
         return True
 
-    is_new = handle.transactions.write(write, is_repeatable=key is not None)
+    is_new = handle.transactions.write(write, is_repeatable=key is not None, is_short=True)
     if is_new and handle.resources.observers:
         observing.tell(handle, attempt)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
@@ -33,7 +32,6 @@ AtOnce = Callable[[Connection], T | None]
 
 # Raised while the database cannot be used; any other error of SQLAlchemy is treated alike: kept, and tried again
 AWAY: Final = (SQLAlchemyError, PoolExhausted, DatabaseUnavailable)
-TURN_SECONDS: Final = 5.0  # how long a writer to SQLite waits for its turn before it tries the database's own lock
 
 # How PostgreSQL shows a row that it rejects
 _FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
@@ -106,31 +104,18 @@ def savepoint(connection: Connection) -> Iterator[NestedTransaction]:
         point.commit()
 
 
+def roll_back_commit(connection: Connection) -> None:
+    """Roll back a transaction whose COMMIT has failed: SQLAlchemy takes it for ended, and SQLite may not have."""
+    transaction = None if connection.invalidated else connection.get_transaction()
+    if transaction is not None and not transaction.is_active:
+        with suppress(Exception):  # the driver's: it was lost
+            connection.connection.rollback()
+
+
 def give_up(engine: Engine, *connections: object) -> None:
     """Forget the connections of the process that this one was forked from, without closing them."""
     _INHERITED.extend((*connections, engine.pool))
     engine.dispose(close=False)
-
-
-class WriterQueue:
-    """Lets the threads of a process write to a SQLite database one after the other.
-
-    SQLite's own lock is polled, ever less often, so that a writer sleeps while the database is free. Others that have
-    this lock for long, such as a unit of work that stays open, are waited for as other processes are: by SQLite.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until the others have written."""
-        has_turn = self._lock.acquire(timeout=TURN_SECONDS)
-        try:
-            yield
-        finally:
-            if has_turn:
-                self._lock.release()
 
 
 class ThreadTransactions:
@@ -180,18 +165,20 @@ class ThreadTransactions:
         """Begin a unit of work, for work that is in its thread already."""
         return self._inner.begin()
 
-    def run_unit(self, work: Callable[[units.OwnTransactions], T]) -> T:
+    def run_unit(self, work: Callable[[units.OwnTransactions], T], *, is_short: bool = False) -> T:
         """Run work in a unit of work."""
-        return run_blocking(self._inner.run_unit, work)
+        return run_blocking(self._inner.run_unit, work, is_short=is_short)
 
     def after_commit(self, callback: units.AfterCommit) -> None:
         """Call a function now: all that was written is committed."""
         callback(self)
 
-    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
+    def write(
+        self, work: Work[T], *, is_repeatable: bool = False, is_short: bool = False, at_once: AtOnce[T] | None = None
+    ) -> T:
         """Run work whole or not at all."""
         del at_once  # SQLite has no such statement
-        return run_blocking(self._inner.write, work, is_repeatable=is_repeatable)
+        return run_blocking(self._inner.write, work, is_repeatable=is_repeatable, is_short=is_short)
 
     def end_lost(self, lost: StreamBlocksWrite) -> None:
         """End a response whose recorder is gone, if that can be."""

@@ -28,7 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from threadkeep.db import backends, engines, hosts, refusals, replication, sessions
 from threadkeep.errors import DamagedRow, InvalidOption, PoolExhausted, ThreadkeepError, UnitOfWorkRolledBack
-from threadkeep.store.work import connections, units
+from threadkeep.store.work import connections, groups, units
 from threadkeep.store.work.connections import AtOnce, Work
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class EngineTransactions(engines.Inheritable):
 
     def __init__(
         self, engine: Engine, *, is_owned: bool, end_stream: units.StreamEnder, notifier: Notifier | None = None,
-        reads: ReplicaReads | None = None,
+        reads: ReplicaReads | None = None, group_commit: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         self.engine, self.notifier, self.reads = engine, notifier, reads
@@ -68,7 +68,8 @@ class EngineTransactions(engines.Inheritable):
         self.watchers: WeakSet[Endable] = WeakSet()  # which end with it
         self._is_owned, self._end_stream = is_owned, end_stream
         reading, writing = engines.isolation_levels(engine, is_owned=is_owned)
-        self._queue = connections.WriterQueue() if engines.is_file(engine.url) else None
+        self.writers = groups.WriterQueue() if engines.is_file(engine.url) else None
+        self._is_grouping = group_commit and self.writers is not None
         self._backend = backends.backend_of(engine)
         keeps = is_owned and self._backend.keeps_connections(engine)
         self._writing = Connections(engine, keeps=keeps, isolation=writing, is_hosts=not is_owned)
@@ -173,17 +174,20 @@ class EngineTransactions(engines.Inheritable):
             except DBAPIError as error:
                 connections.sleep(retries.pause(error))
 
-    def run_unit(self, work: Callable[[units.OwnTransactions], T]) -> T:
+    def run_unit(self, work: Callable[[units.OwnTransactions], T], *, is_short: bool = False) -> T:
         """Run work in a unit of work, and again after the database has rolled it back, or its COMMIT was not answered.
 
         It is not run again where the traces of the first one show that it was committed. Its calls have savepoints only
-        where it goes on after one of them has failed.
+        where it goes on after one of them has failed. `is_short`: as for `write`.
         """
         retries, has_savepoints = connections.Retries(is_repeatable=True), False
         lost: units.OwnTransactions | None = None  # whose COMMIT was not answered
+        is_grouped = is_short & self._is_grouping
         while True:
             unit = None
             try:
+                if is_grouped:
+                    return self._run_together(work, has_savepoints)
                 with self.begin(retries, has_savepoints=has_savepoints) as unit:
                     if lost is None or not lost.has_happened(unit.connection):
                         result, lost = work(unit), None
@@ -201,22 +205,37 @@ class EngineTransactions(engines.Inheritable):
                     self._end_unit(lost)
                 return result
 
+    def _run_together(self, work: Callable[[units.OwnTransactions], T], has_savepoints: bool) -> T:
+        """Run work in a unit of work, in a transaction that it may share with others."""
+
+        def run(connection: Connection) -> tuple[units.OwnTransactions, T]:
+            unit = self.within(connection, has_savepoints=has_savepoints)
+            with unit.open():
+                return unit, work(unit)
+
+        unit, result = self._together(run, connections.Retries(is_repeatable=True))
+        self._end_unit(unit)
+        return result
+
     def after_commit(self, callback: units.AfterCommit) -> None:
         """Call a function now: all that was written is committed."""
         callback(self)
 
-    def write(self, work: Work[T], *, is_repeatable: bool = False, at_once: AtOnce[T] | None = None) -> T:
+    def write(
+        self, work: Work[T], *, is_repeatable: bool = False, is_short: bool = False, at_once: AtOnce[T] | None = None
+    ) -> T:
         """Run work whole or not at all; `is_repeatable`: it can be run again without happening twice.
 
-        `at_once` does the same in one statement of PostgreSQL. It is tried first, once; None means that it did nothing.
+        `is_short`: others can wait for it, so that it is committed together with what they write (`groups`). `at_once`
+        does the same in one statement of PostgreSQL. It is tried first, once; None means that it did nothing.
         """
         try:
-            return self._write(work, is_repeatable, at_once)
+            return self._write(work, is_repeatable, is_short, at_once)
         finally:
             if self.reads is not None:
                 self.reads.note_write()
 
-    def _write(self, work: Work[T], is_repeatable: bool, at_once: AtOnce[T] | None) -> T:
+    def _write(self, work: Work[T], is_repeatable: bool, is_short: bool, at_once: AtOnce[T] | None) -> T:
         retries = connections.Retries(is_repeatable)
         transaction: Work[T] = partial(self._run_in_transaction, work, retries)
         if at_once is not None and self._backend.writes_together:
@@ -225,8 +244,11 @@ class EngineTransactions(engines.Inheritable):
             self.check_open()
             _check_cancelled()
             try:
-                with self._turn():
-                    result = self._writing.run(transaction)
+                if is_short and self._is_grouping:
+                    result = self._together(work, retries)
+                else:
+                    with self._turn():
+                        result = self._writing.run(transaction)
             except (connections.LostRace, connections.StreamBlocksWrite, UnitOfWorkRolledBack) as reason:
                 self._make_way(retries, reason)
             except DBAPIError as error:
@@ -235,6 +257,12 @@ class EngineTransactions(engines.Inheritable):
                 if self.notifier is not None:
                     self.notifier.notify()
                 return result
+
+    def _together(self, work: Work[T], retries: connections.Retries) -> T:
+        """Run work in a transaction that it may share with others."""
+        assert self.writers is not None  # noqa: S101 - for type checkers
+        self.check_open()
+        return self.writers.write(work, self._writing.lent, retries)
 
     def _run_in_transaction(self, work: Work[T], retries: connections.Retries, connection: Connection) -> T:
         """Run work from BEGIN to COMMIT."""
@@ -265,7 +293,7 @@ class EngineTransactions(engines.Inheritable):
             self.write(partial(self._end_stream, reason), is_repeatable=True)
 
     def _turn(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._queue is None else self._queue.turn()
+        return nullcontext() if self.writers is None else self.writers.turn()
 
     def end_lost(self, lost: connections.StreamBlocksWrite) -> None:
         """End a response whose recorder is gone; where nothing can be written, it stays as it is."""
@@ -308,8 +336,8 @@ class EngineTransactions(engines.Inheritable):
 
         A database in memory was copied with the process.
         """
-        if self._queue is not None:
-            self._queue = connections.WriterQueue()  # a thread that did not come along may have had its turn
+        if self.writers is not None:
+            self.writers = groups.WriterQueue()  # a thread that did not come along may have had its turn
         if not engines.is_in_memory(self.engine.url):
             connections.give_up(self.engine, self._reading.forget(), self._writing.forget())
 
@@ -390,6 +418,7 @@ class Connections:
         except BaseException as error:
             sessions.learn_from(connection, error)
             is_lost = connection.invalidated
+            connections.roll_back_commit(connection)
             connection.close()
             if is_lost:  # the others are, too
                 self.close()

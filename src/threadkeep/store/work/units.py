@@ -92,9 +92,12 @@ class UnitTransactions(ABC):
         del connection
         return self
 
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False, at_once: object = None) -> T:
+    def write(
+        self, work: Callable[[Connection], T], *, is_repeatable: bool = False, is_short: bool = False,
+        at_once: object = None,
+    ) -> T:  # fmt: skip
         """Run work whole or not at all, in a savepoint."""
-        del is_repeatable, at_once  # nothing is repeated that the transaction may have lost
+        del is_repeatable, is_short, at_once  # nothing is repeated that the transaction may have lost
         if self.reads is not None:
             self.reads.note_write()
         retries = connections.Retries(is_repeatable=False)
@@ -121,8 +124,9 @@ class UnitTransactions(ABC):
         for callback in inner.callbacks:
             self.after_commit(callback)
 
-    def run_unit(self, work: Callable[[OwnTransactions], T]) -> T:
+    def run_unit(self, work: Callable[[OwnTransactions], T], *, is_short: bool = False) -> T:
         """Run work in a unit of work, once."""
+        del is_short
         with self.begin() as unit:
             return work(unit)
 
@@ -241,10 +245,13 @@ class OwnTransactions(UnitTransactions):
         finally:
             self._has_ended = True
 
-    def write(self, work: Callable[[Connection], T], *, is_repeatable: bool = False, at_once: object = None) -> T:
+    def write(
+        self, work: Callable[[Connection], T], *, is_repeatable: bool = False, is_short: bool = False,
+        at_once: object = None,
+    ) -> T:  # fmt: skip
         """Run work whole or not at all: in a savepoint, or as a part of the whole transaction."""
         if self._has_savepoints:
-            return super().write(work, is_repeatable=is_repeatable, at_once=at_once)
+            return super().write(work, is_repeatable=is_repeatable, is_short=is_short, at_once=at_once)
         connection = self.connection
         try:
             return work(connection)

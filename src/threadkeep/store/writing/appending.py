@@ -97,7 +97,7 @@ def write_items(
     if scope.blobs is not None and any(record.media for record in records):
         media = (piece for record in records for piece in record.media)
         return write_placed(transactions, scope, scope.blobs, media, work, is_repeatable=is_repeatable)
-    return transactions.write(work, is_repeatable=is_repeatable, at_once=at_once)
+    return transactions.write(work, is_repeatable=is_repeatable, is_short=True, at_once=at_once)
 
 
 def _named(work: Callable[[Connection], T], scope: Scope, authors: set[str], connection: Connection) -> T:

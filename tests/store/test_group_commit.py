@@ -1,0 +1,207 @@
+"""Threads that write to a SQLite file at the same time share a transaction, and each gets its own result or error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from tests.databases import Database
+from tests.factories import an_answer, texts_of
+from tests.waiting import wait_until
+from threadkeep import AsyncStore, Conversation, HeadConflict, IdempotencyConflict, Store
+from threadkeep.store.work import groups
+
+pytestmark = pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)
+
+WRITERS = 6
+ANSWER = an_answer("Hello", id="resp_1")
+
+
+@pytest.fixture(autouse=True)
+def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group takes as many as wait, however slowly the first ones write."""
+    monkeypatch.setattr(groups, "GROUP_SECONDS", 60)
+
+
+@pytest.fixture
+def store(empty_database: Database) -> Iterator[Any]:
+    with Store(empty_database.url, search=False) as opened:
+        yield opened
+
+
+def commits_of(store: Any) -> list[object]:
+    """One entry for each COMMIT from now on."""
+    commits: list[object] = []
+    event.listen(store.handle.transactions.engine, "commit", commits.append)
+    return commits
+
+
+@contextmanager
+def held_back(store: Any, calls: Sequence[Callable[[], object]]) -> Iterator[list[Future[Any]]]:
+    """Let these calls wait for the end of a unit of work, one behind the other: the first one leads the others."""
+    writers = store.handle.transactions.writers
+    with ThreadPoolExecutor(len(calls)) as pool:
+        with store.begin():
+            futures = []
+            for number, call in enumerate(calls):
+                futures.append(pool.submit(call))
+                wait_until(partial(writers.has, number))
+        yield futures
+
+
+def conversations(store: Any, count: int = WRITERS) -> list[Conversation]:
+    return [store.create_conversation(model="m", input=f"first {number}") for number in range(count)]
+
+
+def turns(talks: Sequence[Conversation]) -> list[Callable[[], object]]:
+    def turn(talk: Conversation, number: int) -> Callable[[], object]:
+        return lambda: talk.add_turn(f"asked {number}", ANSWER, "open_responses", idempotency_key="k")
+
+    return [turn(talk, number) for number, talk in enumerate(talks)]
+
+
+def check(store: Any, talks: Sequence[Conversation], missing: Sequence[int] = ()) -> None:
+    """Every conversation has its turn once, but for some that have none; and the ledger has a row for each turn."""
+    for number, talk in enumerate(talks):
+        told = [] if number in missing else [f"asked {number}", "Hello"]
+        assert texts_of(store.get_conversation(talk.id).transcript()) == [f"first {number}", *told]
+    [row] = store.usage()
+    assert row.attempts == len(talks) - len(missing)
+    assert not store.check().findings
+
+
+def test_turns_that_wait_are_committed_together(store: Any) -> None:
+    talks = conversations(store)
+    commits = commits_of(store)
+    with held_back(store, turns(talks)) as futures:
+        assert [future.result().response.stored.number for future in futures] == [0] * WRITERS
+    assert len(commits) == 2  # that of the unit of work, and one for all turns
+    check(store, talks)
+    for talk in talks:  # the handles know what was written
+        assert talk.user("more").position == 3
+
+
+def test_each_writer_commits_alone_where_the_store_is_told_so(empty_database: Database) -> None:
+    with Store(empty_database.url, group_commit=False) as store, ThreadPoolExecutor(WRITERS) as pool:
+        talks = conversations(store)
+        commits = commits_of(store)
+        list(pool.map(lambda call: call(), turns(talks)))
+        assert len(commits) == WRITERS
+        check(store, talks)
+
+
+@pytest.mark.parametrize("refused", range(WRITERS))
+def test_a_refused_writer_fails_alone(store: Any, refused: int) -> None:
+    talks = conversations(store)
+    commits = commits_of(store)
+    calls = turns(talks)
+    calls[refused] = partial(talks[refused].user, "never", expected_head=7)
+    with held_back(store, calls) as futures:
+        errors = [future.exception() for future in futures]
+    assert [type(error) for error in errors if error is not None] == [HeadConflict]
+    assert isinstance(errors[refused], HeadConflict)
+    assert len(commits) == 2  # that of the unit of work, and one for all others
+    check(store, talks, missing=[refused])
+
+
+def test_the_same_key_is_used_once_within_a_group(store: Any) -> None:
+    [talk] = conversations(store, 1)
+    handles = [store.get_conversation(talk.id) for _ in range(5)]
+    asked = ["asked 0"] * 4 + ["something else"]
+    calls = [
+        partial(handle.add_turn, text, ANSWER, "open_responses", idempotency_key="k")
+        for handle, text in zip(handles, asked, strict=True)
+    ]
+    with held_back(store, calls) as futures:
+        assert [future.result().response.replayed for future in futures[:4]] == [False, True, True, True]
+        assert isinstance(futures[4].exception(), IdempotencyConflict)
+    check(store, [talk])
+
+
+def test_writers_of_one_conversation_get_positions_in_their_order(store: Any) -> None:
+    [talk] = conversations(store, 1)
+    handles = [store.get_conversation(talk.id) for _ in range(WRITERS)]
+    calls = [partial(handle.user, f"said {number}") for number, handle in enumerate(handles)]
+    with held_back(store, calls) as futures:
+        assert [future.result().position for future in futures] == [*range(1, WRITERS + 1)]
+    assert texts_of(talk.transcript())[1:] == [f"said {number}" for number in range(WRITERS)]
+
+
+@pytest.mark.parametrize("large", range(3))
+def test_where_the_database_takes_back_the_whole_group_each_writes_alone(store: Any, large: int) -> None:
+    """SQLite rolls back everything when the file is full."""
+    talks = conversations(store, 3)
+    engine = store.handle.transactions.engine
+
+    def limit(connection: Any, record: object = None) -> None:
+        [[pages]] = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count={pages + 200}")
+
+    calls = turns(talks)
+    calls[large] = lambda: talks[large].user("x" * 4_000_000)
+    store.handle.transactions.before_fork()  # what is open is closed, so that each connection has the limit
+    event.listen(engine, "connect", limit)
+    with held_back(store, calls) as futures:
+        errors = [future.exception() for future in futures]
+    assert [isinstance(error, OperationalError) and "full" in str(error) for error in errors] == [
+        number == large for number in range(3)
+    ]
+    check(store, talks, missing=[large])
+
+
+@pytest.mark.parametrize("error", [OperationalError("COMMIT", {}, Exception("disk I/O error")), KeyboardInterrupt()])
+def test_a_commit_that_fails_takes_no_other_writer_with_it(store: Any, error: BaseException) -> None:
+    """Each writes alone then. Only what interrupts the leader is its own failure."""
+    talks = conversations(store)
+    errors = iter([None, error])  # that of the unit of work, and that of the group
+
+    def fail(_connection: Any) -> None:
+        if (found := next(errors, None)) is not None:
+            raise found
+
+    event.listen(store.handle.transactions.engine, "commit", fail)
+    with held_back(store, turns(talks)) as futures:
+        failures = [future.exception() for future in futures]
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    assert failures == [error if is_interrupted else None, *[None] * (WRITERS - 1)]
+    check(store, talks, missing=[0] if is_interrupted else [])
+
+
+NAME: ContextVar[str] = ContextVar("name")
+
+
+def test_work_sees_the_context_variables_of_its_caller(store: Any) -> None:
+    def named(name: str) -> object:
+        NAME.set(name)
+        return store.handle.transactions.write(lambda _connection: NAME.get(), is_short=True)
+
+    calls = [partial(named, name) for name in ("one", "two", "three")]
+    with held_back(store, calls) as futures:
+        assert [future.result() for future in futures] == ["one", "two", "three"]
+
+
+def test_tasks_of_an_async_store_and_streams_share_transactions(empty_database: Database) -> None:
+    async def run() -> int:
+        async with AsyncStore(empty_database.url, search=False) as store:
+            talks = [await store.create_conversation(model="m") for _ in range(4)]
+            transactions: Any = store.sync.handle.transactions
+            commits = commits_of(store.sync)
+            async with store.begin():
+                tasks: list[asyncio.Future[Any]] = [
+                    *(asyncio.ensure_future(talk.user("Hi")) for talk in talks[:2]),
+                    *(asyncio.ensure_future(talk.stream_response("messages").__aenter__()) for talk in talks[2:]),
+                ]
+                await asyncio.to_thread(wait_until, partial(transactions.writers.has, len(tasks) - 1))
+            await asyncio.gather(*tasks)
+            return len(commits)
+
+    assert asyncio.run(run()) == 2
