@@ -137,8 +137,9 @@ class Conversation(ConversationAttributes):
         """Return whose turn it is on this branch: "tools" if calls wait for an output, also for a decision about them.
 
         Otherwise "model" if it ends with a message of the user or an output that was not answered, and "user" in all
-        other cases: it is empty, or ends with a response, even if that failed. Compactions and system messages are
-        nobody's turn.
+        other cases: it is empty, or ends with a response. After one that failed, you decide: `render` has the same
+        request again, `regenerate` one on a branch of its own, and a loop that asked by itself might ask for ever.
+        Compactions and system messages are nobody's turn.
         """
         return calls.next_step(self.handle)
 

@@ -91,9 +91,18 @@ def parse_request(payload: Any, *, model: str | None = None, stream: bool | None
     for name, value in {"model": model, "stream": stream}.items():
         if value is not None and name not in body:
             settings[name] = value
+    return parsing.session_of(NAME, turns, settings=settings, tools=_definitions(tools), native=native)
+
+
+@parsing.parser(f"{NAME} tools")
+def parse_tools(tools: Sequence[Any]) -> list[JsonObject]:
+    """Read the functions that a page runs."""
+    return [dict(tool) for tool in parsing.session_of(NAME, (), settings={}, tools=_definitions(tools)).tools]
+
+
+def _definitions(tools: Sequence[Any]) -> list[JsonObject]:
     required = {"type": "function", "name": None, "inputSchema": None}
-    definitions = [rows.read_tool(body_object(tool), NAME, _KEYS, required) for tool in tools]
-    return parsing.session_of(NAME, turns, settings=settings, tools=definitions, native=native)
+    return [rows.read_tool(body_object(tool), NAME, _KEYS, required) for tool in tools]
 
 
 @parsing.parser(f"{NAME} turns")

@@ -20,7 +20,7 @@ from threadkeep.domain.media import REFERENCE
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
-from threadkeep.formats.ui_messages.request import placed_messages
+from threadkeep.formats.ui_messages.request import parse_tools, placed_messages
 from threadkeep.server import answers, event_streams, service, turns
 from threadkeep.server.openai import responses
 from threadkeep.server.rest import deps, routing, thread_models, threads
@@ -46,7 +46,7 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     said = 0 if found is None else max(len(body.messages) - 1, 0)
     messages = [*body.messages[:said], *await _with_media(call, body.messages[said:])]
     request = threads.ThreadRequest(
-        fields.NAME, placed_messages, body.id, messages, body.tools or (), body.trigger == threads.AGAIN,
+        fields.NAME, placed_messages, body.id, messages, parse_tools(body.tools or ()), body.trigger == threads.AGAIN,
         body.messageId, body.model_dump(),
     )  # fmt: skip
     given = PageInput(call, request, model)

@@ -20,7 +20,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.domain.rendering import Loss
 from threadkeep.domain.running import PendingCall
 from threadkeep.formats.ag_ui import fields
-from threadkeep.formats.ag_ui.request import placed_messages
+from threadkeep.formats.ag_ui.request import parse_tools, placed_messages
 from threadkeep.formats.ag_ui.writing import RunWriter
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.server import answers, body_limits, event_streams, problems, service, turns
@@ -54,7 +54,7 @@ async def run(call: deps.Writing, body: thread_models.AgentRun) -> Response:
     props = body.forwardedProps if isinstance(body.forwardedProps, dict) else {}
     upstream, model = threads.asked(call, conversation, _text_in(props, "model"), "`forwardedProps`")
     request = threads.ThreadRequest(
-        fields.NAME, placed_messages, body.threadId, body.messages, body.tools,
+        fields.NAME, placed_messages, body.threadId, body.messages, parse_tools(body.tools),
         is_again=props.get("trigger") == threads.AGAIN, message_id=_text_in(props, "messageId"),
         content=body.model_dump(),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from fastapi import Response
 
-from threadkeep.domain.formats import FormatName, get_format
+from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Snapshot
@@ -125,7 +125,7 @@ class ThreadRequest:
         placed: makes messages of that format of what is stored.
         id: that of the thread.
         messages: those that it shows, or the last ones of them.
-        tools: definitions of the functions that it runs.
+        tools: the functions that it runs.
         is_again: whether another answer is asked for.
         message_id: the message that another one, or another answer, is for.
     """
@@ -152,7 +152,7 @@ class ThreadInput(answering.ModelInput):
         super().__init__(request.content, model)
         _check_messages(request.messages)
         self.call, self.request, self.last = call, request, request.last
-        self.tools = [dict(tool) for tool in get_format(request.format).parse_request(_definitions(request)).tools]
+        self.tools = [*request.tools]
         self._has_room = False
         self._created: str | None = None
         self._former: int | None = None
@@ -255,14 +255,6 @@ def _check_messages(messages: Sequence[JsonObject]) -> None:
         if not isinstance(one.get("id"), str):
             text = f"messages.{index} must have an id of its own, which is a text."
             raise problems.Problem(400, text, param=f"messages.{index}.id", code="invalid_value")
-
-
-def _definitions(request: ThreadRequest) -> JsonObject:
-    """The tools of a request, as its format has them beside messages."""
-    message = {"id": "", "role": "user", "parts": [{"type": "text", "text": ""}]}
-    if request.format == "ag_ui":
-        message = {"id": "", "role": "user", "content": ""}
-    return {"messages": [message], "tools": [*request.tools]}
 
 
 # Answers
