@@ -3,16 +3,15 @@
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from fastapi import Body, Depends, FastAPI, HTTPException
+from fastapi import FastAPI
 from fastapi.requests import HTTPConnection
 from openai import AsyncOpenAI
 
-from threadkeep import AsyncStore, NotFound, ToolRegistry, run_tools_async
-from threadkeep.http import Owner, Upstream, rest_app
+from threadkeep import AsyncStore, ToolRegistry
+from threadkeep.http import Owner, Upstream, rest_app, tool_context
 
-FORMAT: Final = "chat_completion"
 MODEL: Final = "gpt-5.4"
 store = AsyncStore(os.environ.get("CHAT_DATABASE", "sqlite:///chat.db"))
 tools = ToolRegistry()
@@ -25,24 +24,13 @@ def count_words(text: str) -> str:
 
 
 @tools.register
-def send_mail(to: str, text: str) -> str:
+async def send_mail(to: str, text: str) -> str:
     """Send an e-mail in the name of the user."""
-    return f"Sent {len(text)} characters to {to}."
-
-
-ASK_FIRST: Final = {"send_mail"}  # the user decides whether these may run
-
-
-async def answer(payload: dict[str, Any]) -> dict[str, Any]:
-    """The provider's answer to the outputs of tools."""
-    async with AsyncOpenAI() as client:
-        said = await client.chat.completions.create(**payload)
-    body: dict[str, Any] = said.model_dump(exclude_unset=True)
-    return body
+    return f"Sent {len(text)} characters to {to}, from {tool_context().owner.user_id}."
 
 
 async def events(payload: dict[str, Any], model: str) -> AsyncGenerator[dict[str, Any]]:
-    """The events of the provider's answer to a message."""
+    """The events of the provider's answer."""
     asked: dict[str, Any] = {**payload, "model": model, "stream": True}
     async with AsyncOpenAI() as client, await client.chat.completions.create(**asked) as stream:
         async for event in stream:
@@ -55,7 +43,14 @@ def user_of(request: HTTPConnection) -> Owner | None:
     return Owner(user_id=user) if user else None
 
 
-rest = rest_app(store, auth=user_of, upstreams={MODEL: Upstream("openai", FORMAT, events)}, prefix="")
+rest = rest_app(
+    store,
+    auth=user_of,
+    upstreams={MODEL: Upstream("openai", "chat_completion", events)},
+    tools=tools,
+    needs_approval={"send_mail"},  # the user decides whether it may run
+    prefix="",
+)
 
 
 @asynccontextmanager
@@ -67,36 +62,3 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 app = FastAPI(title="Chat", lifespan=lifespan)
 app.mount("/api", rest)  # chats of `useChat` and AG-UI, lists, search, edits, feedback, pictures, usage, erasure
-
-
-def of_user(request: HTTPConnection) -> AsyncStore:
-    """The store of the user."""
-    owner = user_of(request)
-    if owner is None or owner.user_id is None:
-        raise HTTPException(401)
-    return store.for_user(owner.user_id)
-
-
-Mine = Annotated[AsyncStore, Depends(of_user)]
-
-
-@app.post("/chats")
-async def begin(mine: Mine, title: Annotated[str | None, Body(embed=True)] = None) -> dict[str, str]:
-    """A chat whose model knows the tools; its id is that of `useChat`."""
-    chat = await mine.create_conversation(model=MODEL, instructions="Be kind.", title=title)
-    await chat.register_tools(tools)
-    return {"id": chat.id}
-
-
-@app.post("/chats/{id}/run")
-async def run(id: str, mine: Mine) -> dict[str, str]:
-    """Run what the model has called, and ask it again, until it has answered or the user has to decide about a call.
-
-    A page calls this where an answer ends with calls, and once a call was decided about; then it loads the chat again.
-    """
-    try:
-        chat = await mine.get_conversation(id)
-    except NotFound as error:
-        raise HTTPException(404, str(error)) from error
-    turn = await run_tools_async(chat, answer, FORMAT, tools=tools, needs_approval=ASK_FIRST)
-    return {"next_step": turn}

@@ -19,10 +19,11 @@ from threadkeep.server.provider_answers import UpstreamError
 from threadkeep.server.recorder.application import recorder_app
 from threadkeep.server.recorder.targets import RecordedUpstream
 from threadkeep.server.rest.application import rest_app
+from threadkeep.server.rest.tool_runs import ToolContext, tool_context
 from threadkeep.server.site import site
 from threadkeep.server.upstreams import Upstream, http_upstream, named_upstream
 
 __all__ = [
-    "KeyAuthentication", "Limits", "Owner", "RecordedUpstream", "Upstream", "UpstreamError", "app", "http_upstream",
-    "named_upstream", "recorder_app", "rest_app", "site",
+    "KeyAuthentication", "Limits", "Owner", "RecordedUpstream", "ToolContext", "Upstream", "UpstreamError", "app",
+    "http_upstream", "named_upstream", "recorder_app", "rest_app", "site", "tool_context",
 ]  # fmt: skip

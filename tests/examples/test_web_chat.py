@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.server.scripts import script
@@ -53,19 +53,15 @@ def calling(name: str, arguments: Json) -> list[Json]:
 
 @dataclass
 class Provider:
-    """A provider with scripted streams, which repeats outputs of tools."""
+    """A provider with scripted streams."""
 
     scripts: list[list[Json]] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
+    payloads: list[Json] = field(default_factory=list)
 
     async def answer(self, request: Request) -> Response:
-        payload = await request.json()
-        if payload.get("stream"):
-            lines = [f"data: {json.dumps(event)}\n\n" for event in self.scripts.pop(0)]
-            return Response("".join([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
-        self.outputs.append(payload["messages"][-1]["content"])
-        message = {"role": "assistant", "content": self.outputs[-1]}
-        return JSONResponse({**HEAD, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+        self.payloads.append(await request.json())
+        lines = [f"data: {json.dumps(event)}\n\n" for event in self.scripts.pop(0)]
+        return Response("".join([*lines, "data: [DONE]\n\n"]), media_type="text/event-stream")
 
 
 @pytest.fixture
@@ -78,38 +74,33 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def test_tools_run_on_the_server_and_ask_first(example: Any, provider: Provider) -> None:
-    provider.scripts.append(calling("count_words", {"text": "a b"}))
-
     def said(number: int, text: str) -> Json:
         return {"id": f"u{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
 
     async def visit() -> None:
         transport = httpx2.ASGITransport(app=example.app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://chat", headers={"x-user": "ann"}) as ann:
-            chat = (await ann.post("/chats", json={"title": "Words"})).json()["id"]
-            streamed = await ann.post("/api/chat", json={"id": chat, "messages": [said(1, "How many words?")]})
-            assert '"toolName":"count_words"' in streamed.text
-            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "user"}
-            loaded = (await ann.get(f"/api/chat/{chat}")).json()
-            assert [part["type"] for part in loaded["messages"][1]["parts"]] == [
-                "step-start", "tool-count_words", "step-start", "text",
-            ]  # fmt: skip
-            assert loaded["messages"][1]["parts"][-1]["text"] == "2"
+        http = httpx2.AsyncClient(transport=transport, base_url="http://chat/api", headers={"x-user": "ann"})
+        async with http as ann:
+            new = {"external_id": "words", "model": example.MODEL, "instructions": "Be kind.", "title": "Words"}
+            assert (await ann.post("/conversations", json=new)).status_code == 201
+            provider.scripts = [calling("count_words", {"text": "a b"}), script("chat_completion", ["Two."])]
+            streamed = await ann.post("/chat", json={"id": "words", "messages": [said(1, "How many words?")]})
+            assert '"output":"2"' in streamed.text
+            assert provider.payloads[1]["messages"][0]["content"] == "Be kind."
 
-            provider.scripts.append(calling("send_mail", {"to": "ben", "text": "Hi"}))
-            await ann.post("/api/chat", json={"id": chat, "messages": [said(2, "Tell him.")]})
-            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "tools"}
-            assert provider.outputs == ["2"]
-            await ann.post(f"/api/conversations/{chat}/tool_calls/call_send_mail/approve")
-            assert (await ann.post(f"/chats/{chat}/run")).json() == {"next_step": "user"}
-            assert provider.outputs[-1] == "Sent 2 characters to ben."
-
-            provider.scripts.append(script("chat_completion", ["Bye."], calls=False))
-            assert "Bye." in (await ann.post("/api/chat", json={"id": chat, "messages": [said(3, "Bye.")]})).text
+            provider.scripts = [calling("send_mail", {"to": "ben", "text": "Hi"})]
+            await ann.post("/chat", json={"id": "words", "messages": [said(2, "Tell him.")]})
+            messages = (await ann.get("/chat/words")).json()["messages"]
+            call = messages[-1]["parts"][-1]
+            assert call["state"] == "approval-requested"
+            call |= {"state": "approval-responded", "approval": {**call["approval"], "approved": True}}
+            provider.scripts = [script("chat_completion", ["Done."])]
+            streamed = await ann.post("/chat", json={"id": "words", "messages": messages})
+            assert "Sent 2 characters to ben, from ann." in streamed.text
+            assert provider.payloads[-1]["messages"][-1]["content"] == "Sent 2 characters to ben, from ann."
             ben = {"x-user": "ben"}
-            assert (await ann.post(f"/chats/{chat}/run", headers=ben)).status_code == 404
-            assert (await ann.get(f"/api/chat/{chat}", headers=ben)).status_code == 404
-            assert (await ann.post("/chats", headers={"x-user": ""})).status_code == 401
+            assert (await ann.get("/chat/words", headers=ben)).json()["messages"] == []
+            assert (await ann.post("/chat", json={}, headers={"x-user": ""})).status_code == 401
         await example.store.close()
 
     asyncio.run(visit())

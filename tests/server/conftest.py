@@ -13,7 +13,9 @@ from openai import OpenAI
 
 from tests.databases import Database
 from threadkeep import AsyncStore
-from threadkeep.http import Owner, app
+from threadkeep.http import Owner, app, rest_app
+
+MAKERS: dict[str, Callable[..., Any]] = {"openai": app, "responses": app, "rest": rest_app}
 
 
 class Bridge(httpx2.BaseTransport):

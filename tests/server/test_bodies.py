@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
+from tests.server.conftest import MAKERS
 from tests.server.test_large_answers import Pieces, client
 from threadkeep import InvalidOption
 from threadkeep.http import Limits, app, rest_app, site
@@ -143,7 +144,7 @@ def test_a_body_counts_while_its_request_waits_for_the_store(served: Any, how: s
 def test_a_body_counts_while_a_model_answers_it(served: Any, face: str) -> None:
     async def run() -> None:
         pieces = Pieces(1, may_end=False)
-        make = {"openai": app, "rest": rest_app}[face]
+        make = MAKERS[face]
         made = make(
             served._store, auth=served.authenticate, prefix="", max_bodies_bytes=MOST, upstreams=pieces.upstreams
         )

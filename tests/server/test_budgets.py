@@ -94,7 +94,7 @@ class Counted:
     """The two APIs over one store, and what requests to them take."""
 
     def __init__(self, store: AsyncStore, runner: asyncio.Runner) -> None:
-        self._store, self._runner, self._engine = store, runner, store.sync.handle.root.engine
+        self.store, self._runner = store, runner
         upstreams = {"m": Upstream("any", "chat_completion", answer, count=count)}
         faces = {"v1": app(store, auth=self._owner, upstreams=upstreams)}
         faces["api"] = rest_app(store, auth=self._owner, upstreams=upstreams)
@@ -112,7 +112,7 @@ class Counted:
         self._runner.run(self._make())
 
     async def _make(self) -> None:
-        chat = await self._store.for_user("ann").create_conversation(model="m")
+        chat = await self.store.for_user("ann").create_conversation(model="m")
         for number in range(3):
             await chat.user("When?")
             message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
@@ -132,24 +132,25 @@ class Counted:
         assert made.status_code in (200, 201, 204), made.text
         return made.json() if made.headers.get("content-type") == "application/json" else made.text
 
-    @contextmanager
-    def noted(self) -> Iterator[tuple[list[str], list[str]]]:
-        """The transactions that are begun, and the statements that are executed."""
-        begun, executed = list[str](), list[str]()
 
-        def note_begin(_connection: Any) -> None:
-            begun.append("BEGIN")
+@contextmanager
+def noted(store: AsyncStore) -> Iterator[tuple[list[str], list[str]]]:
+    """The transactions of a store that are begun, and the statements that are executed."""
+    begun, executed, engine = list[str](), list[str](), store.sync.handle.root.engine
 
-        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            executed.append(statement)
+    def note_begin(_connection: Any) -> None:
+        begun.append("BEGIN")
 
-        event.listen(self._engine, "begin", note_begin)
-        event.listen(self._engine, "before_cursor_execute", note)
-        try:
-            yield begun, executed
-        finally:
-            event.remove(self._engine, "begin", note_begin)
-            event.remove(self._engine, "before_cursor_execute", note)
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        executed.append(statement)
+
+    event.listen(engine, "begin", note_begin)
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield begun, executed
+    finally:
+        event.remove(engine, "begin", note_begin)
+        event.remove(engine, "before_cursor_execute", note)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +171,7 @@ def counted(apis: Counted) -> Counted:
 def test_endpoints_take_a_few_transactions_and_statements(counted: Counted, budget: Budget, database: Database) -> None:
     counted.call(budget.endpoint, budget.body)  # reads what conversations share
     counted.begin()
-    with counted.noted() as (begun, executed):
+    with noted(counted.store) as (begun, executed):
         counted.call(budget.endpoint, budget.body)
     taken = len(begun), len(executed)
     if database.kind == "sqlite":

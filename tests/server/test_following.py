@@ -8,7 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from threadkeep.http import KeyAuthentication, Owner, app, rest_app
+from tests.server.conftest import MAKERS
+from threadkeep.http import KeyAuthentication, Owner
 from threadkeep.server import event_streams
 from threadkeep.server import permissions as following
 from threadkeep.server.permissions import stream_quota
@@ -76,7 +77,7 @@ class Follower:
 def served_at(served: Any, face: str, auth: Any) -> Any:
     if face == "viewer":
         return viewer_app(served._store, auth=auth)
-    return {"openai": app, "rest": rest_app}[face](served._store, auth=auth, prefix="")
+    return MAKERS[face](served._store, auth=auth, prefix="")
 
 
 async def in_progress(store: Any) -> Any:

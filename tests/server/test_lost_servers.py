@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from tests.databases import Database
+from tests.server.conftest import MAKERS
 from tests.server.killing import COUNT
 from tests.server.test_kills import world_of
 from tests.store.test_streams import expire
 from tests.waiting import wait_until
-from threadkeep.http import app, rest_app
 from threadkeep.store.reading import responses
 from threadkeep.store.streaming.recorder import PartialReader
 
@@ -42,7 +42,7 @@ class Lost:
 
     def __init__(self, served: Any, face: str) -> None:
         self._served, self.face = served, face
-        made = {"openai": app, "rest": rest_app}[face](served._store, auth=served.authenticate, prefix="")
+        made = MAKERS[face](served._store, auth=served.authenticate, prefix="")
         headers = {"Authorization": "Bearer ann"}
         transport = httpx2.ASGITransport(app=made)
         self._http = httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=20)

@@ -326,7 +326,7 @@ class ToolRegistry:
             InvalidToolArguments: the arguments are not JSON, or do not match the signature of a registered function,
                 or the call was cut off. The text of the error is meant to be sent back to the model.
         """
-        result = self._invoke(name, arguments)
+        result = self.begin(name, arguments)
         if not inspect.isawaitable(result):
             return result
         if inspect.iscoroutine(result):
@@ -335,7 +335,8 @@ class ToolRegistry:
         hint = "Call await registry.ainvoke(…), or run_tools_async."
         raise InvalidOption(f"The handler of the tool {shown(tool)} is asynchronous; nothing was run.", hint=hint)
 
-    def _invoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None) -> Any:
+    def begin(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
+        """Like `invoke`, but return what an ``async`` handler returned, to be awaited: it may be called in a thread."""
         tool: Any = name
         if not isinstance(name, str):
             call, arguments = getattr(name, "item", name), getattr(name, "arguments", None)
@@ -371,7 +372,7 @@ class ToolRegistry:
 
     async def ainvoke(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Like `invoke`, but await the result of an ``async`` handler. Other handlers are called in the event loop."""
-        result = self._invoke(name, arguments)
+        result = self.begin(name, arguments)
         return await result if inspect.isawaitable(result) else result
 
 

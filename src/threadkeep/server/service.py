@@ -21,6 +21,7 @@ from threadkeep.server.owners import Authenticate, Scope, check_once, known_name
 from threadkeep.server.quotas import GrowthQuota, Quota
 from threadkeep.server.unstored import Memories, StoreFalse, Unstored
 from threadkeep.server.upstreams import Upstream, upstream_for
+from threadkeep.store import loops
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader, read
@@ -110,6 +111,7 @@ class Service:
         sockets: limits WebSockets.
         socket_bytes: limits what they have in memory, in bytes.
         locks: of the places where conversations are found of those that are kept.
+        tools: those of the application that run in the server, within an answer.
     """
 
     store: AsyncStore
@@ -130,6 +132,7 @@ class Service:
     sockets: Quota = field(default_factory=socket_quota)
     socket_bytes: Quota = field(default_factory=socket_bytes_quota)
     locks: sessions.Locks = field(default_factory=sessions.Locks)
+    tools: loops.ToolLoop | None = None
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)

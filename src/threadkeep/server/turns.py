@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -73,6 +73,8 @@ class TurnOptions(NamedTuple):
     context: JsonObject | None = None  # current facts, which are sent before what the model answers
     losses: Sequence[Loss] = ()  # what no upstream is sent
     is_live: bool = False  # whether a stream has its output while it comes, also in the background
+    is_next: bool = False  # whether it follows another answer to the same request, to which the key belongs
+    at_end: Callable[[AsyncRecorder], object] = id  # what is called before the end of an answer is stored
 
     @property
     def besides(self) -> JsonObject:
@@ -210,7 +212,7 @@ class Turn:
         input that was appended is removed in the transaction that ends the recording, and a new conversation is deleted
         afterwards (`TurnInput.clean_up`).
         """
-        key = requests.idempotency_key(self.call.request)
+        key = None if self.options.is_next else requests.idempotency_key(self.call.request)
         options: Any = {
             "provider": self.upstream.name, "base_url": self.upstream.base_url,
             "idempotency_key": None if key is None else f"{key}:response:{number}",
@@ -332,8 +334,8 @@ class Turn:
         ]
 
 
-async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
-    """The first event of an answer, and those after it; one in the background is counted from now on.
+async def begun(turn: Turn, counted: ExitStack | None) -> tuple[JsonObject, AsyncGenerator[JsonObject]]:
+    """The first event of an answer, and those after it; one in the background is counted from now on, unless it is.
 
     Without an answer, what was said is taken back.
     """
@@ -341,7 +343,7 @@ async def begun(turn: Turn, counted: ExitStack) -> tuple[JsonObject, AsyncGenera
     events = answer_events(turn)
     try:
         call.service.check_open(owner)
-        if turn.options.is_background:
+        if turn.options.is_background and counted is not None:
             call.service.background.check(owner)
             counted.enter_context(call.service.background.counting(owner))
         is_attended = not turn.options.is_background
@@ -388,6 +390,7 @@ async def answer_events(turn: Turn) -> AsyncGenerator[JsonObject]:
                 if isinstance(interruption, GeneratorExit):
                     return  # nobody reads the last event
                 asyncio.current_task().uncancel()  # type: ignore[union-attr]  # a task was cancelled
+            turn.options.at_end(recorder)
         ending = await turn.ending(beginning, recorder)
         await turn.settle()
         for made in growing.end(ending):

@@ -8,12 +8,13 @@ again. An output is stored once: of two processes that run the same call, the fi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from threadkeep import public as tk
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.running import NextStep, PendingCall
-from threadkeep.domain.tools import ToolRegistry, default_registry
+from threadkeep.domain.tools import ToolRegistry, source_registry
 from threadkeep.errors import IdempotencyConflict, InvalidOption, InvalidToolArguments
 from threadkeep.formats import FormatName
 
@@ -48,7 +49,7 @@ def run_tools(
     Raises:
         InvalidOption: max_rounds is not positive.
     """
-    registry, rounds = _registry(tools, max_rounds), 0
+    loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := conversation.next_step()) != "user":
         if step == "model":
             if rounds == max_rounds:
@@ -57,11 +58,11 @@ def run_tools(
             rendered = conversation.render(format)
             conversation.add_response(ask(rendered.payload), format, rendered=rendered)
             continue
-        ready = [call for call in conversation.pending_calls() if _may_run(call, registry, needs_approval)]
+        ready = [call for call in conversation.pending_calls() if loop.may_run(call)]
         for call in ready:
-            output = _output(call, lambda call=call: registry.invoke(call))  # type: ignore[misc]
+            output = _output(call, loop.registry)
             try:
-                conversation.add_item(output, idempotency_key=_key(call))
+                conversation.add_item(output, idempotency_key=key_of(call))
             except IdempotencyConflict:
                 conversation = conversation.on_branch(conversation.branch)  # another process has run it
         if not ready:
@@ -79,7 +80,7 @@ async def run_tools_async(
     max_rounds: int = MAX_ROUNDS,
 ) -> NextStep:
     """Do the same as `run_tools` in an event loop; `ask` is a coroutine function, and functions of tools may be."""
-    registry, rounds = _registry(tools, max_rounds), 0
+    loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := await conversation.next_step()) != "user":
         if step == "model":
             if rounds == max_rounds:
@@ -88,11 +89,11 @@ async def run_tools_async(
             rendered = await conversation.render(format)
             await conversation.add_response(await ask(rendered.payload), format, rendered=rendered)
             continue
-        ready = [call for call in await conversation.pending_calls() if _may_run(call, registry, needs_approval)]
+        ready = [call for call in await conversation.pending_calls() if loop.may_run(call)]
         for call in ready:
-            output = await _awaited_output(call, registry)
+            output = await _awaited_output(call, loop.registry)
             try:
-                await conversation.add_item(output, idempotency_key=_key(call))
+                await conversation.add_item(output, idempotency_key=key_of(call))
             except IdempotencyConflict:
                 conversation = await conversation.on_branch(conversation.branch)
         if not ready:
@@ -100,46 +101,73 @@ async def run_tools_async(
     return step
 
 
-def _registry(tools: ToolRegistry | None, max_rounds: int) -> ToolRegistry:
-    if type(max_rounds) is not int or max_rounds < 1:
-        raise InvalidOption("is not a positive number.", argument="max_rounds")
-    return default_registry() if tools is None else tools
+@dataclass(frozen=True, slots=True)
+class ToolLoop:
+    """What runs in a loop.
+
+    Attributes:
+        registry: the functions that run; None for the default registry.
+        needs_approval: which of their calls run only once they are approved.
+        max_rounds: how often the model is asked at most.
+    """
+
+    registry: ToolRegistry
+    needs_approval: NeedsApproval = ()
+    max_rounds: int = MAX_ROUNDS
+
+    @classmethod
+    def of(cls, tools: ToolRegistry | None, needs_approval: NeedsApproval, max_rounds: int) -> ToolLoop:
+        """The loop of these arguments; InvalidOption for one that cannot be used."""
+        if type(max_rounds) is not int or max_rounds < 1:
+            raise InvalidOption("is not a positive number.", argument="max_rounds")
+        return cls(source_registry(tools), needs_approval, max_rounds)
+
+    def knows(self, call: PendingCall) -> bool:
+        """Whether a call is of a function that runs here."""
+        return call.item.type == "function_call" and self.registry.handler_for(call.name) is not None
+
+    def may_run(self, call: PendingCall) -> bool:
+        """Whether a call runs now: of a known function, approved where it has to be; denied ones have an output."""
+        return self.knows(call) and (call.is_approved or (call.approval is None and not self._is_guarded(call)))
+
+    def asks(self, call: PendingCall) -> bool:
+        """Whether a call runs once it is approved, about which nothing was decided yet."""
+        return self.knows(call) and call.approval is None and self._is_guarded(call)
+
+    def _is_guarded(self, call: PendingCall) -> bool:
+        return self.needs_approval(call) if callable(self.needs_approval) else call.name in self.needs_approval
 
 
-def _may_run(call: PendingCall, registry: ToolRegistry, needs_approval: NeedsApproval) -> bool:
-    """Whether a call runs: of a function that is known, and approved where it has to be; denied ones have an output."""
-    if call.item.type != "function_call" or registry.handler_for(call.name) is None:
-        return False
-    is_asked = needs_approval(call) if callable(needs_approval) else call.name in needs_approval
-    return call.is_approved or (call.approval is None and not is_asked)
-
-
-def _key(call: PendingCall) -> str:
+def key_of(call: PendingCall) -> str:
+    """The idempotency key under which the output of a call is stored."""
     return f"run_tools:{call.position}"
 
 
-def _output(call: PendingCall, run: Callable[[], Any]) -> JsonObject:
-    """The output of a call; arguments that do not fit are told to the model, and other errors end the loop."""
-    output: JsonObject = {"type": "function_call_output", "call_id": call.call_id}
-    try:
-        result = run()
-    except InvalidToolArguments as error:
-        return {**output, "output": str(error), "status": "incomplete"}
+def output_of(call: PendingCall, result: Any) -> JsonObject:
+    """The output of a call, as an item, from what its function returned."""
     is_content = isinstance(result, str) or (isinstance(result, list) and all(map(_is_part, result)) and bool(result))
-    return {**output, "output": result if is_content else dumps(result).decode()}
+    said = result if is_content else dumps(result).decode()
+    return {"type": "function_call_output", "call_id": call.call_id, "output": said}
+
+
+def failed_output(call: PendingCall, text: str, status: str = "incomplete") -> JsonObject:
+    """The output of a call that gave none, which says why."""
+    return {"type": "function_call_output", "call_id": call.call_id, "output": text, "status": status}
+
+
+def _output(call: PendingCall, registry: ToolRegistry) -> JsonObject:
+    """The output of a call; arguments that do not fit are said to the model, and other errors end the loop."""
+    try:
+        return output_of(call, registry.invoke(call))
+    except InvalidToolArguments as error:
+        return failed_output(call, str(error))
 
 
 async def _awaited_output(call: PendingCall, registry: ToolRegistry) -> JsonObject:
     try:
-        result = await registry.ainvoke(call)
+        return output_of(call, await registry.ainvoke(call))
     except InvalidToolArguments as error:
-        failure: InvalidToolArguments = error
-
-        def fail() -> Any:
-            raise failure
-
-        return _output(call, fail)
-    return _output(call, lambda: result)
+        return failed_output(call, str(error))
 
 
 def _is_part(value: Any) -> bool:

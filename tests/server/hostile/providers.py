@@ -14,12 +14,13 @@ from uuid import uuid4
 import httpx2
 
 from tests.databases import Database
+from tests.server.conftest import MAKERS
 from tests.server.scripts import script
 from tests.server.servers import running
 from tests.server.test_upstreams import amazon_message
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Store
-from threadkeep.http import Owner, RecordedUpstream, app, http_upstream, recorder_app, rest_app
+from threadkeep.http import Owner, RecordedUpstream, http_upstream, recorder_app
 
 DONE = b"data: [DONE]\n\n"
 GARBAGE = b'data: {{{\n\ndata: {"type": 1}\n\n\xff\xfe\xc3 event: \x00\n\nnot a line\n'
@@ -215,7 +216,7 @@ def hostile(database: Database, face: str, format_: str, script_: Script, **opti
             serving = running(made)
         else:
             upstreams = {"*": http_upstream("provider", spoken, f"{provider.url}/v1")}
-            made = {"responses": app, "rest": rest_app}[face](mine, upstreams=upstreams, **options)
+            made = MAKERS[face](mine, upstreams=upstreams, **options)
             serving = running(made, mine)
         with serving as url:
             yield World(url, face, format_, provider, scoped, made)

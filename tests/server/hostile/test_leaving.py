@@ -15,11 +15,12 @@ import httpx2
 import pytest
 
 from tests.databases import Database
+from tests.server.conftest import MAKERS
 from tests.server.hostile.providers import DONE, Provider, Script, delta, provided, sse
 from tests.server.servers import running
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
-from threadkeep.http import Owner, app, http_upstream, rest_app
+from threadkeep.http import Owner, http_upstream
 from threadkeep.server.limits import Limits
 from threadkeep.server.site import site
 from threadkeep.store.streaming.recorder import PartialReader
@@ -97,10 +98,7 @@ def placed(database: Database, face: str, script: Script) -> Iterator[Place]:
         def who(_: Any) -> Owner:
             return Owner(tenant=tenant)
 
-        faces = {
-            path: {"openai": app, "rest": rest_app}[name](mine, auth=who, prefix="", upstreams=upstreams)
-            for name, path in FACES.items()
-        }
+        faces = {path: MAKERS[name](mine, auth=who, prefix="", upstreams=upstreams) for name, path in FACES.items()}
         served = site(faces, store=mine, limits=LIMITS)
         services = {name: faces[path].state.service for name, path in FACES.items()}
         yield Place(stack.enter_context(running(served, mine)), face, provider, store, services)

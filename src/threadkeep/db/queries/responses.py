@@ -56,6 +56,14 @@ def last_ended() -> sa.Select[Any]:
 
 
 @cache
+def response_after(*, newest: bool = False) -> sa.Select[Any]:
+    """The first response of a branch after a number, or the newest one."""
+    number = responses.c.number
+    found = sa.select(number).where(*of_conversation(responses, branch="branch"), number > sa.bindparam("number"))
+    return found.order_by(number.desc() if newest else number).limit(1)
+
+
+@cache
 def broken_off_at() -> sa.Select[Any]:
     """The responses that begin at some positions and were not completed."""
     table = responses.c

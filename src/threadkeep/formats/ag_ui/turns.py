@@ -19,6 +19,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.ag_ui import fields, own, parts
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared import arguments
+from threadkeep.formats.shared.answer_writing import has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -144,7 +145,7 @@ class ThreadWriter(TurnWriter):
             said = parts.written_parts(output, context, "output")
             if all(isinstance(one, dict) and one.keys() == {"type", "text"} for one in said):
                 said = parts.text_of(said, context, "output")
-        is_failed = item.get("status") in ("failed", "incomplete")
+        is_failed = has_failed(item)
         self._answer(call, entry, said, is_failed=is_failed)
 
     def _answer(self, call: ItemEntry, entry: ItemEntry, said: Any, *, is_failed: bool) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from threadkeep.domain import tools
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.ag_ui.parts import PARAGRAPH
-from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter
+from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter, has_failed
 from threadkeep.formats.shared.arguments import is_json
 
 PROTOCOL: Final = "1.0"
@@ -53,6 +53,7 @@ class RunWriter(AnswerWriter):
     _caller: str | None = field(init=False, default=None)  # of the message that the next call is of
     _thoughts: list[str] = field(init=False, default_factory=list)  # ids of open reasoning
     _calls: dict[str, str] = field(init=False, default_factory=dict)  # id of an open call -> its arguments so far
+    _usage: list[JsonObject] = field(init=False, default_factory=list)  # of each answer that has ended
 
     @property
     def _run(self) -> JsonObject:
@@ -139,10 +140,29 @@ class RunWriter(AnswerWriter):
             yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
             self._message = None
 
+    def output_given(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """The output of a call, as a message; the event cannot say that it failed, or what is no text."""
+        self._caller, said = None, item["output"]
+        if has_failed(item) or not isinstance(said, str):
+            self.needs_snapshot = True
+        call = {"toolCallId": item["call_id"], "role": "tool"}
+        content = said if isinstance(said, str) else dumps(said).decode()
+        yield {"type": "TOOL_CALL_RESULT", "messageId": f"msg_{position}", **call, "content": content}
+
+    def next_answer(self, end: AnswerEnd, *, is_moved: bool) -> Iterator[JsonObject]:
+        """End what is open, and note the usage of an answer."""
+        self._usage += _usage_of(end.response)
+        yield from self._end_all(is_moved=is_moved)
+        self._caller = None
+
     def ended(self, end: AnswerEnd) -> Iterator[JsonObject]:
         """End what is open: it is not stored as it came."""
         self.end = end
-        if self._message is not None or self._thoughts or self._calls:
+        self._usage += _usage_of(end.response)
+        yield from self._end_all()
+
+    def _end_all(self, *, is_moved: bool = False) -> Iterator[JsonObject]:
+        if is_moved or self._message is not None or self._thoughts or self._calls:
             self.needs_snapshot = True
         yield from self._close()
         for call_id in self._calls:
@@ -157,7 +177,7 @@ class RunWriter(AnswerWriter):
             interrupts: what else the thread waits for.
         """
         end = self.end or AnswerEnd("completed", None, "", {})
-        usage = _usage_of(end.response)
+        usage: JsonObject = {"usage": self._usage} if self._usage else {}
         if end.has_failed:
             error = end.response.get("error")
             code = error.get("code") if isinstance(error, dict) else None
@@ -173,8 +193,8 @@ class RunWriter(AnswerWriter):
         return {**event, "outcome": {"type": "success", **pending}}
 
 
-def _usage_of(response: JsonObject) -> JsonObject:
-    """The usage of a response under the names of AG-UI; nothing where there is none."""
+def _usage_of(response: JsonObject) -> list[JsonObject]:
+    """The usage of a response under the names of AG-UI; none where there is none."""
     counts: JsonObject = {}
     for path, name in _COUNTS.items():
         value: Any = response.get("usage")
@@ -183,6 +203,6 @@ def _usage_of(response: JsonObject) -> JsonObject:
         if isinstance(value, int):
             counts[name] = value
     if not counts:
-        return {}
+        return []
     model = response.get("model")
-    return {"usage": [{**({"model": model} if isinstance(model, str) else {}), **counts}]}
+    return [{**({"model": model} if isinstance(model, str) else {}), **counts}]

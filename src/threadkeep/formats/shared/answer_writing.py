@@ -1,7 +1,8 @@
 """Streams for user interfaces, of an answer that is being given.
 
 An answer comes as the events of the Responses API, as the server has them of any upstream. What an event leaves out is
-in the item at its end, and is written then.
+in the item at its end, and is written then. Where the server runs the tools that an answer calls, the next answer goes
+on in the same stream: events of its own say what they gave, and where that one begins.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 from threadkeep.domain.jsontext import JsonObject
 
 CALLS: Final = ("function_call", "custom_tool_call")
+# types of the events between two answers: an output of a call, a call that asks for a decision, and the next answer
+OUTPUT, DECISION, ROUND = "threadkeep.output", "threadkeep.decision", "threadkeep.round"
 # type of an event -> the list of its item that it is about, its index there, and the kind of text
 _TEXTS: Final[dict[str, tuple[str, str, Literal["text", "reasoning"]]]] = {
     "response.output_text": ("content", "content_index", "text"),
@@ -97,8 +100,21 @@ class AnswerWriter(ABC):
             yield from self._delta(index, name, event)
         elif name == "response.output_item":
             yield from (self._begin_call if ending == "added" else self._end_item)(index, event["item"])
-        elif kind in _ENDS or kind == "error":
+        elif is_end(event):
             yield from self.ended(_end_in(event))
+        else:
+            yield from self._between(kind, event)
+
+    def _between(self, kind: str, event: JsonObject) -> Iterator[JsonObject]:
+        """What comes between two answers."""
+        if kind == OUTPUT:
+            yield from self.output_given(event["item"], event["position"])
+        elif kind == DECISION:
+            yield from self.decision_asked(event["item"])
+        elif kind == ROUND:
+            yield from self.next_answer(_end_in(event), is_moved=event["is_moved"])
+            self.place, self.has_calls = event["place"], False
+            self._open.clear()
 
     def _delta(self, index: int, name: str, event: JsonObject) -> Iterator[JsonObject]:
         """More of a text, or of the input of a call."""
@@ -181,8 +197,30 @@ class AnswerWriter(ABC):
         """The chunks of a call that has come whole, or was cut off."""
 
     @abstractmethod
+    def output_given(self, item: JsonObject, position: int) -> Iterator[JsonObject]:
+        """The chunks of an output of a call that the server has run."""
+
+    def decision_asked(self, _item: JsonObject) -> Iterator[JsonObject]:
+        """The chunks of a call that runs in the server once it is approved."""
+        yield from ()
+
+    @abstractmethod
+    def next_answer(self, end: AnswerEnd, *, is_moved: bool) -> Iterator[JsonObject]:
+        """The chunks between an answer and the next one; `is_moved`: it is stored at other positions than it had."""
+
+    @abstractmethod
     def ended(self, end: AnswerEnd) -> Iterator[JsonObject]:
         """The last chunks."""
+
+
+def has_failed(output: JsonObject) -> bool:
+    """Whether an output of a call says what went wrong."""
+    return output.get("status") in ("failed", "incomplete")
+
+
+def is_end(event: JsonObject) -> bool:
+    """Whether an event is the last one of an answer."""
+    return event["type"] in _ENDS or event["type"] == "error"
 
 
 def _end_in(event: JsonObject) -> AnswerEnd:

@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from threadkeep.domain import tools
 from threadkeep.domain.jsontext import JsonObject
-from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter
+from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter, has_failed
 from threadkeep.formats.shared.arguments import object_of
 from threadkeep.formats.shared.pairing import placeholder_of
+from threadkeep.formats.shared.reports import Context
 from threadkeep.formats.ui_messages import fields, hosted
+from threadkeep.formats.ui_messages import parts as values
 
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content-filter"}
@@ -37,11 +39,16 @@ class ChunkWriter(AnswerWriter):
     _texts: set[AnswerText] = field(init=False, default_factory=set)  # others that have begun
     _hosted: list[JsonObject] = field(init=False, default_factory=list)  # parts of tools that the provider runs
 
-    def begin(self, parts: Sequence[JsonObject] = ()) -> Iterator[JsonObject]:
-        """The first chunks; `parts` are those that the message has already, for a client that has none of them."""
+    def begin(self, parts: Sequence[JsonObject] = (), *, has_step: bool = True) -> Iterator[JsonObject]:
+        """The first chunks.
+
+        `parts` are those that the message has already, for a client that has none of them. Without `has_step`, outputs
+        of its last step come first.
+        """
         yield {"type": "start", "messageId": self.message_id}
         yield from part_chunks(parts)
-        yield {"type": "start-step"}
+        if has_step:
+            yield {"type": "start-step"}
 
     def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:
         """Begin reasoning; a text begins with its first characters, which may stand for a file."""
@@ -98,6 +105,23 @@ class ChunkWriter(AnswerWriter):
             yield {"type": "tool-input-error", **call, "errorText": placeholder_of(item)}
         else:
             yield {"type": "tool-input-available", **call}
+
+    def output_given(self, item: JsonObject, _position: int) -> Iterator[JsonObject]:
+        """The output of a call, as the part of the call has it."""
+        if has_failed(item):
+            yield {"type": "tool-output-error", "toolCallId": item["call_id"], "errorText": item["output"]}
+        else:
+            value = values.output_value(item["output"], Context())
+            yield {"type": "tool-output-available", "toolCallId": item["call_id"], "output": value}
+
+    def decision_asked(self, item: JsonObject) -> Iterator[JsonObject]:
+        """Ask for the approval of a call."""
+        yield from _approval_chunks(item["call_id"], {"id": fields.approval_id(item["call_id"])}, is_decided=False)
+
+    def next_answer(self, _end: AnswerEnd, *, is_moved: bool) -> Iterator[JsonObject]:  # noqa: ARG002 - pages know texts
+        """End a step, and begin the next one."""
+        yield {"type": "finish-step"}
+        yield {"type": "start-step"}
 
     def ended(self, end: AnswerEnd) -> Iterator[JsonObject]:
         """Say how the answer ended."""

@@ -72,3 +72,8 @@ FIELDS: Final[tuple[Row, ...]] = unsent_rows(
         "extra": SpecialField("extra", "`extra.ui_messages` verbatim, beside `messages`: `id`, `trigger`, `messageId`"),
     },
 )
+
+
+def approval_id(call_id: str) -> str:
+    """The id of the approval of a call that asks for one."""
+    return f"approval_{call_id}"

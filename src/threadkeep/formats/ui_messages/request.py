@@ -10,7 +10,7 @@ Source: the AI SDK, `UIMessage`, `DefaultChatTransport`, `LanguageModelV4Functio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, items
@@ -65,15 +65,16 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 
 def placed_messages(
-    session: Session | Snapshot, decisions: Mapping[int, Approval] | None = None
-) -> list[ShownMessage]:  # fmt: skip
+    session: Session | Snapshot, decisions: Mapping[int, Approval] | None = None, asking: Collection[int] = ()
+) -> list[ShownMessage]:
     """Return the messages of a conversation as a page shows them: without what only providers read of their answers.
 
     `decisions` are those about calls, by the positions of the calls: an approval shows before its call has run.
+    `asking`: the positions of calls that run once they are approved.
     """
     rendering = begin(session, AS_IT_IS, NAME, reports.Context(takes_signatures=True))
     writer = UiWriter(rendering, pairing.paired(rendering.entries), has_metadata=False)
-    writer.decisions = decisions or {}
+    writer.decisions, writer.asking = decisions or {}, asking
     writer.write(rendering.entries)
     return [ShownMessage(draft.message(), draft.place) for draft in writer.messages]
 

@@ -12,7 +12,7 @@ Source: the AI SDK, `UIMessage`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from threadkeep.formats.canonical.blocks import made_medium
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item
 from threadkeep.formats.shared import arguments, makers
+from threadkeep.formats.shared.answer_writing import has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -56,6 +57,7 @@ class UiWriter(TurnWriter):
         super().__init__(rendering, pairing)
         self._has_metadata = has_metadata
         self.decisions: Mapping[int, Approval] = {}  # about calls, by their positions
+        self.asking: Collection[int] = ()  # positions of calls that run once they are approved
         self.messages: list[DraftMessage] = []
         self._calls: dict[int, tuple[DraftMessage, JsonObject]] = {}  # position of a call -> where it was written
         self._ids: set[str] = set()
@@ -185,9 +187,16 @@ class UiWriter(TurnWriter):
             for key in ("preliminary", "rawInput"):
                 part.pop(key, None)
             part.setdefault("input", {})
+        self._put_approval(entry, part)
+
+    def _put_approval(self, entry: ItemEntry, part: JsonObject) -> None:
+        """Say in a call that it waits for an approval, or what was decided about it."""
+        own: JsonObject = {"id": fields.approval_id(part["toolCallId"])}
+        if entry.position in self.asking:
+            part |= {"state": fields.REQUESTED, "approval": own}
         if (decision := self.decisions.get(entry.position)) is not None:
             asked = part.get("approval")
-            asked = asked if isinstance(asked, dict) else {"id": f"approval_{part['toolCallId']}"}
+            asked = asked if isinstance(asked, dict) else own
             part["approval"] = {**asked, "approved": decision.decision == "approved"}
             if part["state"] in (fields.AVAILABLE, fields.REQUESTED) and part["approval"]["approved"]:
                 part["state"] = fields.RESPONDED
@@ -226,7 +235,7 @@ class UiWriter(TurnWriter):
             self.message(message, entry._replace(origin=None))
             return
         value: Any = parts.output_value(output, context)
-        is_failed = item.get("status") in ("failed", "incomplete")
+        is_failed = has_failed(item)
         said = output if isinstance(output, str) else value if isinstance(value, str) else dumps(value).decode()
         self._put_output(item, entry, {"errorText": said} if is_failed else {"output": value})
 

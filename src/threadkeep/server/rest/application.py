@@ -11,11 +11,13 @@ from fastapi import FastAPI, Request, Response
 from starlette.applications import Starlette
 
 from threadkeep.domain.jsontext import dumps
+from threadkeep.domain.tools import ToolRegistry
 from threadkeep.server import answers, limits, owners, provider_answers, request_state
 from threadkeep.server.openai.application import closing_at_end
 from threadkeep.server.rest import calls, chats, conversations, media, messages, reports, responses, routing, runs
 from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
 from threadkeep.server.upstreams import Upstream
+from threadkeep.store import loops
 from threadkeep.store.aio import AsyncStore
 
 _ROOMS: Final = (conversations, messages, calls, chats, runs, responses, reports, media)
@@ -34,6 +36,9 @@ def rest_app(
     max_answer_bytes: int = provider_answers.MAX_ANSWER_BYTES,
     max_answer_seconds: float = provider_answers.ANSWER_SECONDS,
     cors: Collection[str] = (),
+    tools: ToolRegistry | None = None,
+    needs_approval: loops.NeedsApproval = (),
+    max_rounds: int = loops.MAX_ROUNDS,
 ) -> Starlette:
     """Return an ASGI application with the REST API, for web and mobile applications.
 
@@ -53,6 +58,10 @@ def rest_app(
         max_answer_seconds: for how long it is read, whether its client waits or not; then, what came is stored as
             incomplete.
         cors: the origins, such as "https://chat.example", whose pages may call it from a browser; "*" for all.
+        tools: functions that models call in all chats and threads of AG-UI, and that run here, within the answer:
+            ``async`` ones in the event loop, others in threads. `tool_context` says for whom.
+        needs_approval: the names of those that run only once they are approved, or a function of a call.
+        max_rounds: how often the model is asked for a request at most, if its answers call such functions.
 
     Raises:
         InvalidOption: an argument cannot be used.
@@ -64,6 +73,7 @@ def rest_app(
     service = Service(
         store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
         max_answer_seconds=max_answer_seconds,
+        tools=None if tools is None else loops.ToolLoop.of(tools, needs_approval, max_rounds),
     )  # fmt: skip
 
     def describe(request: Request) -> Response:

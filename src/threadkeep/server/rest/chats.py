@@ -21,9 +21,10 @@ from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
 from threadkeep.formats.ui_messages.request import parse_tools, placed_messages
-from threadkeep.server import answers, event_streams, service, turns
+from threadkeep.server import answers, event_streams, service
+from threadkeep.server.body_limits import MAX_TOOLS
 from threadkeep.server.openai import responses
-from threadkeep.server.rest import deps, routing, thread_models, threads
+from threadkeep.server.rest import deps, routing, thread_models, threads, tool_following, tool_runs
 from threadkeep.server.rest.media import ReferredMedia
 from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store.conversation import Conversation
@@ -50,12 +51,13 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
         body.messageId, body.model_dump(),
     )  # fmt: skip
     given = PageInput(call, request, model)
-    if conversation is not None and given.has_decisions and not await conversation.run_sync(given.decide):
-        return UiChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
     begun = await threads.begun(call, upstream, conversation, given)
-    writer = chunks.ChunkWriter(begun.position, given.message_id or f"msg_{begun.position}")
-    headers = {**turns.loss_headers(begun.turn.rendered), **chunks.HEADERS}
-    return UiChunkStream(_chunks(writer, begun.events), call.permission, headers=headers, place=begun.place)
+    if begun is None:
+        return UiChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
+    writer = chunks.ChunkWriter(begun.position or 0, given.message_id or f"msg_{begun.position}")
+    answer = _chunks(writer, begun.events, has_step=begun.position is not None)
+    headers = {**begun.losses, **chunks.HEADERS}
+    return UiChunkStream(answer, call.permission, headers=headers, place=begun.place)
 
 
 @router.get("/{chat_id}", response_model=thread_models.ChatObject)
@@ -73,8 +75,7 @@ async def resume_chat(call: deps.Reading, chat_id: str) -> Response:
     if found is None:
         return Response(status_code=204)
     response_id, writer, parts = found
-    response = await responses.read_object(call, response_id)
-    answer = _chunks(writer, responses.replay(call, response, -1), parts)
+    answer = _chunks(writer, tool_following.followed(call, response_id, writer.place), parts)
     return UiChunkStream(answer, call.permission, headers=chunks.HEADERS, streams=call.service.streams)
 
 
@@ -100,9 +101,10 @@ class UiChunkStream(event_streams.EventStream):
 
 
 async def _chunks(
-    writer: chunks.ChunkWriter, events: AsyncGenerator[JsonObject], parts: Sequence[JsonObject] = ()
-) -> AsyncGenerator[JsonObject]:
-    for chunk in writer.begin(parts):
+    writer: chunks.ChunkWriter, events: AsyncGenerator[JsonObject], parts: Sequence[JsonObject] = (), *,
+    has_step: bool = True,
+) -> AsyncGenerator[JsonObject]:  # fmt: skip
+    for chunk in writer.begin(parts, has_step=has_step):
         yield chunk
     async with aclosing(events) as answer:
         async for event in answer:
@@ -135,7 +137,12 @@ def _shown(reader: Reader, call: service.Call, chat_id: str, media: deps.Media =
     if found is None:
         return Shown(None, open_id, (), None)
     snapshot = threads.history(reader, found, media)
-    return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot)), snapshot)
+    tools, asking = call.service.tools, frozenset[int]()
+    if tools is not None:
+        asking = tool_runs.asking(
+            tools, snapshot, lambda: reader.pending_calls(found, None, MAX_TOOLS, service.SMALL).items
+        )
+    return Shown(found, open_id, placed_messages(snapshot, reader.decisions(found, snapshot), asking), snapshot)
 
 
 def _in_progress(
@@ -215,8 +222,9 @@ class PageInput(threads.ThreadInput):
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation, with what was decided about their calls (blocking)."""
-        snapshot = self.history(conversation)
-        return placed_messages(snapshot, calls.decisions(conversation.handle, snapshot))
+        snapshot, tools = self.history(conversation), self.call.service.tools
+        asking = frozenset[int]() if tools is None else tool_runs.asking(tools, snapshot, conversation.pending_calls)
+        return placed_messages(snapshot, calls.decisions(conversation.handle, snapshot), asking)
 
     def note(self, conversation: Conversation) -> None:
         """Note which message the answer is of."""
@@ -260,6 +268,11 @@ class PageInput(threads.ThreadInput):
     # Tools
 
     @property
+    def is_answer(self) -> bool:
+        """Whether the message is one of the assistant, with outputs or decisions, or nothing new."""
+        return self.last.get("role") == "assistant" and not self.request.is_again
+
+    @property
     def has_decisions(self) -> bool:
         """Whether the request may decide about calls."""
         parts = self.last.get("parts") if not self.request.is_again else None
@@ -285,17 +298,32 @@ class PageInput(threads.ThreadInput):
 
     def _answer(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> None:
         """Outputs of calls, with which the model goes on."""
-        outputs = []
-        for part, stored in self._parts(conversation, messages):
-            if part.get("state") in _OUTPUTS and stored.get("state") not in fields.ANSWERED:
-                outputs.append(_output(part))
-        if outputs:
-            self.add_items(conversation, outputs)
+        is_unanswered = self._add_outputs(conversation, messages) or self._ends_with_outputs(conversation)
         step = conversation.next_step()
         if step == "tools":
             raise refused("Other calls wait for their outputs.", "messages", "tool_calls_pending")
-        if step == "user":
+        if step == "user" and not is_unanswered:
             raise refused(f"There is nothing for the model to go on with. {RELOAD}", "messages")
+
+    def add_outputs(self, conversation: Conversation) -> None:
+        """Store the outputs of calls that the page has run, and note which message the answer goes on with."""
+        self._add_outputs(conversation, self.messages(conversation))
+        self.message_id = self.last["id"]
+
+    def _add_outputs(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> bool:
+        outputs = [
+            _output(part)
+            for part, stored in self._parts(conversation, messages)
+            if part.get("state") in _OUTPUTS and stored.get("state") not in fields.ANSWERED
+        ]
+        if outputs:
+            self.add_items(conversation, outputs)
+        return bool(outputs)
+
+    def _ends_with_outputs(self, conversation: Conversation) -> bool:
+        """Whether the answer to outputs has failed: the model may be asked for it again."""
+        entries = self.history(conversation).entries
+        return bool(entries) and entries[-1].type.endswith("_output")
 
     def _parts(
         self, conversation: Conversation, messages: Sequence[ShownMessage]

@@ -23,10 +23,11 @@ from threadkeep.formats.ag_ui import fields
 from threadkeep.formats.ag_ui.request import parse_tools, placed_messages
 from threadkeep.formats.ag_ui.writing import RunWriter
 from threadkeep.formats.shared.rendering import ShownMessage
-from threadkeep.server import answers, body_limits, event_streams, problems, service, turns
+from threadkeep.server import answers, body_limits, event_streams, problems, service
 from threadkeep.server.openai import responses
-from threadkeep.server.rest import deps, routing, thread_models, threads
+from threadkeep.server.rest import deps, routing, thread_models, threads, tool_following
 from threadkeep.server.rest.threads import RELOAD, refused
+from threadkeep.store import loops
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.work.refs import DENIED
@@ -60,14 +61,15 @@ async def run(call: deps.Writing, body: thread_models.AgentRun) -> Response:
     )  # fmt: skip
     given = RunInput(call, request, model, body)
     writer = RunWriter(0, body.threadId, body.runId)
-    if conversation is not None and given.has_decisions and not await conversation.run_sync(given.decide):
-        return RunStream(_waiting(writer, given.view), call.permission)
     begun = await threads.begun(
         call, upstream, conversation, given, context={"context": body.context} if body.context else None,
         losses=_unheeded(body.forwardedProps),
     )  # fmt: skip
-    answer = _answering(call, writer, given.view, begun.response_id, begun.events)
-    return RunStream(answer, call.permission, headers=turns.loss_headers(begun.turn.rendered), place=begun.place)
+    if begun is None:
+        return RunStream(_waiting(writer, given.view), call.permission)
+    writer.place = begun.position or 0
+    answer = _answering(call, writer, given.view, begun.events)
+    return RunStream(answer, call.permission, headers=begun.losses, place=begun.place)
 
 
 @router.get("/{thread_id}", response_model=thread_models.ThreadObject)
@@ -90,8 +92,8 @@ async def connect_thread(call: deps.Reading, thread_id: str) -> Response:
     view.client, writer = None, RunWriter(0, thread_id, view.run_id)
     if open_id is None:
         return RunStream(_waiting(writer, view), call.permission)
-    events = responses.replay(call, await responses.read_object(call, open_id), -1)
-    answer = _answering(call, writer, view, open_id, events)
+    writer.place = (await call.read(responses.find, open_id)).stored.from_position
+    answer = _answering(call, writer, view, tool_following.followed(call, open_id, writer.place))
     return RunStream(answer, call.permission, streams=call.service.streams)
 
 
@@ -152,10 +154,12 @@ class ThreadView:
         is_known = self.client is not None and _comparable(self.client) == _comparable(self.messages)
         return writer.begin(None if self.has_state else self.state, None if is_known else self.messages)
 
-    def wait_for(self, calls: Iterable[PendingCall]) -> None:
+    def wait_for(self, calls: Iterable[PendingCall], tools: loops.ToolLoop | None) -> None:
         """Note the calls that wait for an output: of functions of the client's, or for a decision."""
         waiting, interrupts = [], []
         for one in calls:
+            if tools is not None and tools.may_run(one):
+                continue
             if one.approval is None and one.name not in self.tools:
                 interrupts.append(_interrupt(one))
             elif one.call_id is not None:
@@ -171,10 +175,9 @@ async def _waiting(writer: RunWriter, view: ThreadView) -> AsyncGenerator[JsonOb
 
 
 async def _answering(
-    call: service.Call, writer: RunWriter, view: ThreadView, response_id: str, answer: AsyncGenerator[JsonObject]
+    call: service.Call, writer: RunWriter, view: ThreadView, answer: AsyncGenerator[JsonObject]
 ) -> AsyncGenerator[JsonObject]:
     async with aclosing(answer) as made:
-        writer.place = (await call.read(responses.find, response_id)).stored.from_position
         for event in view.beginning(writer):
             yield event
         async for event in made:
@@ -182,7 +185,7 @@ async def _answering(
                 yield written
     state = view.state
     if writer.end is not None and not writer.end.has_failed:
-        view = await call.read(_ended, call, view.id, response_id, writer)
+        view = await call.read(_ended, call, view.id, writer.end.response.get("id"), writer)
     if view.state != state:
         yield {"type": "STATE_SNAPSHOT", "snapshot": view.state}
     if writer.needs_snapshot:
@@ -190,9 +193,11 @@ async def _answering(
     yield writer.finish(view.waiting, view.interrupts)
 
 
-def _ended(reader: Reader, call: service.Call, thread_id: str, response_id: str, writer: RunWriter) -> ThreadView:
+def _ended(
+    reader: Reader, call: service.Call, thread_id: str, response_id: str | None, writer: RunWriter
+) -> ThreadView:
     """What is stored of a thread after an answer, with its messages where the client has others (blocking)."""
-    place = responses.find(reader, response_id).stored.from_position
+    place = writer.place if response_id is None else responses.find(reader, response_id).stored.from_position
     if place != writer.place:  # other branches have gone on in the meantime
         writer.needs_snapshot = True
     return _viewed(reader, call, thread_id, has_messages=writer.needs_snapshot)[0]
@@ -207,12 +212,14 @@ def _viewed(
     if found is None:
         return view, None
     view.conversation_id, view.title = found.id, found.title
-    view.state = reader.state(found, STATE)
-    _note_run(view, reader.state(found, RUN))
+    state, run = reader.state(found, STATE), reader.state(found, RUN)
+    view.state = None if state is None else state.value
+    _note_run(view, None if run is None else run.value)
     if has_messages:
         view.messages = [one.message for one in placed_messages(threads.before_answer(reader, found, open_id))]
     if open_id is None:
-        view.wait_for(reader.pending_calls(found, None, body_limits.MAX_TOOLS, service.SMALL).items)
+        pending = reader.pending_calls(found, None, body_limits.MAX_TOOLS, service.SMALL).items
+        view.wait_for(pending, call.service.tools)
     return view, open_id
 
 
@@ -283,7 +290,7 @@ class RunInput(threads.ThreadInput):
         super().__init__(call, request, model)
         _check_roles(request.messages)
         self._state, self._resume = body.state, body.resume
-        self._run = {"runId": body.runId, "tools": [tool["name"] for tool in self.tools if "name" in tool]}
+        self._run = {"runId": body.runId, "tools": [tool["name"] for tool in request.tools if "name" in tool]}
         self.view = ThreadView(request.id, client=request.messages)
         _note_run(self.view, self._run)
 
@@ -370,6 +377,14 @@ class RunInput(threads.ThreadInput):
     # Decisions
 
     @property
+    def is_answer(self) -> bool:
+        """Whether the request may answer calls, and says nothing else; where it does, that is stored by `decide`."""
+        return self.has_decisions
+
+    def add_outputs(self, conversation: Conversation) -> None:
+        """Add nothing: `decide` does."""
+
+    @property
     def has_decisions(self) -> bool:
         """Whether the request may decide about calls, or bring outputs of some of those that wait."""
         return bool(self._resume) or not (self.request.is_again or self.last.get("role") == "user")
@@ -387,7 +402,7 @@ class RunInput(threads.ThreadInput):
         if new:
             conversation.add_input([*new], fields.NAME)
         self.note(conversation)
-        self.view.wait_for(conversation.pending_calls())
+        self.view.wait_for(conversation.pending_calls(), self.call.service.tools)
         return False
 
     def _resolve(self, conversation: Conversation, entry: thread_models.ResumeEntry, call: PendingCall | None) -> None:

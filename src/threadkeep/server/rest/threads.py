@@ -16,12 +16,13 @@ from fastapi import Response
 
 from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
+from threadkeep.domain.tools import with_tools
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.server import answers, owners, problems, request_state, service, turns, upstreams
 from threadkeep.server.openai import responses
-from threadkeep.server.rest import answering
+from threadkeep.server.rest import answering, tool_runs
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
@@ -30,6 +31,7 @@ from threadkeep.store.reading.reader import Reader
 
 RELOAD: Final = "Load the messages of the chat again."
 AGAIN: Final = "regenerate-message"  # the trigger that asks for another answer
+_STEPS: Final = 3  # of an answer that is stopped: it, its tools, and the next one
 
 
 # Conversations
@@ -51,9 +53,16 @@ def found(reader: Reader, call: service.Call, id: str) -> Conversation | None:
 
 
 def with_open(reader: Reader, call: service.Call, id: str) -> tuple[Conversation | None, str | None]:
-    """Return the same, and the id of the answer that is in progress (blocking)."""
+    """Return the same, and the id of the answer that is in progress, or whose tools run (blocking)."""
     conversation = found(reader, call, id)
-    return conversation, None if conversation is None else reader.response_in_progress(conversation)
+    if conversation is None:
+        return None, None
+    open_id = reader.response_in_progress(conversation)
+    if open_id is None and call.service.tools is not None:
+        state = tool_runs.running(reader, conversation) or {}
+        # the next answer may have begun since
+        open_id = state.get("response") or reader.response_in_progress(conversation)
+    return conversation, open_id
 
 
 def history(reader: Reader, conversation: Conversation, media: MediaForm = "inline") -> Snapshot:
@@ -82,10 +91,17 @@ def make_room(size: int) -> None:
 
 async def stop(call: service.Call, id: str, kind: str) -> Response:
     """Stop the answer that is in progress; what has come of it is kept."""
-    _, open_id = await call.read(with_open, call, id)
-    if open_id is not None:
+    is_stopped = False
+    for _ in range(_STEPS):
+        conversation, open_id = await call.read(with_open, call, id)
+        if conversation is None or open_id is None:
+            break
+        is_stopped = True
         await responses.cancel(call, open_id)
-    return answers.JsonAnswer({"id": id, "object": f"{kind}.stop", "stopped": open_id is not None})
+        if call.service.tools is None:
+            break
+        await tool_runs.stop(call.store.face_of(conversation))  # which may run since
+    return answers.JsonAnswer({"id": id, "object": f"{kind}.stop", "stopped": is_stopped})
 
 
 def asked(
@@ -145,14 +161,14 @@ class ThreadRequest:
         return self.messages[-1] if self.messages else {}
 
 
-class ThreadInput(answering.ModelInput):
+class ThreadInput(tool_runs.ToolInput):
     """What a request of a client says."""
 
     def __init__(self, call: service.Call, request: ThreadRequest, model: str) -> None:
         super().__init__(request.content, model)
         _check_messages(request.messages)
         self.call, self.request, self.last = call, request, request.last
-        self.tools = [*request.tools]
+        self.tools = [*request.tools, *_server_tools(call.service, request.tools)]
         self._has_room = False
         self._created: str | None = None
         self._former: int | None = None
@@ -178,6 +194,15 @@ class ThreadInput(answering.ModelInput):
     def go_on(self, conversation: Conversation) -> Conversation:
         """Say it in a conversation that is there; return that, on the branch where it was said (blocking)."""
 
+    @property
+    @abstractmethod
+    def has_decisions(self) -> bool:
+        """Whether it may decide about calls."""
+
+    @abstractmethod
+    def decide(self, conversation: Conversation) -> bool:
+        """Store decisions about calls (blocking); return whether the model may go on."""
+
     @abstractmethod
     def note(self, conversation: Conversation) -> None:
         """Note what the answer needs of the conversation (blocking)."""
@@ -185,6 +210,8 @@ class ThreadInput(answering.ModelInput):
     def act(self, face: Any) -> tuple[Conversation, None]:
         """Say it (blocking)."""
         self._added, self._former = [], None
+        if self.call.service.tools is not None and isinstance(face, Conversation):
+            tool_runs.check_free(face)
         conversation = self.go_on(face) if isinstance(face, Conversation) else self._begin(face)
         if new := [tool for tool in self.tools if tool not in conversation.tools]:
             conversation.register_tools(new)
@@ -244,6 +271,17 @@ class ThreadInput(answering.ModelInput):
         return conversation.regenerate(None if wanted is None else known[wanted].place)
 
 
+def _server_tools(server: service.Service, others: Sequence[JsonObject]) -> list[JsonObject]:
+    """The tools that run in the server; Problem where a client has one with the name of one of them."""
+    own = [] if server.tools is None else with_tools([], server.tools.registry.definitions)
+    names = {tool.get("name") for tool in own}
+    for tool in others:
+        if tool.get("name") in names:
+            text = f"The tool {tool['name']!r} runs in the server: give the client's another name."
+            raise problems.Problem(400, text, param="tools", code="invalid_value")
+    return own
+
+
 def by_id(messages: Sequence[ShownMessage]) -> dict[Any, ShownMessage]:
     """Return messages by their ids, which are texts but for what others have stored."""
     return {id_: shown for shown in messages if isinstance(id_ := shown.message.get("id"), str)}
@@ -264,16 +302,16 @@ class Begun(NamedTuple):
     """An answer in progress.
 
     Attributes:
-        turn: the request for it.
-        response_id: the id of its response.
-        position: that of its first item.
+        response_id: the id of its response, or of the one whose calls run first.
+        position: that of its first item; None where calls run first.
+        losses: the header that names what the upstream was not sent.
         events: its events, from its beginning.
         place: its place among the streams of the owner, which is left at its end.
     """
 
-    turn: turns.Turn
-    response_id: str
-    position: int
+    response_id: str | None
+    position: int | None
+    losses: dict[str, str]
     events: AsyncGenerator[JsonObject]
     place: ExitStack
 
@@ -281,18 +319,36 @@ class Begun(NamedTuple):
 async def begun(
     call: service.Call, upstream: upstreams.Upstream, conversation: AsyncConversation | None, given: ThreadInput,
     **options: Any,
-) -> Begun:  # fmt: skip
-    """Say something and have the model answer, whether or not the client stays; `options` are those of the turn."""
+) -> Begun | None:  # fmt: skip
+    """Say something and have the model answer, whether or not the client stays; `options` are those of the turn.
+
+    Calls that wait run first, and those of the answer after it. None where others have to act before.
+    """
+    is_due = conversation is None or not given.has_decisions or await conversation.run_sync(given.decide)
+    options |= {"is_stream": True, "is_background": True, "is_live": True, "echoed": {}}
+    tools, owner = call.service.tools, call.permission.owner.name
+    run = None if tools is None else tool_runs.ToolRun(call, tools, upstream, given.model, options)
     with ExitStack() as counted, ExitStack() as followed:
-        followed.enter_context(call.service.streams.taking(call.permission.owner.name))
+        followed.enter_context(call.service.streams.taking(owner))
+        call.service.check_open(owner)
+        if run is not None and conversation is not None and await run.claimed(conversation, given):
+            counted.enter_context(call.service.background.counting(owner))
+            answer = answering.LiveAnswer(call, {}, run.events(None), counted.pop_all(), _event_in, is_counted=True)
+            return Begun(run.response_id, None, {}, _live(answer), followed.pop_all())
+        if not is_due:
+            return None
+        if run is not None:
+            options["at_end"] = run.hold
         id_ = None if conversation is None else conversation.id
-        options |= {"is_stream": True, "is_background": True, "is_live": True, "echoed": {}}
         wanted = turns.TurnOptions(given.model, id_, None, **options)
         turn = turns.Turn(call, upstream, wanted, conversation or call.store, given)
         first, events = await turns.begun(turn, counted)
+        response_id: str = first["response"]["id"]
+        position = (await call.read(responses.find, response_id)).stored.from_position
+        if run is not None:
+            events = run.events(events, turn.conversation, response_id, position)
         answer = answering.LiveAnswer(call, first, events, counted.pop_all(), _event_in, is_counted=True)
-        position = (await call.read(responses.find, first["response"]["id"])).stored.from_position
-        return Begun(turn, first["response"]["id"], position, _live(answer), followed.pop_all())
+        return Begun(response_id, position, turns.loss_headers(turn.rendered), _live(answer), followed.pop_all())
 
 
 def _event_in(event: JsonObject) -> tuple[JsonObject, int] | None:

@@ -8,10 +8,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from threadkeep.db.queries.responses import open_response_of
+from threadkeep.db.queries.responses import open_response_of, response_after
 from threadkeep.domain.ids import place_of, public_id_bytes, response_id
 from threadkeep.domain.running import Approval, NextStep, PendingCall, Siblings
-from threadkeep.domain.stored import Page, StoredItem, StoredResponse
+from threadkeep.domain.stored import Page, State, StoredItem, StoredResponse
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
@@ -150,10 +150,10 @@ class Reader:
         """Read whose turn it is on a branch."""
         return calls.read_step(self._connection, *_place_of(conversation))
 
-    def state(self, conversation: Conversation, name: str) -> Any:
-        """Read the value of a state; None where there is none."""
+    def state(self, conversation: Conversation, name: str) -> State | None:
+        """Read a state; None where there is none."""
         found = read_states(self._connection, conversation.handle.conversation.ref(), name)
-        return found[0].value if found else None
+        return found[0] if found else None
 
     # Responses
 
@@ -182,6 +182,13 @@ class Reader:
         statement, parameters = open_response_of(), ref.parameters(branch=ref.branch)
         number = self._connection.execute(statement, parameters).scalar()
         return None if number is None else response_id(ref.public_id, number)
+
+    def response_after(self, conversation: Conversation, number: int = -1, *, newest: bool = False) -> str | None:
+        """Read the id of the first response of a branch after a number, or of the newest one; None where none is."""
+        ref = conversation.handle.conversation.ref()
+        parameters = ref.parameters(branch=ref.branch, number=number)
+        found = self._connection.execute(response_after(newest=newest), parameters).scalar()
+        return None if found is None else response_id(ref.public_id, found)
 
     def _located(self, wanted: str) -> tuple[Any, ConversationState]:
         place = self._connection, self._scope, self._resources.configs
