@@ -121,7 +121,7 @@ def _tidied(database: Database, floor: Floor) -> psycopg.Connection | None:
         floor.analyze("usage_records")
         return None
     connection = psycopg.connect(database.url, autocommit=True)
-    for table in (b"usage_records", b"usage_daily", b"usage_daily_models", b"usage_days"):
+    for table in (b"usage_records", b"usage_daily", b"usage_daily_models", b"usage_daily_sketches", b"usage_days"):
         connection.execute(b"VACUUM ANALYZE threadkeep_" + table)
     for kind in (b"indexscan", b"indexonlyscan", b"bitmapscan"):
         connection.execute(b"SET enable_" + kind + b" = off")

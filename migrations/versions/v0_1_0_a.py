@@ -414,6 +414,13 @@ def usage() -> dict[str, Any]:
         "usage_daily_models": (
             columns(*day, (NUMBER, "number"), (IDENTIFIER, "model?"), sums), "tenant_id day number", to_day(),
         ),
+        "usage_daily_sketches": (
+            columns(
+                *day, (NUMBER, "number"), (IDENTIFIER, "provider? model? format status?"),
+                (TEXT, "latency_ms? first_token_ms?"),
+            ),
+            "tenant_id day number", to_day(),
+        ),
     }  # fmt: skip
 
 

@@ -48,6 +48,7 @@ from threadkeep.db.models import ToolSetRow as ToolSet
 from threadkeep.db.models import UploadRow as Upload
 from threadkeep.db.models import UsageDailyModelRow as UsageDailyModel
 from threadkeep.db.models import UsageDailyRow as UsageDaily
+from threadkeep.db.models import UsageDailySketchRow as UsageDailySketch
 from threadkeep.db.models import UsageDayRow as UsageDay
 from threadkeep.db.models import UsageRecordRow as UsageRecord
 from threadkeep.db.types import PublicId
@@ -57,7 +58,7 @@ __all__ = [
     "METADATA", "ApiKey", "Append", "Approval", "Blob", "Branch", "Change", "Config", "ContextCache", "Conversation",
     "ConversationLabel", "ConversationRead", "ConversationState", "Item", "ItemBlob", "ItemFeedback", "ItemLabel",
     "PublicId", "Response", "ResponseBody", "SearchDocument", "StreamPart", "Tenant", "ToolDefinition", "ToolSet",
-    "Upload", "UsageDaily", "UsageDailyModel", "UsageDay", "UsageRecord",
+    "Upload", "UsageDaily", "UsageDailyModel", "UsageDailySketch", "UsageDay", "UsageRecord",
 ]
 # fmt: on
 

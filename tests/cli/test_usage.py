@@ -20,7 +20,7 @@ from tests.cli.bodies import ANSWER
 from tests.cli.runs import Cli
 from tests.factories import a_call, an_output
 from tests.store.ledger import attempt_at
-from threadkeep import InvalidOption, UsageRow
+from threadkeep import InvalidOption, Store, UsageRow
 from threadkeep.cli import usage_plot
 from threadkeep.cli.options import time_of, time_text
 from threadkeep.cli.output import bar, dollars, milliseconds, number_of, percent, short, size
@@ -183,6 +183,30 @@ def test_csv_has_exact_figures(cli: Cli, used: str) -> None:
         "105000", "0.000105000", "0.000105",
     )  # fmt: skip
     assert result[0]["cached_tokens"] == result[0]["cache_known_tokens"] == result[0]["mean_latency_ms"] == ""
+
+
+def test_percentiles_are_columns_of_all_outputs(cli: Cli, used: str, tmp_path: Path) -> None:
+    with Store(cli.url) as store:
+        conversation = store.get_conversation(used)
+        for latency in range(1, 101):
+            conversation.record_attempt(
+                "open_responses", model="slow", latency_ms=latency * 100, first_token_ms=latency
+            )
+    args = ("usage", "--by", "model", "--model", "slow", "--percentiles")
+    path = tmp_path / "usage.parquet"
+    cli(*args, "--parquet", str(path))
+    [as_csv] = csv.DictReader(io.StringIO(cli(*args, "--csv").out))
+    [plain], [as_json], [as_parquet] = (
+        cli(*args).rows,
+        cli(*args, "--json").json["usage"],
+        parquet.read_table(path).to_pylist(),
+    )
+    for found in (as_csv, plain, as_json, as_parquet):
+        for name, wanted in (("p50", 50), ("p95", 95), ("p99", 99)):
+            assert float(found[f"{name}_latency_ms"]) == pytest.approx(wanted * 100, rel=0.01)
+            assert float(found[f"{name}_first_token_ms"]) == pytest.approx(wanted, rel=0.01)
+    assert "p95" in cli.on_terminal(*args)
+    assert "p95" not in cli.on_terminal(*args[:-1])
 
 
 def test_parquet_has_types(cli: Cli, used: str, tmp_path: Path) -> None:

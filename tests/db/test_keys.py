@@ -187,6 +187,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "threadkeep_context_caches": {"conversation_id": 1},
     "threadkeep_usage_daily": {"number": 0},
     "threadkeep_usage_daily_models": {"number": 0},
+    "threadkeep_usage_daily_sketches": {"number": 0},
 }
 
 

@@ -137,6 +137,10 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
     }
     with pytest.raises(AttributeError, match=r"'user_id'.*day, model"):
         _ = row.user_id
+    measured = copy.copy(row)
+    measured.percentiles = {"p50_latency_ms": 1.5}
+    assert copy.deepcopy(measured) == pickle.loads(pickle.dumps(measured)) == measured != row
+    assert (measured.p50_latency_ms, measured.to_dict()["p50_latency_ms"], row.p50_latency_ms) == (1.5, 1.5, None)
     assert copy.deepcopy(row) == pickle.loads(pickle.dumps(row)) == pickle.loads(pickle.dumps(row, 0)) == row
     assert {row, copy.copy(row)} == {row}
     assert row == UsageRow({"model": None, "day": "2026-01-01"}, attempts=2, input_tokens=5, cost_nano=7, costs=1)

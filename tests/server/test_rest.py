@@ -478,6 +478,8 @@ def test_search_and_usage(api: httpx2.Client, chat: str) -> None:
     assert refusal(api.get("/usage", params={"by": "colour"}))[0] == 400
     rows = api.get("/usage", params={"by": "title,label:team,property:plan,feedback"}).json()["data"]
     assert [row["attempts"] for row in rows] == [1]
+    [row] = api.get("/usage", params={"percentiles": True}).json()["data"]
+    assert row.keys() > {"p50_latency_ms", "p95_latency_ms", "p99_first_token_ms"}
 
 
 def test_a_report_has_only_so_many_rows(api: httpx2.Client, chat: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_day_costs_one_statement_and_then_none(store: Any, tables: Tables) -> 
         with host_clock(ago * DAY), statements_of(store) as seen:
             answer(store, conversation)
         costs.append(len(seen) - counts[1])
-    assert costs[0] == costs[1] <= 12, costs
+    assert costs[0] == costs[1] <= 14, costs
 
 
 def test_a_large_day_is_left_to_others(store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ OF_A_CONVERSATION = {
 # Tables that outlive a conversation, and `appends`, which has the keys of a tenant, too.
 OTHERS = {
     "tenants", "configs", "tool_definitions", "tool_sets", "blobs", "appends", "usage_records", "usage_daily",
-    "usage_daily_models", "usage_days", "changes", "api_keys", "uploads",
+    "usage_daily_models", "usage_daily_sketches", "usage_days", "changes", "api_keys", "uploads",
 }  # fmt: skip
 # Tables whose rows go with a conversation, too, which their own tests show.
 ELSEWHERE = {

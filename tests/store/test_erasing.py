@@ -132,6 +132,7 @@ WITHOUT_TEXT = {
     "uploads": {"media_type"},
     "usage_daily": {"provider", "model", "format", "status"},
     "usage_daily_models": {"model"},
+    "usage_daily_sketches": {"provider", "model", "format", "status", "latency_ms", "first_token_ms"},
     "usage_records": {"provider", "model", "format", "status", "price", "terms"},
 }
 

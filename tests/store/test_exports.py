@@ -26,7 +26,7 @@ from threadkeep.formats import NAMES, FormatName
 from threadkeep.store.moving.contents import BY_NAME, LEFT_BEHIND, PARTS, SHARED, Digest, add_to, short_name
 
 # Tables that are carried in ways of their own, or made again
-OTHERS = {"tenants", "usage_days", "usage_daily", "usage_daily_models", "conversations"}
+OTHERS = {"tenants", "usage_days", "usage_daily", "usage_daily_models", "usage_daily_sketches", "conversations"}
 MODELS = {"messages": "claude-sonnet-4-5", "gemini": "gemini-2.5-flash", "converse": "amazon.nova-pro-v1:0"}
 
 

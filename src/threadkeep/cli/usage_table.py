@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from threadkeep.cli import output
 from threadkeep.cli.output import Column, is_terminal
 from threadkeep.domain.printing import printable
+from threadkeep.domain.reports import PERCENTILES
 from threadkeep.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ FIGURES: Final = tuple(
         ("attempts", "calls", 0), ("input_tokens", "input", 0), ("cache_hit_ratio", "cached", 4),
         ("cache_write_tokens", "cache write", 2), ("output_tokens", "output", 0), ("reasoning_tokens", "reasoning", 1),
         ("total_tokens", "total", 5), ("mean_latency_ms", "latency", 3),
-        ("mean_first_token_ms", "first token", 2), (COST, "cost, $", 0),
+        ("mean_first_token_ms", "first token", 2), ("p50_latency_ms", "p50", 4), ("p95_latency_ms", "p95", 5),
+        ("p99_latency_ms", "p99", 3), ("p50_first_token_ms", "p50 first", 2), ("p95_first_token_ms", "p95 first", 2),
+        ("p99_first_token_ms", "p99 first", 1), (COST, "cost, $", 0),
     )
 )  # fmt: skip
 ALWAYS_SHOWN: Final = frozenset({"attempts", "input_tokens", "output_tokens", "total_tokens"})
@@ -50,6 +53,7 @@ TEXTS: Final[dict[str, Callable[[Any], str]]] = {
     "cache_hit_ratio": output.percent,
     "mean_latency_ms": output.milliseconds,
     "mean_first_token_ms": output.milliseconds,
+    **dict.fromkeys(PERCENTILES, output.milliseconds),
 }
 
 
@@ -68,10 +72,16 @@ def print_usage(
     if is_terminal() if is_aligned is None else is_aligned:
         _print_readable(by, rows, total, figure or measure_of(rows))
         return
+    names = [*PLAIN, *_percentiles(rows)]
     cells = (
-        [*(output.key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in PLAIN)] for row in rows
+        [*(output.key_text(row.keys[name]) for name in by), *(getattr(row, name) for name in names)] for row in rows
     )
-    output.print_tsv([*by, *PLAIN], cells)
+    output.print_tsv([*by, *names], cells)
+
+
+def _percentiles(rows: Sequence[UsageRow]) -> Sequence[str]:
+    """The names of the percentiles that the rows have."""
+    return PERCENTILES if any(row.percentiles is not None for row in rows) else ()
 
 
 def measure_of(rows: Sequence[UsageRow]) -> str:
@@ -176,9 +186,10 @@ def csv_text(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
     """The rows as CSV (RFC 4180) with a line of titles; what is unknown is empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*by, *COUNTS, *DERIVED])
+    names = [*COUNTS, *DERIVED, *_percentiles(rows)]
+    writer.writerow([*by, *names])
     for row in rows:
-        figures = [getattr(row, name) for name in (*COUNTS, *DERIVED)]
+        figures = [getattr(row, name) for name in names]
         writer.writerow([*(_csv_text(row.keys[name]) for name in by), *figures])
     return buffer.getvalue()
 
@@ -204,9 +215,9 @@ def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> No
         **dict.fromkeys(("response", *COUNTS), pa.int64()),
         "hour": pa.timestamp("us", tz="UTC"),
         "cost_usd": pa.decimal128(28, 9),
-        **dict.fromkeys(DERIVED[1:], pa.float64()),
+        **dict.fromkeys((*DERIVED[1:], *PERCENTILES), pa.float64()),
     }
-    names = [*by, *COUNTS, *DERIVED]
+    names = [*by, *COUNTS, *DERIVED, *_percentiles(rows)]
     columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}
     parquet.write_table(pa.table(columns, schema=pa.schema([(name, kinds[name]) for name in names])), path)
 

@@ -65,6 +65,16 @@ class _Key(Generic[T]):
         return value
 
 
+class _Percentile:
+    """A percentile of a row, None where the report was not asked for them."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, row: Any, owner: type[Any]) -> float | None:
+        return None if row is None or row.percentiles is None else row.percentiles[self.name]
+
+
 class _Sum(_Key[T]):
     def __init__(self, default: T) -> None:
         self.default = default
@@ -86,11 +96,14 @@ class UsageRow:
         latency_ms: the sum of all latencies; `latencies` is the number of attempts with a known latency.
         first_token_ms: the sum of all times to the first token; `first_tokens` is the number of attempts with a known
             one.
+        p50_latency_ms, p95_latency_ms, p99_latency_ms, p50_first_token_ms, p95_first_token_ms, p99_first_token_ms: what
+            50, 95 and 99 of 100 attempts with a known one do not exceed, within 1 %; None unless the report was made
+            with `percentiles`.
         cache_known_tokens: the input tokens of attempts that report how much of their input was cached. Attempts that
             report more cached tokens than input tokens count in neither figure.
     """
 
-    __slots__ = ("_columns", "_values")  # keys, then sums
+    __slots__ = ("_columns", "_values", "percentiles")  # keys, then sums
 
     hour = _Key[datetime]()
     day = _Key[date]()
@@ -124,11 +137,21 @@ class UsageRow:
     latencies = _Sum[int](0)
     first_tokens = _Sum[int](0)
 
+    p50_latency_ms = _Percentile()
+    p95_latency_ms = _Percentile()
+    p99_latency_ms = _Percentile()
+    p50_first_token_ms = _Percentile()
+    p95_first_token_ms = _Percentile()
+    p99_first_token_ms = _Percentile()
+
+    percentiles: Mapping[str, float | None] | None  # by name
+
     def __init__(self, keys: Mapping[str, Any], **sums: int | None) -> None:
         if unknown := sums.keys() - set(SUMS):
             raise TypeError(f"UsageRow has no sum {min(unknown)!r}.")
         self._columns = (*keys, *SUMS)
         self._values: Sequence[Any] = (*keys.values(), *({**_DEFAULTS, **sums}.values()))
+        self.percentiles = None
 
     @classmethod
     def each(cls, names: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> list[UsageRow]:
@@ -136,7 +159,7 @@ class UsageRow:
         result, new, columns = [], cls.__new__, (*names, *SUMS)
         for values in rows:
             row = new(cls)
-            row._columns, row._values = columns, values  # noqa: SLF001 - its own
+            row._columns, row._values, row.percentiles = columns, values, None  # noqa: SLF001 - its own
             result.append(row)
         return result
 
@@ -148,7 +171,7 @@ class UsageRow:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UsageRow):
             return NotImplemented
-        return self._sums() == other._sums() and self.keys == other.keys
+        return (self._sums(), self.keys, self.percentiles) == (other._sums(), other.keys, other.percentiles)
 
     def __hash__(self) -> int:
         return hash(tuple(self._sums().values()))
@@ -157,7 +180,7 @@ class UsageRow:
         return f"UsageRow({self.keys!r}{''.join(f', {name}={value}' for name, value in self._sums().items())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(UsageRow, self.keys, **self._sums()), ()
+        return partial(UsageRow, self.keys, **self._sums()), (), (None, {"percentiles": self.percentiles})
 
     def _sums(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SUMS}
@@ -193,15 +216,19 @@ class UsageRow:
         return None if self.first_token_ms is None or not self.first_tokens else self.first_token_ms / self.first_tokens
 
     def to_dict(self) -> jsontext.JsonObject:
-        """Return keys and figures in one dict; unknown figures are None. ``cost_usd`` is a float, for JSON."""
+        """Return keys and figures in one dict, with percentiles if the report has them.
+
+        Unknown figures are None. ``cost_usd`` is a float, for JSON.
+        """
         cost = self.cost_usd
         figures = {name: getattr(self, name) for name in ROW_FIGURES}
-        return {**self.keys, **figures, "cost_usd": None if cost is None else float(cost)}
+        return {**self.keys, **figures, "cost_usd": None if cost is None else float(cost), **(self.percentiles or {})}
 
 
 _DEFAULTS: Final[dict[str, int | None]] = {
     name: member.default for name, member in vars(UsageRow).items() if isinstance(member, _Sum)
 }
+PERCENTILES: Final = tuple(name for name, member in vars(UsageRow).items() if isinstance(member, _Percentile))
 # The sums of a report
 SUMS: Final = tuple(_DEFAULTS)
 # The columns of a row besides its keys

@@ -580,6 +580,7 @@ class Store:
         tz: str = "UTC",
         order_by: tk.UsageSum | None = None,
         limit: int | None = None,
+        percentiles: bool = False,
         **filters: Unpack[tk.UsageFilters],
     ) -> list[tk.UsageRow]:
         """Return attempts, tokens and costs, summed.
@@ -592,14 +593,15 @@ class Store:
         are dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists
         of values, of the columns of the ledger, except hour, week and month; `day` is a UTC day there. With `labels=`,
         only conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a
-        sum, largest first; add `limit` for a top list.
+        sum, largest first; add `limit` for a top list. With `percentiles`, rows have those of latencies and times to
+        the first token, which takes two more statements.
 
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.
         """
         return reports.usage(
             self.handle.transactions, self.handle.scope, by, filters,
-            since=since, until=until, tz=tz, order_by=order_by, limit=limit,
+            since=since, until=until, tz=tz, order_by=order_by, limit=limit, percentiles=percentiles,
         )  # fmt: skip
 
     def spend(

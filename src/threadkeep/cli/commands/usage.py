@@ -35,6 +35,7 @@ Status = Annotated[Text, Option("--status", metavar="NAME", help="Only with this
 OrderBy = Annotated[
     Text, Option("--order-by", metavar="FIGURE", help="Sort by this figure, largest first, such as total_tokens.")
 ]
+Percentiles = Annotated[bool, Option("--percentiles", help="Add p50, p95 and p99 of latencies.")]
 AsCsv = Annotated[bool, Option("--csv", help="Print CSV.")]
 Parquet = Annotated[Path | None, Option("--parquet", metavar="FILE", help="Write a Parquet file.")]
 Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plot: .svg or .html.")]
@@ -62,6 +63,7 @@ def usage(
     order_by: OrderBy = None,
     limit: options.MaxRows = None,
     figure: FigureName = None,
+    percentiles: Percentiles = False,
     as_csv: AsCsv = False,
     parquet: Parquet = None,
     plot: Plot = None,
@@ -82,6 +84,7 @@ def usage(
     filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     is_table = not any((target.is_json, as_csv, parquet, plot))
     with target.store() as store:
+        filters["percentiles"] = percentiles
         grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
         rows = store.usage(**grouping, **filters)
         total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None

@@ -16,7 +16,8 @@ from threadkeep.db.models.item import (
     ApprovalRow, BlobRow, ItemBlobRow, ItemFeedbackRow, ItemLabelRow, ItemRow, SearchDocumentRow, UploadRow,
 )
 from threadkeep.db.models.response import (
-    ResponseBodyRow, ResponseRow, StreamPartRow, UsageDailyModelRow, UsageDailyRow, UsageDayRow, UsageRecordRow,
+    ResponseBodyRow, ResponseRow, StreamPartRow, UsageDailyModelRow, UsageDailyRow, UsageDailySketchRow, UsageDayRow,
+    UsageRecordRow,
 )
 from threadkeep.db.models.tenant import ApiKeyRow, AppendRow, ChangeRow, TenantRow
 # fmt: on
@@ -50,6 +51,7 @@ usage_records: Final = UsageRecordRow.__table__
 usage_days: Final = UsageDayRow.__table__
 usage_daily: Final = UsageDailyRow.__table__
 usage_daily_models: Final = UsageDailyModelRow.__table__
+usage_daily_sketches: Final = UsageDailySketchRow.__table__
 
 # fmt: off
 __all__ = [
@@ -57,10 +59,11 @@ __all__ = [
     "ContextCacheRow", "ConversationLabelRow", "ConversationReadRow", "ConversationRow", "ConversationStateRow",
     "ItemBlobRow", "ItemFeedbackRow", "ItemLabelRow", "ItemRow", "ResponseBodyRow", "ResponseRow",
     "SearchDocumentRow", "StreamPartRow", "TenantRow", "ToolDefinitionRow", "ToolSetRow", "UploadRow",
-    "UsageDailyModelRow", "UsageDailyRow", "UsageDayRow", "UsageRecordRow", "api_keys", "appends", "approvals",
-    "blobs", "branches", "changes", "configs", "context_caches", "conversation_labels", "conversation_reads",
-    "conversation_states", "conversations", "item_blobs", "item_feedback", "item_labels", "items",
-    "response_bodies", "responses", "search_documents", "stream_parts", "tenants", "tool_definitions", "tool_sets",
-    "uploads", "usage_daily", "usage_daily_models", "usage_days", "usage_records",
+    "UsageDailyModelRow", "UsageDailyRow", "UsageDailySketchRow", "UsageDayRow", "UsageRecordRow", "api_keys",
+    "appends", "approvals", "blobs", "branches", "changes", "configs", "context_caches", "conversation_labels",
+    "conversation_reads", "conversation_states", "conversations", "item_blobs", "item_feedback", "item_labels",
+    "items", "response_bodies", "responses", "search_documents", "stream_parts", "tenants", "tool_definitions",
+    "tool_sets", "uploads", "usage_daily", "usage_daily_models", "usage_daily_sketches", "usage_days",
+    "usage_records",
 ]
 # fmt: on

@@ -20,6 +20,7 @@ from threadkeep.db.models import (
     conversations,
     usage_daily,
     usage_daily_models,
+    usage_daily_sketches,
     usage_days,
     usage_records,
 )
@@ -30,6 +31,9 @@ TIMES: Final = ("hour", "day", "week", "month")
 # What rolled-up days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
+# Durations that percentiles are read from; a report about one has rows of groups, a duration, how often it occurs, and
+# instead of these two counts of many
+MEASURES: Final = ("latency_ms", "first_token_ms")
 CACHED_VALUES: Final = 100  # in the filters of a statement that is cached
 NEVER_NULL: Final = ("format",)
 # What a report can be grouped by, apart from times, and filtered by -> its column in the ledger
@@ -68,6 +72,7 @@ class StatementKey:
     order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
     is_read: bool = False  # keys are read from JSON texts, which brings rows together
+    measure: str | None = None  # the duration whose occurrences are counted, in place of sums
 
     @property
     def is_unordered(self) -> bool:
@@ -85,9 +90,32 @@ class StatementKey:
         return sum(count for _, count, _ in self.filters) <= CACHED_VALUES
 
 
+def rounded(measure: str) -> Any:
+    """A duration of the ledger, rounded by at most a thousandth: as many as there are, few of them differ."""
+    column = usage_records.c[measure]
+    steps = {4**power: 2 ** (2 * power - 11) for power in range(6, 21)}  # how far apart those below a bound are
+    whens = [(column < 1024, column)]  # noqa: PLR2004 - below that they are as they are
+    whens += [(column < bound, _stepped(column, step)) for bound, step in steps.items()]
+    return case(*whens, else_=_stepped(column, max(steps.values()))).label("duration")
+
+
+def _stepped(column: Any, step: int) -> Any:
+    """A number in the middle of the step that it is in."""
+    return column - column % literal_column(str(step)) + literal_column(str(step // 2))
+
+
+def _counts(key: StatementKey) -> tuple[list[Any], list[Any]]:
+    """What a row of the ledger's sums has besides its groups, and those of it that it is grouped by."""
+    if key.measure is None:
+        return ledger_sums(), []
+    return [rounded(key.measure), func.count().label("attempts"), sa.null().label("sketch")], [
+        literal_column("duration")
+    ]
+
+
 def sums_of(columns: Any) -> list[Any]:
-    """The sums over sums (of rolled-up days, or of a subquery), by name."""
-    return [functions.integer_sum(columns[name]).label(name) for name in SUMS]
+    """The sums over sums (of rolled-up days, or of a subquery), by name; none where it has none."""
+    return [functions.integer_sum(columns[name]).label(name) for name in SUMS if name in columns]
 
 
 def ledger_sums() -> list[Any]:
@@ -118,7 +146,8 @@ def _report(key: StatementKey) -> Statement:
     if key.reads_days:
         return Statement(_with_rolled_up(key), binary=True)
     is_joined = any(map(is_joined_with, key.by))
-    return Statement(_ordered(_joined(key) if is_joined else _of_ledger(key), key), binary=True)
+    statement = _joined(key) if is_joined else _of_ledger(key)
+    return Statement(statement if key.measure else _ordered(statement, key), binary=True)
 
 
 def is_joined_with(name: str) -> bool:
@@ -146,10 +175,8 @@ def _joined(key: StatementKey) -> Select[Any]:
     columns: list[Any] = []
     rest: Iterator[Any] = iter(others)
     for place, name in enumerate(key.by):
-        if name in OF_CONVERSATION:
-            columns.append(conversations.c[OF_CONVERSATION[name]])
-        elif name.startswith(PROPERTY):
-            columns.append(conversations.c.properties)
+        if (column := "properties" if name.startswith(PROPERTY) else OF_CONVERSATION.get(name)) is not None:
+            columns.append(conversations.c[column])
         elif is_joined_with(name):
             facts, here = _facts(name, place, number)
             joined = joined.outerjoin(facts.table, sa.and_(*here))
@@ -161,7 +188,11 @@ def _joined(key: StatementKey) -> Select[Any]:
             if name == "hour" and has_changes(key.offsets):
                 columns.append(next(rest))
     groups = [column.label(f"key_{number}") for number, column in enumerate(columns)]
-    return select(*groups, *sums_of(inner.c)).select_from(joined).group_by(*(group.element for group in groups))
+    sums, more = sums_of(inner.c), list[Any]()
+    if key.measure is not None:
+        sums, more = [inner.c.duration, functions.integer_sum(inner.c.attempts), sa.null()], [inner.c.duration]
+    statement = select(*groups, *sums).select_from(joined)
+    return statement.group_by(*(group.element for group in groups), *more)
 
 
 def _facts(name: str, place: int, response: Any) -> tuple[Any, list[Any]]:
@@ -246,7 +277,10 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
     if key.until:
         where.append(table.occurred_at < bindparam("until"))
     where += _filters(key, usage_records)
-    return select(*groups, *ledger_sums()).where(*where).group_by(*_group_names(groups))
+    counts, more = _counts(key)
+    if key.measure is not None:
+        where.append(table[key.measure].is_not(None))
+    return select(*groups, *counts).where(*where).group_by(*_group_names(groups), *more)
 
 
 def _labelled(number: int) -> Select[Any]:
@@ -261,10 +295,15 @@ def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
     # The table with the sums of rolled-up days
     columns = {*key.by, *(name for name, *_ in key.filters)}
     table = usage_daily_models if columns <= {*MODEL_KEYS, *TIMES} else usage_daily
+    if key.measure is not None:
+        table = usage_daily_sketches
     days = _span(table) if key.spans else _scattered(table, key)
     others = [_of_ledger(replace(key, ranges=None)).where(condition) for condition in days.others]
     groups = _group_columns(key, table)
     rolled_up = select(*groups).where(*of_tenant(table), days.rolled_up, *_filters(key, table))
+    if key.measure is not None:
+        counts = table.c[key.measure]
+        return sa.union_all(rolled_up.add_columns(sa.null(), sa.null(), counts).where(counts.is_not(None)), *others)
     sums = [table.c[name] for name in SUMS]
     if "day" in key.by and key.is_unordered:  # a day is rolled up or not, so no group is in both parts
         if table is usage_daily_models and set(MODEL_KEYS) <= set(key.by):

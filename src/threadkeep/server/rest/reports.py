@@ -23,6 +23,7 @@ Columns = Annotated[
     ),
 ]  # fmt: skip
 Zone = Annotated[str, Query(description="Time zone of days.")]
+Percentiles = Annotated[bool, Query(description="Add p50, p95 and p99 of latencies and times to the first token.")]
 
 MAX_ROWS: Final = 10_000  # of a report
 _SUMS: Final = (
@@ -60,14 +61,17 @@ async def search(
 
 @router.get("/usage", response_model=models.UsageObject)
 async def usage(
-    call: deps.ReadingUsage, by: Columns = None, since: deps.Since = None, until: deps.Until = None, tz: Zone = "UTC"
-) -> Response:
+    call: deps.ReadingUsage, by: Columns = None, since: deps.Since = None, until: deps.Until = None, tz: Zone = "UTC",
+    *, percentiles: Percentiles = False,
+) -> Response:  # fmt: skip
     """Sum tokens and costs, grouped by columns."""
     columns: Any = tuple(name for text in by or () for name in text.split(",") if name)
     if not call.may_read and (shown := [name for name in columns if name.startswith(CONTENT_KEYS)]):
         problem = f"The key does not allow reports by {shown[0]}: it lacks the scope 'read'."
         raise problems.Problem(403, problem, param="by", code="missing_scope")
-    rows = await call.store.usage(by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1)
+    rows = await call.store.usage(
+        by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1, percentiles=percentiles
+    )
     if len(rows) > MAX_ROWS:
         problem = f"The report has more than {MAX_ROWS:,} rows: ask for a shorter period, or fewer columns."
         raise problems.Problem(400, problem, param="by", code="too_many_rows")
@@ -92,4 +96,5 @@ def _row(row: UsageRow) -> dict[str, Any]:
         name: value.isoformat() if isinstance(value, date | datetime) else value for name, value in row.keys.items()
     }
     sums = {name: getattr(row, name) for name in _SUMS}
-    return {**keys, **sums, "cost_usd": None if row.cost_usd is None else str(row.cost_usd)}
+    cost = None if row.cost_usd is None else str(row.cost_usd)
+    return {**keys, **sums, "cost_usd": cost, **(row.percentiles or {})}

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from threadkeep.db import backends, models, types
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.queries.usage import COLUMNS
-from threadkeep.domain import ids, jsontext
+from threadkeep.domain import ids, jsontext, sketches
 from threadkeep.domain.formats import format_names
 from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, midnight, ranges_of
 from threadkeep.errors import InvalidOption, did_you_mean, shown
@@ -115,7 +115,7 @@ Row = Sequence[Any]
 
 def usage(
     transactions: Transactions, scope: Scope, by: Sequence[str] | str, filters: Mapping[str, Any], *,
-    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None,
+    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None, percentiles: bool,
 ) -> list[UsageRow]:  # fmt: skip
     """Return sums of usage; see `Store.usage`."""
     labels, filters = label_filter(filters.get("labels")), {**filters}
@@ -129,6 +129,7 @@ def usage(
         order_by=order_by,
         limit=None if limit is None else whole_number("limit", limit),
         labels=labels,
+        percentiles=percentiles,
     )
     return transactions.read_any(lambda connection: run_query(connection, scope, query))
 
@@ -158,6 +159,7 @@ class UsageQuery:
     limit: int | None = None
     conversation: int | None = None  # the key of the only conversation to look at
     labels: Mapping[str, str] = field(default_factory=dict)  # that the conversations have
+    percentiles: bool = False
 
     def __post_init__(self) -> None:
         for name in self.by:
@@ -232,14 +234,13 @@ def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[U
         since = max(moment_of(min(days), UTC), since or EARLIEST)
         until = min(moment_of(min(max(days), LAST) + DAY, UTC), until or LATEST)
     report = UsageReport(query, scope, since, until, values)
-    rows: list[UsageRow] | None = None
-    if report.first > report.last:
-        rows = []
-    elif query.fits_rollups(scope):
-        rows = report.from_rollups(connection)
-    if rows is None:
-        rows = report.from_ledger(connection)
-    return rows or ([UsageRow(keys={})] if not query.by else [])
+    rows = UsageRow.each(query.by, report.found(connection)) or ([UsageRow(keys={})] if not query.by else [])
+    if query.percentiles:
+        counted = {name: report.of(name).found(connection) for name in statements.MEASURES}
+        keys = [tuple(row.keys.values()) for row in rows]
+        for row, percentiles in zip(rows, sketches.percentiles_of(counted, keys), strict=True):
+            row.percentiles = percentiles
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,21 @@ class UsageReport:
     since: datetime | None
     until: datetime | None
     values: Mapping[str, Sequence[Any]]  # by column, as it holds them
+    measure: str | None = None  # the duration that is counted, instead of sums
+
+    def of(self, measure: str) -> UsageReport:
+        """The same report, of how often a duration occurs."""
+        query = replace(self.query, order_by=None, limit=None)
+        return UsageReport(query, self.scope, self.since, self.until, self.values, measure)
+
+    def found(self, connection: Connection) -> list[Row]:
+        """Keys and figures, from rolled-up days if they are enough."""
+        rows: list[Row] | None = None
+        if self.first > self.last:
+            return []
+        if self.query.fits_rollups(self.scope):
+            rows = self.from_rollups(connection)
+        return self.from_ledger(connection) if rows is None else rows
 
     @property
     def first(self) -> date:
@@ -262,7 +278,7 @@ class UsageReport:
         """The last UTC day of which a part is included."""
         return LAST if self.until is None else (self.until - timedelta.resolution).date()
 
-    def from_ledger(self, connection: Connection) -> list[UsageRow]:
+    def from_ledger(self, connection: Connection) -> list[Row]:
         """The rows, from the ledger alone."""
         parameters = self._parameters()
         key = self._statement_key(offsets=None if self.query.is_utc else self._offsets(connection, parameters))
@@ -271,7 +287,7 @@ class UsageReport:
             parameters |= _range_parameters("day", [(self.first, self.last)])
         return self._rows(key, _execute(connection, key, parameters))
 
-    def from_rollups(self, connection: Connection) -> list[UsageRow] | None:
+    def from_rollups(self, connection: Connection) -> list[Row] | None:
         """The rows, from rolled-up days and for the rest from the ledger; None where none is, or they are scattered.
 
         Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
@@ -286,7 +302,7 @@ class UsageReport:
             ends = _range_parameters("day", [(self.first, self.last)])
             key = self._statement_key(spans=True)
             rows = _execute(connection, key, parameters | ends)
-            if rows and rows[0][len(key.by)]:
+            if rows and (self.measure or rows[0][len(key.by)]):
                 return self._rows(key, rows)
         ranges = _rolled_up_ranges(connection, parameters)
         if not ranges or len(ranges) > MAX_RANGES:
@@ -298,22 +314,24 @@ class UsageReport:
 
     def _from_ranges(
         self, connection: Connection, key: statements.StatementKey, parameters: dict[str, Any]
-    ) -> list[UsageRow] | None:
+    ) -> list[Row] | None:
         """The rows, from ranges of days; None where these are not rolled up any more."""
         rows = _execute(connection, key, parameters)
-        if key.by and rows:
+        if rows and (key.by or self.measure):
             return self._rows(key, rows)
+        if self.measure:
+            return None
         if not key.by:
             return self._rows(key, rows) if rows[0][-1] else None
         total = replace(key, by=(), order_by=None, is_limited=False)  # nothing was used, or days are not rolled up
         [(attempts, *_, is_rolled_up)] = _execute(connection, total, parameters)
         return [] if is_rolled_up and not attempts else None
 
-    def _rows(self, key: statements.StatementKey, rows: Sequence[Row]) -> list[UsageRow]:
+    def _rows(self, key: statements.StatementKey, rows: Sequence[Row]) -> list[Row]:
         """The rows of a report, of which there can be many."""
         if "hour" in key.by:
             rows = [_with_hour(row, key) for row in rows]
-        if key.is_unordered:  # as the database orders them, so before names are read
+        if key.is_unordered and not self.measure:  # as the database orders them, so before names are read
             rows = _ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
             reader = _reader(name)
@@ -321,13 +339,13 @@ class UsageReport:
                 values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
                 if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
                     rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
-        if key.is_read:
+        if key.is_read and not self.measure:
             rows = _joined(rows, len(key.by))
             if (order_by := self.query.order_by) is not None:
                 place = len(key.by) + SUMS.index(order_by)
                 rows = sorted(rows, key=lambda row: (row[place] is None, -(row[place] or 0)))
             rows = rows[: self.query.limit]
-        return UsageRow.each(key.by, rows)
+        return list(rows)
 
     def _statement_key(self, **more: Any) -> statements.StatementKey:
         query = self.query
@@ -344,6 +362,7 @@ class UsageReport:
             order_by=None if self._is_read else query.order_by,
             is_limited=query.limit is not None and not self._is_read,
             is_read=self._is_read,
+            measure=self.measure,
             **more,
         )
 

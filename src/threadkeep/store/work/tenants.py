@@ -25,8 +25,8 @@ _MANY: Final[tuple[Column[Any], ...]] = (
 )  # fmt: skip
 # What is not removed with conversations; children first
 _TABLES: Final = (
-    models.usage_daily_models, models.usage_daily, models.usage_days, models.tool_sets, models.tool_definitions,
-    models.configs, models.uploads, models.blobs, models.api_keys,
+    models.usage_daily_sketches, models.usage_daily_models, models.usage_daily, models.usage_days, models.tool_sets,
+    models.tool_definitions, models.configs, models.uploads, models.blobs, models.api_keys,
 )  # fmt: skip
 NO_TENANT: Final = 0  # the id of none: nothing is stored for it
 
