@@ -15,6 +15,7 @@ from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
 from threadkeep.server.provider_connections import watch_peer
@@ -29,6 +30,8 @@ READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 ACCEPTED_AT_ONCE: Final = 16  # new connections in one pass of the event loop: uvloop accepts one from each socket
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
 MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
+MAX_FRAGMENTS: Final = 256  # of a message that is not whole, before they are put together
+MAX_UNREAD: Final = 1024 * 1024  # bytes for a client of a WebSocket that does not read, before it is not read either
 MAX_UNFINISHED: Final = 256 * 1024 * 1024  # bytes of all messages of WebSockets that are not whole yet
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})  # what says how long a body is
 _LOG_SECONDS: Final = 10.0  # between two lines in the log about too many connections
@@ -338,6 +341,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     patience: Patience
     unsent = 0  # bytes of messages, when it began to wait
+    _joined = 0  # pieces of a message that fragments were put together to: each fragment takes more than it is long
+    _is_held = False  # whether nothing is read, because answers to pings are not read either
 
     @property
     def is_read(self) -> bool:
@@ -349,6 +354,18 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self.patience.note_unfinished(self, len(data))
         if not self.transport.is_closing():
             super().data_received(data)
+            if self.transport.get_write_buffer_size() > MAX_UNREAD:
+                self._is_held = True
+                self.transport.pause_reading()
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take a fragment of a message that has begun."""
+        if len(self.frames) <= 1:
+            self._joined = 0
+        super().handle_cont(event)
+        if len(self.frames) - self._joined >= MAX_FRAGMENTS:
+            self.frames[self._joined :] = [b"".join(self.frames[self._joined :])]
+            self._joined += 1
 
     def send_receive_event_to_app(self) -> None:
         """Give a message that is whole to the application."""
@@ -370,6 +387,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """Write on."""
         self.patience.for_readers.remove(self)
         super().resume_writing()
+        if self._is_held:
+            self._is_held = False
+            if not self.read_paused:
+                self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""

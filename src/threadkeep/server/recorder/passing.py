@@ -14,8 +14,8 @@ import httpx2
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from threadkeep.domain.printing import redact
 from threadkeep.server import request_state, requests
@@ -118,14 +118,21 @@ class Passing:
         headers = passed_on(scope["headers"], without=sockets.NOT_PASSED_ON, keys=keys)
         query = keys.query_without(scope.get("query_string", b""))
         url = sockets.socket_url(target.upstream, target.path, query)
+        early, provider = list[Message](), None
         try:
             with self._sockets.taking(name):
+                await websocket.receive()  # that it is one
                 try:
-                    provider = await sockets.open_provider(url, headers, scope.get("subprotocols") or [])
+                    async with Attendance() as attendance:
+                        attendance.until(sockets.until_closed(websocket, early))
+                        provider = await sockets.open_provider(url, headers, scope.get("subprotocols") or [])
                 except sockets.REFUSALS as error:
                     await sockets.answer_refusal(websocket, error, target.upstream.name)
                 else:
-                    await sockets.PassedSocket(websocket, notes).run(provider, permission)
+                    if provider is not None:  # else its client has left
+                        await sockets.PassedSocket(websocket, notes, early).run(provider, permission)
+        except WebSocketDisconnect:
+            pass  # the same
         except QuotaExceeded as error:
             refusal = _problem(error.status_code, f"{error.detail}.", error.headers)
             await refusal(scope, websocket.receive, websocket.send)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -22,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_any, loads
 from threadkeep.errors import InvalidItem
 from threadkeep.server import answers, limits, problems
+from threadkeep.server.connections import MAX_FRAGMENTS
 from threadkeep.server.permissions import Permission
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
 from threadkeep.server.quotas import QuotaExceeded
@@ -41,6 +43,7 @@ _CALL_BYTES: Final = 1024  # of what is noted of a call, besides its messages
 _NONE_HERE: Final = frozenset({404, 405, 501})
 _ERRORS: Final = 400  # the first status of them
 _UNSENDABLE: Final = frozenset({1004, 1005, 1006, 1015})  # codes that only say how a connection ended
+_CLOSING_SECONDS: Final = 1.0  # for a provider to say goodbye: until then, its client's place is taken
 _AWAY: Final = 1001
 _REVOKED: Final = 1008
 _BROKEN: Final = 1011
@@ -77,8 +80,34 @@ async def open_provider(url: str, headers: Headers, protocols: list[str]) -> Cli
     return await _Direct(
         url, additional_headers=given, user_agent_header=None if has_agent else "threadkeep",
         subprotocols=protocols or None, compression=None, open_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]
-        max_size=MAX_ANSWER_BYTES, max_queue=1,  # each message may be as large
+        close_timeout=_CLOSING_SECONDS, max_size=MAX_ANSWER_BYTES, max_queue=1,  # each message may be as large
     )  # fmt: skip
+
+
+async def received(provider: ClientConnection) -> str | bytes:
+    """Return the next message of a provider; each of its fragments takes more than it is long until they are joined.
+
+    Raises:
+        ConnectionClosed: there is none any more.
+    """
+    whole, pieces = list[Any](), list[Any]()
+    async for piece in provider.recv_streaming():
+        pieces.append(piece)
+        if len(pieces) == MAX_FRAGMENTS:
+            whole.append(piece[:0].join(pieces))
+            pieces.clear()
+    message: str | bytes = (pieces or whole)[0][:0].join([*whole, *pieces])
+    return message
+
+
+async def until_closed(websocket: WebSocket, early: list[Message]) -> None:
+    """Wait until a client has left that waits for its handshake; what it sends before that is kept, once."""
+    while not early:
+        message = await websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            return
+        early.append(message)
+    await asyncio.Event().wait()
 
 
 async def answer_refusal(websocket: WebSocket, error: Exception, name: str) -> None:
@@ -188,7 +217,9 @@ class SocketNotes:
     async def note_received(self, text: str | bytes) -> None:
         """Note a message of the provider; one that ends an answer is in the spool when this returns."""
         event = _object(text)
-        kind, name = str(event.get("type")), event.get("stream_id")
+        kind, name = event.get("type"), event.get("stream_id")
+        if not isinstance(kind, str):  # no event
+            return
         if kind == f"{_STEER}.failed":
             self._take_back(event.get("steer"))
         if kind == _CREATED and name in self._steered and name not in self._lanes:  # the provider goes on by itself
@@ -254,7 +285,8 @@ class SocketNotes:
             if not call.has_begun:
                 call.exchange.note_answer(*((_status_of(event), _JSON) if is_refusal else (200, _STREAM)))
             body = dumps_any({"error": event.get("error", event)})
-            call.exchange.note_chunk(body if is_refusal else b"event: %b\ndata: %b\n\n" % (kind.encode(), text))
+            line = text.replace(b"\r", b" ").replace(b"\n", b" ")  # which are between values, in JSON
+            call.exchange.note_chunk(body if is_refusal else b"data: %b\n\n" % line)
         call.has_begun = True
 
     def end(self, *, has_left: bool) -> None:
@@ -296,9 +328,9 @@ def _object(text: str | bytes) -> JsonObject:
 class PassedSocket:
     """One connection, from its handshake to its end."""
 
-    def __init__(self, websocket: WebSocket, notes: SocketNotes | None) -> None:
-        """`notes`: None for one that is not recorded."""
-        self._websocket, self._notes = websocket, notes
+    def __init__(self, websocket: WebSocket, notes: SocketNotes | None, early: list[Message]) -> None:
+        """`notes`: None for one that is not recorded; `early`: a message that came before it was accepted."""
+        self._websocket, self._notes, self._early = websocket, notes, early
         self._has_left = False
 
     async def run(self, provider: ClientConnection, permission: Permission) -> None:
@@ -320,7 +352,7 @@ class PassedSocket:
 
     async def _send_on(self, provider: ClientConnection) -> None:
         while True:
-            message = await self._websocket.receive()
+            message = self._early.pop() if self._early else await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 self._has_left = True
                 return
@@ -332,7 +364,7 @@ class PassedSocket:
     async def _pass_back(self, provider: ClientConnection) -> None:
         try:
             while True:
-                text = await provider.recv()
+                text = await received(provider)
                 if self._notes is not None:
                     await self._notes.note_received(text)
                 await (self._websocket.send_text(text) if isinstance(text, str) else self._websocket.send_bytes(text))
