@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from threadkeep.store.writing.conversations import ConversationInfo
     from threadkeep.store.writing.importing import NewSession
     from threadkeep.store.moving.copying import CopyReport, Difference
+    from threadkeep.store.moving.usage_files import UsageExportReport
     from threadkeep.store.moving.restoring import ImportReport
     from threadkeep.store.work.positions import AppendOptions, OnConflict
     from threadkeep.store.store import Store, UnitOfWork
@@ -85,8 +86,8 @@ __all__ = [
     "Statistics", "Store", "StoredItem", "StoredResponse", "StoredTurn", "SummaryText", "SyncResult", "Text",
     "ThreadkeepError", "TooLarge", "Tool", "ToolNotFound", "ToolRegistry", "ToolUsage", "Turns", "UnitOfWork",
     "UnitOfWorkEnded", "UnitOfWorkRolledBack", "UnknownFormat", "UnknownItem", "UnknownPart", "UpdateOptions",
-    "UploadedMedia", "Usage", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant", "ViewOptions",
-    "__version__", "blobs", "data_url", "default_registry", "formats", "models", "register_tool",
+    "UploadedMedia", "Usage", "UsageExportReport", "UsageFilters", "UsageKey", "UsageRow", "UsageSum", "Variant",
+    "ViewOptions", "__version__", "blobs", "data_url", "default_registry", "formats", "models", "register_tool",
     "reset_default_registry", "run_tools", "run_tools_async", "schema",
 ]
 # fmt: on
@@ -131,6 +132,7 @@ _NAMES: Final = {
     "store.writing.conversations": "ConversationInfo",
     "store.writing.importing": "NewSession",
     "store.moving.copying": "CopyReport Difference",
+    "store.moving.usage_files": "UsageExportReport",
     "store.moving.restoring": "ImportReport",
     "store.work.positions": "AppendOptions OnConflict",
     "store.store": "Store UnitOfWork",

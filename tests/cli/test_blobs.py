@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.cli.runs import Cli
 from tests.store.blob_stores import s3_client, s3_server
+from tests.store.ledger import attempt_at
 from threadkeep import InputImage, Store
 from threadkeep.blobs import BlobStore, FolderBlobs, S3Blobs
 from threadkeep.domain.media import data_url
@@ -90,21 +93,41 @@ def test_places_that_there_are_not_are_refused(cli: Cli, place: str, message: st
     assert cli("ls", "--blobs", place, code=2).err == f"threadkeep: {message}\n"
 
 
-@pytest.mark.parametrize("prefix", ["", "chats", "chats/old/"])
-def test_media_in_a_bucket_are_read(cli: Cli, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that commands take for S3."""
     with s3_server() as address:
         for name, value in {
             "AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
         }.items():  # fmt: skip
             monkeypatch.setenv(name, value)
-        client = s3_client(address)
-        bucket = f"media-{uuid4().hex}"
-        client.create_bucket(Bucket=bucket)
-        inner = f"{prefix.rstrip('/')}/" if prefix else ""
-        stored = with_photo(cli, S3Blobs(bucket, prefix=inner, client=client))
-        (found,) = client.list_objects_v2(Bucket=bucket)["Contents"]
-        assert found["Key"].startswith(inner)
-        assert ENCODED in cli("render", stored, *TAIL, "--blobs", f"s3://{bucket}/{prefix}").out
-        if not prefix:
-            assert ENCODED in cli("render", stored, *TAIL, "--blobs", f"s3://{bucket}").out
+        yield address
+
+
+@pytest.mark.parametrize("prefix", ["", "chats", "chats/old/"])
+def test_media_in_a_bucket_are_read(cli: Cli, prefix: str, server: str) -> None:
+    client = s3_client(server)
+    bucket = f"media-{uuid4().hex}"
+    client.create_bucket(Bucket=bucket)
+    inner = f"{prefix.rstrip('/')}/" if prefix else ""
+    stored = with_photo(cli, S3Blobs(bucket, prefix=inner, client=client))
+    (found,) = client.list_objects_v2(Bucket=bucket)["Contents"]
+    assert found["Key"].startswith(inner)
+    assert ENCODED in cli("render", stored, *TAIL, "--blobs", f"s3://{bucket}/{prefix}").out
+    if not prefix:
+        assert ENCODED in cli("render", stored, *TAIL, "--blobs", f"s3://{bucket}").out
+
+
+def test_usage_is_exported_to_a_bucket(cli: Cli, stored: str, server: str) -> None:
+    with cli.store() as store:
+        attempt_at(store.get_conversation(stored), datetime.now(UTC) - timedelta(days=2))
+    client = s3_client(server)
+    bucket = f"usage-{uuid4().hex}"
+    assert "NoSuchBucket" in cli("export-usage", f"s3://{bucket}/usage", code=1).err
+    client.create_bucket(Bucket=bucket)
+    assert cli("export-usage", f"s3://{bucket}/usage", "--json").json["written"] == 1
+    keys = [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
+    assert [key.split("/")[:2] for key in keys] == [
+        ["usage", "manifest"], ["usage", "usage_attempts"], ["usage", "usage_by_day"],
+    ]  # fmt: skip

@@ -44,8 +44,8 @@ def section(title: str) -> str:
 def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
         "ls", "show", "branches", "tree", "render", "import", "append", "search", "reindex", "changes", "usage",
-        "tools", "stats", "title", "label", "fork", "archive", "unarchive", "delete", "export", "restore", "copy",
-        "backup", "doctor", "retain", "erase-user", "serve", "record", "view", "mcp", "init", "demo",
+        "export-usage", "tools", "stats", "title", "label", "fork", "archive", "unarchive", "delete", "export",
+        "restore", "copy", "backup", "doctor", "retain", "erase-user", "serve", "record", "view", "mcp", "init", "demo",
         "keys create", "keys ls", "keys revoke",
         "tenants ls", "tenants create", "tenants delete",
         "db upgrade", "db current", "db check", "db reconcile", "db reprice",

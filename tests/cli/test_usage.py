@@ -225,6 +225,21 @@ def test_parquet_has_types(cli: Cli, used: str, tmp_path: Path) -> None:
     assert rows[0]["cost_usd"] == Decimal("0.000105")
 
 
+def test_the_ledger_is_exported_for_all_tenants(cli: Cli, tmp_path: Path) -> None:
+    with Store(cli.url, tenants=True) as root:
+        for tenant in ("one", "two"):
+            conversation = root.create_tenant(tenant).create_conversation()
+            attempt_at(conversation, *(datetime.now(UTC) - timedelta(days=days) for days in (2, 3, 9)))
+    place = str(tmp_path / "usage")
+    done = cli("--tenant", "one", "export-usage", place, "--since", "5d")
+    assert done.out == f"2 days with 2 attempts written to {place}; 0 unchanged, 0 removed.\n"
+    assert cli("export-usage", place, "--json").json == {"written": 4, "unchanged": 2, "removed": 0, "attempts": 4}
+    files = tmp_path.glob("usage/usage_attempts/*/tenant=two/data.parquet")
+    assert [parquet.read_metadata(file).num_rows for file in files] == [1, 1, 1]
+    assert "PLACE 'gs://bucket' is neither" in cli("export-usage", "gs://bucket", code=2).err
+    assert "--since '1 week' is not a time" in cli("export-usage", place, "--since", "1 week", code=2).err
+
+
 def test_pictures(cli: Cli, used: str, tmp_path: Path) -> None:
     for name in ("usage.svg", "usage.html"):
         done = cli("usage", "--by", "day,model", "--since", "7d", "--plot", str(tmp_path / name))

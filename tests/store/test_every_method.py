@@ -32,8 +32,9 @@ from threadkeep import (
 from threadkeep.formats import NAMES
 
 EXAMPLES = 500 if is_set("THREADKEEP_LONG") else 3 if MATRIX == "quick" else 12
-# a closed store can be asked nothing else, a backup makes files of any name, and errors of a function are the caller's
-UNTOUCHED = {"close", "backup", "run_in_transaction"}
+# a closed store can be asked nothing else, backups and exports make files of any name, and errors of a
+# function are the caller's
+UNTOUCHED = {"close", "backup", "export_usage", "run_in_transaction"}
 TENANTS = {"for_tenant", "create_tenant", "delete_tenant"}
 STRUCTURES = {"payload", "body", "turns", "content", "item", "items", "input", "tools", "schema", "extra", "metadata"}
 COUNTED = (ProviderError, HeadConflict, ResponseInProgress)  # their ledger row is written before they are raised

@@ -125,9 +125,9 @@ BY_ID: dict[str, Callable[[Any, str], Any]] = {
 # The others: what they show or make is tested one by one below.
 OTHERS = {
     "after", "backlog", "backup", "begin", "changes", "check", "close", "complete_id", "copy_to", "create_conversation",
-    "create_tenant", "delete_tenant", "erase_user", "export", "fill_usage_days", "find_conversation", "for_tenant",
-    "for_user", "import_export", "import_request", "list_conversations", "list_items", "list_summaries", "media",
-    "position", "purge_deleted", "recompute_costs", "reconcile_usage", "reindex",
+    "create_tenant", "delete_tenant", "erase_user", "export", "export_usage", "fill_usage_days", "find_conversation",
+    "for_tenant", "for_user", "import_export", "import_request", "list_conversations", "list_items", "list_summaries",
+    "media", "position", "purge_deleted", "recompute_costs", "reconcile_usage", "reindex",
     "retain", "run_in_transaction", "save", "save_many", "search",
     "search_conversations", "spend", "statistics", "tool_usage", "upload_media", "usage", "watch", "within",
 }  # fmt: skip

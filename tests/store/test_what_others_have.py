@@ -42,6 +42,7 @@ NAMED = {"external_id", "user_id", "author_id", "decided_by", "name", "provider_
 # Calls of a store that are asked about everything, or work for all users
 WHOLE = {
     "after", "backlog", "backup", "check", "close", "copy_to", "create_tenant", "delete_tenant", "erase_user", "export",
+    "export_usage",
     "fill_usage_days", "for_tenant", "for_user", "import_export", "position", "purge_deleted", "recompute_costs",
     "reconcile_usage",
     "reindex", "retain", "watch", "within",

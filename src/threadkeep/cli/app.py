@@ -131,7 +131,7 @@ COMMANDS: Final = {
     "ls": "conversations:ls", "show": "conversations:show", "branches": "conversations:branches", "tree": "tree:tree",
     "render": "render:render", "import": "import_sessions:import_sessions", "append": "append:append",
     "search": "search:search", "reindex": "search:reindex", "changes": "search:changes", "usage": "usage:usage",
-    "tools": "usage:tools", "stats": "administration:stats",
+    "export-usage": "usage:export_usage", "tools": "usage:tools", "stats": "administration:stats",
     "title": "append:title", "label": "append:label", "fork": "append:fork", "archive": "append:archive",
     "unarchive": "append:unarchive", "delete": "append:delete", "export": "moving:export",
     "restore": "moving:restore", "copy": "moving:copy", "backup": "moving:backup", "doctor": "administration:doctor",
@@ -211,7 +211,9 @@ def _expected_errors() -> tuple[type[Exception], ...]:
     """Return the errors that are not bugs, for which a traceback would not help."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    return ThreadkeepError, SQLAlchemyError, OSError
+    buckets = sys.modules.get("botocore.exceptions")  # where a command has used one
+    of_buckets = () if buckets is None else (buckets.BotoCoreError, buckets.ClientError)
+    return ThreadkeepError, SQLAlchemyError, OSError, *of_buckets
 
 
 def _print_error(message: str) -> None:

@@ -48,6 +48,7 @@ OPTIONS: Final = {
     **{name: f"--{name.replace('_', '-')}" for name in _SAME_NAME},
     "beginning": "ID",
     "path": "--blobs",
+    "place": "PLACE",
     "source": "--from",
     "user": "The user's id",
     "conversation_id": "--conversation",

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,6 @@ from threadkeep.cli import output
 from threadkeep.cli.output import Column, is_terminal
 from threadkeep.domain.printing import printable
 from threadkeep.domain.reports import PERCENTILES
-from threadkeep.errors import MissingExtra
 
 if TYPE_CHECKING:
     from threadkeep import UsageRow
@@ -204,30 +202,14 @@ def _csv_text(key: Any) -> str | None:
 
 def write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> None:
     """Write the rows as a Parquet file, with hours in UTC."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra("parquet", "--parquet") from error
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(by, pa.string()),
-        **dict.fromkeys(DAYS, pa.date32()),
-        **dict.fromkeys(("response", *COUNTS), pa.int64()),
-        "hour": pa.timestamp("us", tz="UTC"),
-        "cost_usd": pa.decimal128(28, 9),
-        **dict.fromkeys((*DERIVED[1:], *PERCENTILES), pa.float64()),
-    }
-    names = [*by, *COUNTS, *DERIVED, *_percentiles(rows)]
-    columns = {name: [_parquet_value(row, name, by) for row in rows] for name in names}
-    parquet.write_table(pa.table(columns, schema=pa.schema([(name, kinds[name]) for name in names])), path)
+    from threadkeep.store.moving import parquet
 
-
-def _parquet_value(row: UsageRow, name: str, by: Sequence[str]) -> Any:
-    if name not in by:
-        return getattr(row, name)
-    key = row.keys[name]
-    if name == "hour":
-        return key.astimezone(UTC)
-    if key is None or name in {*DAYS, "response"}:
-        return key
-    return str(key).encode("utf-8", "backslashreplace").decode()  # Parquet has no lone surrogates
+    kinds = {
+        **dict.fromkeys(by, parquet.TEXT), **dict.fromkeys(DAYS, parquet.DATE),
+        **dict.fromkeys(("response", *COUNTS), parquet.NUMBER), "hour": parquet.MOMENT, "cost_usd": parquet.MONEY,
+        **dict.fromkeys((*DERIVED[1:], *PERCENTILES), parquet.RATIO),
+    }  # fmt: skip
+    names = (*COUNTS, *DERIVED, *_percentiles(rows))
+    figures = [COST if name == "cost_usd" else name for name in names]
+    lines = [(*(row.keys[name] for name in by), *(getattr(row, name) for name in figures)) for row in rows]
+    parquet.write(path, {name: kinds[name] for name in (*by, *names)}, [lines], feature="--parquet")

@@ -310,6 +310,7 @@ class AsyncStore:
     spend = awaited(Store.spend)
     tool_usage = awaited(Store.tool_usage)
     statistics = awaited(Store.statistics)
+    export_usage = awaited(Store.export_usage)
     fill_usage_days = awaited(Store.fill_usage_days)
     reconcile_usage = awaited(Store.reconcile_usage)
     recompute_costs = awaited(Store.recompute_costs)

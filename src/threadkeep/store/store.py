@@ -24,7 +24,7 @@ from threadkeep.store.changes import watching as notifications
 from threadkeep.store.checking import run as checking
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media import rows, stores
-from threadkeep.store.moving import copying, exporting, restoring
+from threadkeep.store.moving import copying, exporting, restoring, usage_files
 from threadkeep.store.reading import history, items, lists, rendering, responses
 from threadkeep.store.removing import removal, retention
 from threadkeep.store.search import index, query, rebuilding
@@ -491,6 +491,22 @@ class Store:
         source = exporting.ExportSource(ours.transactions, ours.scope)
         return copying.copy(source, restoring.ImportTarget(theirs.transactions, theirs.new_scope), progress)
 
+    def export_usage(
+        self, place: str | PathLike[str] | stores.FolderBlobs | stores.S3Blobs, *, since: date | None = None,
+        progress: tk.Progress | None = None,
+    ) -> tk.UsageExportReport:  # fmt: skip
+        """Write the ledger and its sums of days as Parquet files to a folder, or ``s3://BUCKET/PREFIX``.
+
+        There is a file for each day and tenant that is over, in two tables, `usage_attempts` and `usage_by_day`. A
+        repeated call writes days that are new or have changed; with `since`, it looks at no earlier ones. Memory does
+        not depend on how much it is. The store of a database of tenants, without `for_tenant`, exports all of them.
+
+        Raises:
+            InvalidOption: an argument cannot be used, or this store is limited to one user.
+            MissingExtra: pyarrow or, for a bucket, boto3 is not installed.
+        """
+        return usage_files.export_usage(self.handle, place, since, progress)
+
     def backup(self, file: str | PathLike[str], *, progress: tk.Progress | None = None) -> int:
         """Copy the SQLite database, with all tenants, into a new file while it is in use; return its size in bytes.
 
@@ -571,18 +587,10 @@ class Store:
         return rebuilding.reindex(*place, rebuild=rebuild)
 
     def usage(
-        self,
-        /,
-        *,
-        by: Sequence[str] | str = (),
-        since: date | None = None,
-        until: date | None = None,
-        tz: str = "UTC",
-        order_by: tk.UsageSum | None = None,
-        limit: int | None = None,
-        percentiles: bool = False,
+        self, /, *, by: Sequence[str] | str = (), since: date | None = None, until: date | None = None, tz: str = "UTC",
+        order_by: tk.UsageSum | None = None, limit: int | None = None, percentiles: bool = False,
         **filters: Unpack[tk.UsageFilters],
-    ) -> list[tk.UsageRow]:
+    ) -> list[tk.UsageRow]:  # fmt: skip
         """Return attempts, tokens and costs, summed.
 
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,

@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from threadkeep.cli import options, usage_plot, usage_table
 from threadkeep.cli.options import Text, format_name, on_target
-from threadkeep.cli.output import Column, is_terminal, key_text, note, print_json
+from threadkeep.cli.output import (
+    Column,
+    is_terminal,
+    key_text,
+    note,
+    number_of,
+    print_json,
+    progress,
+    progress_callback,
+    record,
+)
 from threadkeep.cli.target import Target
 from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
@@ -129,6 +139,28 @@ def record_of(row: UsageRow) -> dict[str, Any]:
     """Return a row as JSON: keys and figures."""
     values = row.to_dict().items()
     return {name: key_text(value) if isinstance(value, date) else value for name, value in values}
+
+
+@on_target("url", "tenant", "as_json")
+def export_usage(
+    target: Target,
+    *,
+    place: Annotated[str, Argument(metavar="PLACE", help="Folder or s3://BUCKET/PREFIX.", show_default=False)],
+    since: Annotated[Text, Option("--since", metavar="DAY", help="Leave earlier days as they are (UTC).")] = None,
+) -> None:
+    """Write the ledger as Parquet files, for a data warehouse.
+
+    Each day that is over gets a file with its attempts, and one with their sums, in the folders of the tenant. A
+    repeated command writes what is new or has changed. Without --tenant, all tenants are exported.
+    """
+    first = options.time_of("--since", since, "UTC")
+    with target.store(all_tenants=target.tenant is None) as store, progress("attempts exported") as advance:
+        report = store.export_usage(place, since=first, progress=progress_callback(advance))
+    target.report(
+        record(report, "written", "unchanged", "removed", "attempts"),
+        f"{number_of(report.written, 'day')} with {number_of(report.attempts, 'attempt')} written to {place}; "
+        f"{report.unchanged:,} unchanged, {report.removed:,} removed.",
+    )
 
 
 @on_target()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, insert
@@ -205,8 +206,8 @@ _S3: Final = re.compile(r"s3://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?", re.DOTALL
 _URL: Final = re.compile(r"[a-zA-Z][\w+.-]+:")
 
 
-def blob_store_at(place: str) -> BlobStore:
-    """Return the blob store in a folder, or below ``s3://BUCKET/PREFIX``.
+def blob_store_at(place: str, argument: str = "path", *, creates: bool = False) -> FolderBlobs | S3Blobs:
+    """Return the blob store in a folder, or below ``s3://BUCKET/PREFIX``; with `creates`, a new folder is made.
 
     Raises:
         InvalidOption: it names neither.
@@ -217,5 +218,11 @@ def blob_store_at(place: str) -> BlobStore:
         prefix = (bucket["prefix"] or "").rstrip("/")
         return S3Blobs(bucket["bucket"], prefix=f"{prefix}/" if prefix else "")
     if not place or _URL.match(place):
-        raise InvalidOption(f"--blobs {place!r} is neither a folder nor the URL of a bucket, such as s3://chats/media.")
+        problem = f"{place!r} is neither a folder nor the URL of a bucket, such as s3://chats/media."
+        raise InvalidOption(problem, argument=argument)
+    if creates and not Path(place).is_dir():
+        try:
+            Path(place).mkdir()
+        except OSError as error:
+            raise InvalidOption(f"is no folder, and cannot become one: {error}.", argument=argument) from error
     return FolderBlobs(place)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import IO, Any, Final, Protocol, runtime_checkable
 from uuid import uuid4
 
 from threadkeep.domain import jsontext, media
 from threadkeep.errors import InvalidOption, MissingExtra
 
-_NAME: Final = re.compile(r"[\w-]+(?:/[\w-]+)*", re.ASCII)
+_NAME: Final = re.compile(r"[^./\\:\0][^/\\:\0]*(?:/[^./\\:\0][^/\\:\0]*)*")  # below the folder, whatever is in it
 _BEING_WRITTEN: Final = ".part"
 _MISSING: Final = frozenset({"NoSuchKey", "404"})
 
@@ -61,13 +63,17 @@ class FolderBlobs:
 
     def put(self, name: str, content: bytes, media_type: str | None = None) -> None:
         """Write a file; it appears under its name when it is complete."""
+        self.put_file(name, BytesIO(content), media_type)
+
+    def put_file(self, name: str, content: IO[bytes], media_type: str | None = None) -> None:
+        """Write a file, or replace it at once, without having all of it in memory."""
         del media_type
         path = self._path(name)
         self._make_folder(path.parent)
         part = path.with_name(f"{path.name}-{uuid4().hex}{_BEING_WRITTEN}")
         try:
             with part.open("wb") as file:
-                file.write(content)
+                shutil.copyfileobj(content, file)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
@@ -139,6 +145,11 @@ class S3Blobs:
     def put(self, name: str, content: bytes, media_type: str | None = None) -> None:
         """Write an object."""
         self._client.put_object(**self._key(name), Body=content, ContentType=media_type or media.DEFAULT_MEDIA_TYPE)
+
+    def put_file(self, name: str, content: IO[bytes], media_type: str | None = None) -> None:
+        """Write an object, or replace it at once, in parts if it is large."""
+        about = {"ContentType": media_type or media.DEFAULT_MEDIA_TYPE}
+        self._client.upload_fileobj(content, **self._key(name), ExtraArgs=about)
 
     def get(self, name: str) -> bytes:
         """Return the content of an object; raise KeyError if there is none."""
