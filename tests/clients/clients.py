@@ -252,6 +252,7 @@ CLIENTS = {
         "node_modules/.bin/qwen", ("chat_completion",),
         ("run_shell_command", {"command": "echo hi", "is_background": False}), _qwen,
         lambda prompt, more: ["--yolo", "--output-format", "json", *more, "-p", prompt], _always("--continue"),
+        compact="",
         agent=("agent", {"description": "Says it", "prompt": "{prompt}", "subagent_type": "general-purpose"}),
         files=".qwen/projects",
     ),

@@ -28,7 +28,7 @@ SUMMARY = re.compile(r"TEXT ONLY|state_snapshot")
 MEMORY = re.compile("Managed memory")  # and where a client's own agent reads the history, to remember something
 SUMMARIZED = "The user wanted something said, and it was said with the help of the shell."
 ENDINGS = {"responses": "open_responses", "completions": "chat_completion", "messages": "messages"}
-CALLS = {"tool": 1, "full": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
+CALLS = {"tool": 1, "full": 1, "long": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
 AGENTS = 2  # of one turn
 FULL = 1_000_000  # tokens of a request that is as long as the context of a model: clients compact their history
 
@@ -142,7 +142,9 @@ class Provider:
         if "responseJsonSchema" in str(call.payload):
             call.text = json.dumps({"complexity_reasoning": "Simple.", "complexity_score": 1})
         elif SUMMARY.search(last) or (not call.payload.get("tools") and "summar" in MARK.sub("", last).lower()):
-            call.text = f"<summary>{SUMMARIZED} That was summed up by call {call.number}.</summary>"
+            call.input_tokens += FULL if any("[[full:" in text for _, text in said) else 0
+            tag = "state_snapshot" if "state_snapshot" in last else "summary"
+            call.text = f"<{tag}>{SUMMARIZED} That was summed up by call {call.number}.</{tag}>"
         elif MEMORY.search(last) or (f"'{self.shell[0]}'" not in tools and self.shell[0] != "none"):
             call.text = f"A side answer, number {call.number}, which nobody had asked for by typing anything."
         else:
@@ -162,6 +164,7 @@ class Provider:
                 call.calls = [(f"call_{call.number}_0", self.wait, waited)]
             elif kind in CALLS and not step and self.shell[0] != "none":
                 call.calls = [(f"call_{call.number}_{index}", *self.shell) for index in range(CALLS[kind])]
+                call.input_tokens += FULL if kind == "long" else 0
             else:
                 call.text = f"What was asked for was said. Done {name}, as call {call.number}."
                 call.input_tokens += FULL if kind == "full" else 0

@@ -17,7 +17,7 @@ from threadkeep.server.owners import Owner
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync import client_history, sync
-from threadkeep.store.history_sync.compactions import compact_beside
+from threadkeep.store.history_sync.compactions import CompactedHistory, compact_beside
 from threadkeep.store.writing.branches import find_unused
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
@@ -52,8 +52,18 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    agreeing = await store.run_sync(sync.find_by_history, session, asked)
-    return None if agreeing is None else await store.get_conversation(agreeing.id)
+    if (agreeing := await store.run_sync(sync.find_by_history, session, asked)) is not None:
+        return await store.get_conversation(agreeing.id)
+    aside = await store.run_sync(sync.find_summary, session, {CLASS: SUMMING_UP})
+    return None if aside is None else await _parent(store, aside)
+
+
+async def _parent(store: AsyncStore, aside: Conversation) -> AsyncConversation | None:
+    """Return the conversation without a name for whose client a side call was made; None if it is gone."""
+    try:
+        return await store.get_conversation(aside.labels["parent"].partition("@")[0])
+    except NotFound:
+        return None
 
 
 async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
@@ -130,7 +140,7 @@ async def _placed(
             if relation == "first":
                 await _set_aside(conversation, origin, aside)
                 conversation = None
-            elif origin.may_be_aside:
+            elif _may_be_compacted(session, origin):
                 await _compact(store, aside.labels["parent"], conversation, session)
         if conversation is None:
             conversation, is_new = await _begun(store, call, session, origin, locks)
@@ -172,6 +182,11 @@ def _relation(
     if sync.shares_answer(conversation, session):
         return "next"
     return "beside" if known.tools else "first"
+
+
+def _may_be_compacted(session: Session, origin: Origin) -> bool:
+    """Whether a history may begin with a summary; one of a client that names no session marks it."""
+    return origin.may_be_aside or CompactedHistory.marked(session) is not None
 
 
 async def _compact(store: AsyncStore, name: str, conversation: AsyncConversation, session: Session) -> None:

@@ -433,6 +433,37 @@ def test_a_summary_of_a_side_call_goes_on_in_its_conversation(
     assert ("Weather?" in shown) is ("thread-id" in headers)  # Codex sends again what the user said, opencode does not
 
 
+def test_a_summary_of_a_session_without_a_name_goes_on_in_its_conversation(recorded: Recorded) -> None:
+    """As qwen-code and Gemini CLI have it: asked for with instructions that show its block, and nothing is kept."""
+    asking = "Reason first.\n<state_snapshot>\n  <goal>…</goal>\n</state_snapshot>"
+    snapshot = f"<state_snapshot>{SUMMARY}</state_snapshot>"
+    anew = [f"{snapshot}\n\nResume the task.", "Got it.", "And now?"]
+    first = ["Weather?", "Rain."]
+    asked = [*first, "Then, produce the <state_snapshot> XML."]
+    steps = [
+        (body(CHAT, first[:1]), "Rain."),
+        (body(CHAT, asked, system=asking, tools=False), snapshot),
+        (body(CHAT, anew), "Sun."),
+        (body(CHAT, [*anew, "Sun.", "Thanks."]), "Bye."),
+    ]
+    last = steps[-1][0]["messages"][1]
+    last["content"] = [
+        {"type": "text", "text": text} for text in ("<system-reminder>It is late.</system-reminder>", anew[0])
+    ]
+    for number, (request, answer) in enumerate(steps):
+        call(recorded, CHAT, request, {}, answer)
+        recorded.wait_for(number + 1)
+    conversations = {one.status: one for one in recorded.conversations()}
+    conversation, beside = conversations["active"], conversations["archived"]
+    assert len(recorded.conversations()) == 2
+    assert (beside.labels["request-class"], said(beside)[-1]) == ("compaction", f"assistant: {snapshot}")
+    assert [branch.number for branch in conversation.branches()] == [0]
+    assert said(conversation) == [
+        "user: Weather?", "assistant: Rain.", "compaction", "assistant: Got it.", "user: And now?", "assistant: Sun.",
+        "user: Thanks.", "assistant: Bye.",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("headers", "format_"), [({"session_id": ROOT}, RESPONSES), ({}, "messages"), ({}, CHAT)], ids=["named", "", "chat"]
 )

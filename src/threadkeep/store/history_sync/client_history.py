@@ -18,6 +18,7 @@ from threadkeep.store.writing.importing import new_items
 if TYPE_CHECKING:
     from threadkeep.store.conversation import Conversation
 
+SUMMARY_TAGS: Final = ("summary", "state_snapshot")  # of the blocks that models are asked to write a summary in
 _REQUEST: Final = 1_000  # characters of a request for a summary: people seldom type so many about one
 
 
@@ -221,10 +222,11 @@ def has_other_instructions(known: Session, session: Session) -> bool:
 
 
 def asks_for_summary(session: Session) -> bool:
-    """Return whether the last message of a user is a long one that wants a block `<summary>`, as clients ask for it.
+    """Return whether the last message of a user wants a block such as `<summary>`, as clients ask for it.
 
-    Texts in which there are such blocks close as many as they open.
+    It is a long one, or the instructions say what is in the block. Texts with such blocks close as many as they open.
     """
     said = (one for one in reversed(session.items) if isinstance(one, items.Message) and one.role == "user")
-    last = next((one.text for one in said), "")
-    return len(last) >= _REQUEST and last.count("<summary>") > last.count("</summary>")
+    last, instructions = next((one.text for one in said), ""), str(session.settings.get("instructions"))
+    tags = [tag for tag in SUMMARY_TAGS if last.count(f"<{tag}>") > last.count(f"</{tag}>")]
+    return any(len(last) >= _REQUEST or f"<{tag}>" in instructions for tag in tags)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from threadkeep.domain.items import item_from_object
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.searching import is_added
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, ResponseInProgress
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import between_turns
 from threadkeep.formats.shared.views import KEEPS_USERS
 from threadkeep.store.history_sync.alignment import utterances_of
-from threadkeep.store.history_sync.client_history import ClientHistory, items_from
+from threadkeep.store.history_sync.client_history import SUMMARY_TAGS, ClientHistory, items_from
 from threadkeep.store.writing import variants
 from threadkeep.store.writing.appending import NewItems
 from threadkeep.store.writing.importing import new_items
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from threadkeep.store.conversation import Conversation
 
 _CONTENT: Final = ("encrypted_content", "summary")  # keys of a compaction by which it is known again
-_SUMMARY: Final = re.compile(r"<summary>(.*)</summary>", re.DOTALL)  # where a model marks it
+_SUMMARY: Final = re.compile(rf"<({'|'.join(SUMMARY_TAGS)})>(.*)</\1>", re.DOTALL)  # where a model marks it
 _TRIES: Final = 10  # how many stored items are tried as the first one that a client has kept
 _LEAST: Final = 40  # characters of a summary, so that it is hardly by chance that a text has it
 
@@ -73,7 +74,7 @@ class CompactedHistory:
         text = _text_of(messages[place]) if place < len(messages) else ""
         leads = all(one.get("role") in ("system", "developer") for one in messages[:place])
         found = _SUMMARY.search(text) if leads else None
-        return cls(session, place, text) if found is not None and len(found[1].strip()) >= _LEAST else None
+        return cls(session, place, text) if found is not None and len(found[2].strip()) >= _LEAST else None
 
     def quotes(self, answer: JsonObject) -> bool:
         """Return whether its first message has the summary that is an answer."""
@@ -132,7 +133,7 @@ def message_with(session: Session, answer: JsonObject) -> int | None:
     """Return where the first message is that has the summary in an answer; None for none, and for short answers."""
     said = _text_of(answer)
     marked = _SUMMARY.search(said)
-    summary = (marked[1] if marked else said).strip()
+    summary = (marked[2] if marked else said).strip()
     if len(summary) < _LEAST:
         return None
     return next((at for at, item in enumerate(session.items) if summary in _text_of(item.to_object())), None)
@@ -161,9 +162,12 @@ def _summary_item(text: str) -> JsonObject:
 
 
 def _text_of(item: JsonObject) -> str:
-    """The text of a message; empty for other items."""
+    """The text of a message, of a user's what programs have not added; empty for other items."""
     parts = item.get("content") if item.get("type") == "message" else None
-    return "".join(str(part.get("text") or "") for part in parts) if isinstance(parts, list) else str(parts or "")
+    if not isinstance(parts, list):
+        return str(parts or "")
+    texts = [str(part.get("text") or "") for part in parts]
+    return "".join([text for text in texts if item.get("role") != "user" or not is_added(text)] or texts)
 
 
 def _content(item: JsonObject) -> list[object]:

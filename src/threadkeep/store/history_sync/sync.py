@@ -321,11 +321,16 @@ def _find_rearranged(session: Session, page: Iterable[Conversation]) -> Conversa
     return found[0] if len(found) == 1 else None
 
 
-def find_summary(store: Store, session: Session) -> Conversation | None:
-    """Return the newest conversation without a name whose last answer is the summary that a history begins with."""
+def find_summary(store: Store, session: Session, beside: Mapping[str, str] | None = None) -> Conversation | None:
+    """Return the newest conversation whose last answer is the summary that a history begins with.
+
+    It is one without a name, or with `beside` one of the side calls with these labels.
+    """
     history = CompactedHistory.marked(session)
-    for one in () if history is None else store.list_conversations(limit=_CANDIDATES):
-        last = [item.item.to_object() for item in one.transcript(last=1)] if one.external_id is None else []
+    where: Any = {} if beside is None else {"labels": beside, "status": "archived"}
+    for one in () if history is None else store.list_conversations(limit=_CANDIDATES, **where):
+        is_eligible = one.external_id is None or beside is not None
+        last = [item.item.to_object() for item in one.transcript(last=1)] if is_eligible else []
         if history is not None and any(map(history.quotes, last)):
             return one
     return None
