@@ -64,6 +64,7 @@ def registry(*, has_coroutines: bool = False) -> ToolRegistry:
 
     made.register("weather", parameters=SCHEMA, handler=weather_async if has_coroutines else weather)
     made.register("book", parameters=SCHEMA, handler=lambda city: f"Booked {city}.")
+    made.register("mail.send", parameters=SCHEMA, handler=lambda city: f"Wrote to {city}.")
     return made
 
 
@@ -109,6 +110,13 @@ def test_what_needs_an_approval_waits_for_it_in_any_process(run: Run) -> None:
     assert len(model.payloads) == 1
     assert run(model, lambda talk: talk.approve("call_book"), needs_approval=["book"]) == "user"
     assert model.outputs() == ['{"rain":"Hull"}', "Booked Hull."]
+
+
+def test_a_name_in_the_form_of_a_provider_is_that_of_the_function_it_stands_for(run: Run) -> None:
+    model = Model(calls("mail_send"), says("Sent."))
+    assert run(model, needs_approval=["mail.send"]) == "tools"
+    assert run(model, lambda talk: talk.approve("call_mail_send"), needs_approval=["mail.send"]) == "user"
+    assert model.outputs() == ["Wrote to Hull."]
 
 
 def test_what_is_denied_does_not_run(run: Run) -> None:

@@ -337,13 +337,9 @@ class ToolRegistry:
 
     def begin(self, name: str | NamedCall, arguments: Mapping[str, Any] | str | None = None) -> Any:
         """Like `invoke`, but return what an ``async`` handler returned, to be awaited: it may be called in a thread."""
-        tool: Any = name
         if not isinstance(name, str):
-            call, arguments = getattr(name, "item", name), getattr(name, "arguments", None)
-            tool = getattr(name, "name", name)
-            full = tool_names.qualified_name({"name": tool, "namespace": getattr(call, "namespace", None)})
-            tool = full if isinstance(full, str) and full in self._definitions else tool
-        tool, handler = self._handler_of(tool)
+            arguments = getattr(name, "arguments", None)
+        tool, handler = self._handler_of(self._meant_by(name))
         if getattr(getattr(name, "item", name), "status", None) in CUT_OFF:
             raise InvalidToolArguments(tool, [("", "the call was cut off with its answer, so it was not run.")])
         values: Any = {} if arguments is None else arguments
@@ -356,6 +352,22 @@ class ToolRegistry:
             return handler(**self._signatures[tool].bind(values))
         by_name = isinstance(values, Mapping) and takes_names(handler, self._definitions[tool].parameters or {})
         return handler(**values) if by_name else handler(values)
+
+    def name_of(self, call: NamedCall) -> str | None:
+        """Return the name of the tool that runs for a call, as it was registered; None where none does."""
+        try:
+            return self._handler_of(self._meant_by(call))[0]
+        except ToolNotFound:
+            return None
+
+    def _meant_by(self, name: str | NamedCall) -> Any:
+        """The name in a call, with its namespace where a tool has both."""
+        if isinstance(name, str):
+            return name
+        tool: Any = getattr(name, "name", name)
+        namespace = getattr(getattr(name, "item", name), "namespace", None)
+        full = tool_names.qualified_name({"name": tool, "namespace": namespace})
+        return full if isinstance(full, str) and full in self._definitions else tool
 
     def _handler_of(self, name: Any) -> tuple[str, Handler]:
         """The tool that is meant, and its handler; a name in a provider's form must mean one alone."""

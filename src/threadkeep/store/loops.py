@@ -124,7 +124,7 @@ class ToolLoop:
 
     def knows(self, call: PendingCall) -> bool:
         """Whether a call is of a function that runs here."""
-        return call.item.type == "function_call" and self.registry.handler_for(call.name) is not None
+        return call.item.type == "function_call" and self.registry.name_of(call) is not None
 
     def may_run(self, call: PendingCall) -> bool:
         """Whether a call runs now: of a known function, approved where it has to be; denied ones have an output."""
@@ -135,7 +135,9 @@ class ToolLoop:
         return self.knows(call) and call.approval is None and self._is_guarded(call)
 
     def _is_guarded(self, call: PendingCall) -> bool:
-        return self.needs_approval(call) if callable(self.needs_approval) else call.name in self.needs_approval
+        if callable(self.needs_approval):
+            return self.needs_approval(call)
+        return not {call.name, self.registry.name_of(call)}.isdisjoint(self.needs_approval)
 
 
 def key_of(call: PendingCall) -> str:
