@@ -18,13 +18,27 @@ import pytest
 
 from tests.server.scripts import Scripted
 from tests.server.servers import running
-from threadkeep import AsyncStore, Store
+from tests.server.test_server_tools import calls
+from threadkeep import AsyncStore, Store, ToolRegistry
 from threadkeep.http import UpstreamError, rest_app
 
 CLIENT = Path(__file__).with_name("ag_ui_client.mjs")
 PACKAGE = "@ag-ui/client@1.0.0"
 LOOK = {"name": "look", "description": "Look at the weather.", "parameters": {"type": "object"}}
 Json = dict[str, Any]
+TOOLS = ToolRegistry()
+
+
+@TOOLS.register
+def clock(city: str) -> str:
+    """Say what time it is."""
+    return f"Ten in {city}."
+
+
+@TOOLS.register
+async def book(city: str) -> str:
+    """Book a trip."""
+    raise ValueError(f"No {city} on the map.")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +121,7 @@ def agent(client: Path, model: Gated, tmp_path: Path, request: pytest.FixtureReq
     url = f"sqlite:///{tmp_path}/chat.db"
     Store(url).close()
     store = AsyncStore(url)
-    application = rest_app(store, upstreams={"m": model.upstream})
+    application = rest_app(store, upstreams={"m": model.upstream}, tools=TOOLS, needs_approval={"book"})
     program = subprocess.Popen(["node", str(client)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with running(application, store) as address, program, ExitStack() as stack:
         stack.callback(model.gate.set)
@@ -165,6 +179,27 @@ def test_calls_of_two_answers_have_the_same_id(agent: Agent, model: Gated) -> No
         agent.run(add=[output], **{"with": {"tools": [LOOK]}})
     outputs = [one["content"] for one in model.payloads[-1]["messages"] if one["role"] == "tool"]
     assert outputs == ["0", "1"]
+
+
+def test_tools_of_the_server_run_within_the_run(agent: Agent, model: Gated) -> None:
+    model.scripts = [calls("clock:c1", "clock:c2", text="Let me see."), calls("clock:c3")]
+    model.will_say("Ten.")
+    ran = agent.say("Time?")
+    assert [one["role"] for one in ran["messages"]] == [
+        "user", "assistant", "tool", "tool", "assistant", "tool", "assistant",
+    ]  # fmt: skip
+    assert (agent.kinds.count("TOOL_CALL_RESULT"), "MESSAGES_SNAPSHOT" in agent.kinds) == (3, False)
+    assert (ran["pending"], len(model.payloads)) == ([], 3)
+    model.scripts = [calls("book:b1", "look:p1")]
+    asked = agent.say("Book it.", **{"with": {"tools": [LOOK]}})
+    [interrupt] = asked["pendingInterrupts"]
+    model.will_say("Well.")
+    output = {"id": "t1", "role": "tool", "toolCallId": "p1", "content": "seen"}
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    ran = agent.run(add=[output], **{"with": {"resume": [entry], "tools": [LOOK]}})
+    assert (ran["pendingInterrupts"], ran["messages"][-1]["content"]) == ([], "Well.")
+    outputs = [one["content"] for one in model.payloads[-1]["messages"] if one["role"] == "tool"]
+    assert outputs[-2:] == ["No b1 on the map.", "seen"]
 
 
 def test_an_interrupt_is_answered(agent: Agent, model: Gated) -> None:

@@ -179,6 +179,7 @@ def take(parts: list[Json], chunk: Json) -> None:
         part |= {  # type: ignore[call-overload]
             "tool-output-available": {"state": "output-available", "output": chunk.get("output")},
             "tool-output-error": {"state": "output-error", "errorText": chunk.get("errorText")},
+            "tool-output-denied": {"state": "output-denied"},
             "tool-approval-request": {"state": "approval-requested", "approval": {"id": chunk.get("approvalId")}},
         }[kind]
 
@@ -331,7 +332,9 @@ def test_a_call_runs_once_it_is_approved(page: Page, application: Application) -
 def test_a_call_that_is_denied_does_not_run(page: Page, application: Application) -> None:
     application.answers = [calls("book:b1"), says("Well.")]
     approved(page.say("Book it.", 1), is_approved=False)
-    page.take(page.post())
+    response = page.post()
+    assert chunk_types(response.text)[:3] == ["start", "tool-output-denied", "start-step"]
+    page.take(response)
     assert application.ran == []
     [part] = [one for one in page.load()["messages"][1]["parts"] if "toolCallId" in one]
     assert part["state"] == "output-denied"

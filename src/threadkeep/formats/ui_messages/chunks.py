@@ -39,14 +39,18 @@ class ChunkWriter(AnswerWriter):
     _texts: set[AnswerText] = field(init=False, default_factory=set)  # others that have begun
     _hosted: list[JsonObject] = field(init=False, default_factory=list)  # parts of tools that the provider runs
 
-    def begin(self, parts: Sequence[JsonObject] = (), *, has_step: bool = True) -> Iterator[JsonObject]:
+    def begin(
+        self, parts: Sequence[JsonObject] = (), denied: Sequence[str] = (), *, has_step: bool = True
+    ) -> Iterator[JsonObject]:
         """The first chunks.
 
-        `parts` are those that the message has already, for a client that has none of them. Without `has_step`, outputs
-        of its last step come first.
+        `parts` are those that the message has already, for a client that has none of them, and `denied` the ids of its
+        calls that were denied just now. Without `has_step`, outputs of its last step come first.
         """
         yield {"type": "start", "messageId": self.message_id}
         yield from part_chunks(parts)
+        for call_id in denied:
+            yield {"type": "tool-output-denied", "toolCallId": call_id}
         if has_step:
             yield {"type": "start-step"}
 

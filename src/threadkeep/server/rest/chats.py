@@ -53,9 +53,10 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     given = PageInput(call, request, model)
     begun = await threads.begun(call, upstream, conversation, given)
     if begun is None:
-        return UiChunkStream(_nothing(body.messages[-1].get("id")), call.permission, headers=chunks.HEADERS)
+        nothing = _nothing(chunks.ChunkWriter(0, body.messages[-1]["id"]), given.denied)
+        return UiChunkStream(nothing, call.permission, headers=chunks.HEADERS)
     writer = chunks.ChunkWriter(begun.position or 0, given.message_id or f"msg_{begun.position}")
-    answer = _chunks(writer, begun.events, has_step=begun.position is not None)
+    answer = _chunks(writer, begun.events, denied=given.denied, has_step=begun.position is not None)
     headers = {**begun.losses, **chunks.HEADERS}
     return UiChunkStream(answer, call.permission, headers=headers, place=begun.place)
 
@@ -102,9 +103,9 @@ class UiChunkStream(event_streams.EventStream):
 
 async def _chunks(
     writer: chunks.ChunkWriter, events: AsyncGenerator[JsonObject], parts: Sequence[JsonObject] = (), *,
-    has_step: bool = True,
+    denied: Sequence[str] = (), has_step: bool = True,
 ) -> AsyncGenerator[JsonObject]:  # fmt: skip
-    for chunk in writer.begin(parts, has_step=has_step):
+    for chunk in writer.begin(parts, denied, has_step=has_step):
         yield chunk
     async with aclosing(events) as answer:
         async for event in answer:
@@ -113,9 +114,10 @@ async def _chunks(
     yield DONE
 
 
-async def _nothing(message_id: Any) -> AsyncGenerator[JsonObject]:
+async def _nothing(writer: chunks.ChunkWriter, denied: Sequence[str]) -> AsyncGenerator[JsonObject]:
     """The chunks where the application goes on first, with a call that was approved."""
-    yield {"type": "start", "messageId": message_id}
+    for chunk in writer.begin(denied=denied, has_step=False):
+        yield chunk
     yield {"type": "finish"}
     yield DONE
 
@@ -216,9 +218,11 @@ class PageInput(threads.ThreadInput):
 
     Attributes:
         message_id: that of the message that the answer goes on with; None where it begins one.
+        denied: the ids of the calls that it denies.
     """
 
     message_id: str | None = None
+    denied: Sequence[str] = ()
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation, with what was decided about their calls (blocking)."""
@@ -280,6 +284,7 @@ class PageInput(threads.ThreadInput):
 
     def decide(self, conversation: Conversation) -> bool:
         """Store decisions about calls (blocking); return whether the model may go on."""
+        denied = list[str]()
         for part, stored in self._parts(conversation, self.messages(conversation)):
             decision = _decision(part)
             if decision is None:
@@ -293,7 +298,9 @@ class PageInput(threads.ThreadInput):
             if decision["approved"] is True:
                 conversation.approve(call_id, decided_by=who)
             else:
+                denied.append(call_id)
                 conversation.deny(call_id, reason=decision.get("reason") or DENIED, decided_by=who)
+        self.denied = denied
         return conversation.next_step() == "model"
 
     def _answer(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> None:

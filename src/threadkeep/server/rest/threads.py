@@ -94,13 +94,14 @@ async def stop(call: service.Call, id: str, kind: str) -> Response:
     is_stopped = False
     for _ in range(_STEPS):
         conversation, open_id = await call.read(with_open, call, id)
-        if conversation is None or open_id is None:
+        is_open = open_id is not None
+        if open_id is not None:
+            await responses.cancel(call, open_id)
+        if conversation is not None and call.service.tools is not None:  # which may run since
+            is_open = await tool_runs.stop(call.store.face_of(conversation)) or is_open
+        is_stopped = is_stopped or is_open
+        if not is_open or call.service.tools is None:
             break
-        is_stopped = True
-        await responses.cancel(call, open_id)
-        if call.service.tools is None:
-            break
-        await tool_runs.stop(call.store.face_of(conversation))  # which may run since
     return answers.JsonAnswer({"id": id, "object": f"{kind}.stop", "stopped": is_stopped})
 
 

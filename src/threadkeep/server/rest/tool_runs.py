@@ -157,8 +157,8 @@ class ToolRun:
     def hold(self, recorder: AsyncRecorder) -> None:
         """Keep it from the end of an answer on that calls such tools, in the transaction that ends the answer."""
         items = recorder.writer.items_from(0) if recorder.writer.has_ended else []
-        names = [str(getattr(item, "name", "")) for item in items if item.type == "function_call"]
-        self._is_held = any(self.tools.registry.handler_for(name) is not None for name in names)
+        calls: list[Any] = [item for item in items if item.type == "function_call"]
+        self._is_held = any(self.tools.registry.name_of(one) is not None for one in calls)
         if self._is_held:
             recorder.set_states({RUNNING: self._value()})
 
@@ -446,8 +446,11 @@ def running(reader: Reader, conversation: Conversation) -> JsonObject | None:
     return _live(reader.state(conversation, RUNNING))
 
 
-async def stop(conversation: AsyncConversation) -> None:
-    """Stop the tools that run in a conversation, and wait until they have ended, if that does not take long."""
+async def stop(conversation: AsyncConversation) -> bool:
+    """Stop the tools that run in a conversation, and wait until they have ended, if that does not take long.
+
+    Returns whether any ran.
+    """
 
     def ask(opened: Conversation) -> bool:
         state = opened.state(RUNNING)
@@ -459,6 +462,8 @@ async def stop(conversation: AsyncConversation) -> None:
                 opened.set_state(RUNNING, {**value, "stopped": True}, expected_version=state.version)
         return True
 
-    end = monotonic() + responses.CANCEL_SECONDS
-    while await conversation.run_sync(ask) and monotonic() < end:  # noqa: ASYNC110 - it may be another process's
+    end, has_run = monotonic() + responses.CANCEL_SECONDS, False
+    while await conversation.run_sync(ask) and monotonic() < end:
+        has_run = True
         await asyncio.sleep(responses.POLL_SECONDS)
+    return has_run
