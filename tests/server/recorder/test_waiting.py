@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import closing
+from functools import partial, partialmethod
 from typing import Any
 
 import httpx2
@@ -14,11 +16,12 @@ import pytest
 
 from tests.databases import Database
 from tests.server.recorder.conftest import recorder
-from tests.server.recorder.provider import Reply, stream
+from tests.server.recorder.provider import Reply, stream, whole
 from tests.server.recorder.test_trouble import DEFLATE, STREAM
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.server.owners import Owner
+from threadkeep.server.recorder import worker
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
 from threadkeep.server.recorder.secrets import CallSecrets
 from threadkeep.server.recorder.targets import RecordedRoute
@@ -85,6 +88,39 @@ def test_each_owner_has_a_share_of_what_waits(tmp_path: object) -> None:
         return waiting
 
     assert asyncio.run(run()) == [True, True, True]
+
+
+def test_calls_that_come_faster_than_they_are_stored_are_slowed_down_and_not_left_out(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecordingThread, "__init__", partialmethod(RecordingThread.__init__, max_exchanges=48))
+    calls, clients = 120, 8
+    with recorder(database) as recorded:
+        recorded.provider.says(*[whole("messages", "Fine.") for _ in range(calls)])
+
+        def ask(number: int) -> bool:
+            body = {**STREAM, "stream": False, "messages": [{"role": "user", "content": str(number)}]}
+            return httpx2.post(f"{recorded.url}/v1/messages", json=body, timeout=60).is_success
+
+        with ThreadPoolExecutor(clients) as pool:
+            assert all(pool.map(ask, range(calls)))
+        recorded.wait_for(calls)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_no_call_waits_for_others_of_which_none_is_stored(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the database cannot be used: calls pass, and those for which there is room are stored afterwards."""
+    monkeypatch.setattr(RecordingThread, "__init__", partialmethod(RecordingThread.__init__, max_exchanges=8))
+    monkeypatch.setattr(worker, "WAIT_SECONDS", 0.05)
+    with recorder(database) as recorded:
+        recorded.provider.says(*[whole("messages", "Fine.") for _ in range(8)])
+        with closing(sqlite3.connect(database.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            for number in range(8):
+                body = {**STREAM, "stream": False, "messages": [{"role": "user", "content": str(number)}]}
+                assert httpx2.post(f"{recorded.url}/v1/messages", json=body, timeout=60).is_success
+            other.execute("ROLLBACK")
+        recorded.wait_for(4, dropped=4)
 
 
 def test_a_request_waits_no_more_once_it_is_stored(database: Database) -> None:

@@ -89,7 +89,7 @@ class Exchange:
         take: Callable[[int], bool],
         max_bytes: int,
         *,
-        has_ended: Callable[[], object] = lambda: None,
+        has_ended: Callable[[Exchange], object] = lambda _: None,
         is_spooled: bool = False,
     ) -> None:
         """`take` reserves or gives back bytes that wait; it returns False if there are too many.
@@ -98,6 +98,7 @@ class Exchange:
         `is_spooled`: it is written to a spool as it passes; then, `settled` waits for that.
         """
         self._has_ended, self.is_spooled = has_ended, is_spooled
+        self.is_behind = False  # whether its client has the answer before it is stored
         self.is_repeatable = False  # whether it may be stored again of which a part is stored
         self.done: Future[None] | None = None  # when it is recorded, or in the spool
         self.on_settling: Callable[[], object] = lambda: None
@@ -138,7 +139,7 @@ class Exchange:
         if not self.is_ended:
             self.is_ended = True
             self.on_over = lambda: None  # which has who passes it on, who has this
-            self._has_ended()
+            self._has_ended(self)
             self._note(Ended(how, problem))
 
     async def settled(self) -> None:

@@ -103,6 +103,7 @@ class Passing:
         if scope["type"] == "websocket":
             await self._pass_socket(WebSocket(scope, receive, send), target, keys, permission)
             return
+        await self._recording.room(owner)
         call = _PassedCall(scope, receive, send, self._exchange(scope, target, owner), keys)
         await call.run(self._client, target, permission)
 

@@ -1,4 +1,8 @@
-"""The thread that records: apart from the server's, so that no call waits for it, with a limit to what may wait."""
+"""The thread that records, apart from the server's, with a limit to what may wait.
+
+No call waits for its own recording. One that would come before many that are not stored yet waits a moment for these,
+so that calls that come faster than a database stores them are slowed down, and not left out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Final
@@ -35,6 +39,7 @@ logger = logging.getLogger(__name__)
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024  # of each owner …
 OWNERS: Final = 4  # … and in all as much as of so many
 MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it; half of them of one owner
+WAIT_SECONDS: Final = 1.0  # for which a call waits at most until fewer wait before it, as long as some are stored
 STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
 RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
 SPOOLED_TRIES: Final = 5  # to store a call of the spool while the database can be used, in more than a lease …
@@ -71,6 +76,8 @@ class RecordingThread:
         self._waiting, self._lock = Tally(), Lock()  # bytes, by the names of owners
         self._answer_bytes = answer_quota(max_answer_bytes, seconds=ROOM_SECONDS)
         self._open: set[Exchange] = set()
+        self._behind, self._stored_at = Tally(), float("-inf")  # calls whose clients have the answer; the last stored
+        self._news: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # for those that wait for fewer
         self._lines: WeakValueDictionary[Owner, CallQueue] = WeakValueDictionary()
         self._logged: dict[str, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -102,6 +109,18 @@ class RecordingThread:
         if self._backlog is not None:
             self._backlog.close()
 
+    async def room(self, owner: Owner) -> None:
+        """Wait while too many calls of an owner are not stored that its clients have, as long as some are stored."""
+        end = time.monotonic() + WAIT_SECONDS
+        while self._behind[owner.name] >= max(1, self._max_exchanges // 8):
+            now = time.monotonic()
+            if now >= end or now - self._stored_at >= WAIT_SECONDS:
+                return
+            self._news = news = self._news or (asyncio.get_running_loop(), asyncio.Event())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(end - now):
+                    await news[1].wait()
+
     def begin(self, facts: CallFacts) -> Exchange | None:
         """Return what a call is noted with; None if it cannot be recorded, which is counted."""
         if self._loop is None or self._is_full(facts.owner.name):
@@ -110,7 +129,8 @@ class RecordingThread:
         place, backlog = self._line(facts.owner).place(), self._backlog
         take = partial(self._take, facts.owner.name)
         if backlog is None:
-            exchange = Exchange(facts, self._loop, take, self._max_bytes, has_ended=place.end)
+            has_ended = partial(self._note_end, place)
+            exchange = Exchange(facts, self._loop, take, self._max_bytes, has_ended=has_ended)
             self._open.add(exchange)
             exchange.done = asyncio.run_coroutine_threadsafe(self._record(exchange, place), self._loop)
         else:
@@ -118,6 +138,16 @@ class RecordingThread:
             self._open.add(exchange)
             exchange.done = asyncio.run_coroutine_threadsafe(self._spool(backlog, exchange, place), backlog.loop)
         return exchange
+
+    def _note_end(self, place: QueuePlace, exchange: Exchange) -> None:
+        """Note that a client has the answer to a call, which is not stored yet."""
+        place.end()
+        with self._lock:
+            if exchange in self._open:
+                exchange.is_behind = True
+                if not self._behind:
+                    self._stored_at = time.monotonic()  # from when on it is waited for one that is stored
+                self._behind.add(exchange.facts.owner.name, 1)
 
     def _line(self, owner: Owner) -> CallQueue:
         return self._lines.setdefault(owner, CallQueue())
@@ -238,7 +268,19 @@ class RecordingThread:
             self._count(FAILED, "a call is not recorded", error_name(error))
         finally:
             exchange.drop()
+            self._leave(exchange)
+
+    def _leave(self, exchange: Exchange) -> None:
+        """Note that nothing of a call waits any more."""
+        self._stored_at = time.monotonic()
+        with self._lock:
             self._open.discard(exchange)
+            if exchange.is_behind:
+                self._behind.add(exchange.facts.owner.name, -1)
+        news, self._news = self._news, None
+        if news is not None:
+            with suppress(RuntimeError):  # the server has ended
+                news[0].call_soon_threadsafe(news[1].set)
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[object]]) -> None:
