@@ -329,6 +329,19 @@ def test_a_call_runs_once_it_is_approved(page: Page, application: Application) -
     assert application.ran == ["c1", "b1"]
 
 
+def test_a_call_of_a_chat_from_elsewhere_is_approved(served: Any, page: Page, application: Application) -> None:
+    call: Json = {"type": "tool-book", "toolCallId": "b1", "state": "approval-requested", "input": {"city": "b1"}}
+    asked = {"id": "a1", "role": "assistant", "parts": [{**call, "approval": {"id": "ap1"}}]}
+    page.messages = [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Book it."}]}, asked]
+    mine = served.store.for_user("ann")
+    served.call(mine.import_request, {"messages": page.messages}, "ui_messages", model="m", external_id=CHAT)
+    assert page.load()["messages"] == page.messages
+    approved(asked)
+    application.answers = [says("Booked.")]
+    page.take(page.post())
+    assert (page.load()["messages"], application.ran) == (page.messages, ["b1"])
+
+
 def test_a_call_that_is_denied_does_not_run(page: Page, application: Application) -> None:
     application.answers = [calls("book:b1"), says("Well.")]
     approved(page.say("Book it.", 1), is_approved=False)
@@ -385,7 +398,10 @@ def test_another_process_follows_all_rounds_while_tools_run(served: Any, applica
         for body in (again, more):
             refused = await second.post("/chat", json=body)
             assert (refused.status_code, refused.json()["error"]["code"]) == (409, "answer_in_progress")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.2)
+        with noted(served._store) as (_, executed):
+            await asyncio.sleep(0.5)
+        assert not any("threadkeep_items" in one for one in executed), "who follows reads nothing twice"
         application.gate.set()
         streams = [(await sending).text, (await following).text]
         stored = (await loaded(second))["messages"]

@@ -191,12 +191,11 @@ class UiWriter(TurnWriter):
 
     def _put_approval(self, entry: ItemEntry, part: JsonObject) -> None:
         """Say in a call that it waits for an approval, or what was decided about it."""
-        own: JsonObject = {"id": fields.approval_id(part["toolCallId"])}
+        asked: Any = part.get("approval")
+        asked = asked if isinstance(asked, dict) else {"id": fields.approval_id(part["toolCallId"])}
         if entry.position in self.asking:
-            part |= {"state": fields.REQUESTED, "approval": own}
+            part |= {"state": fields.REQUESTED, "approval": asked}
         if (decision := self.decisions.get(entry.position)) is not None:
-            asked = part.get("approval")
-            asked = asked if isinstance(asked, dict) else own
             part["approval"] = {**asked, "approved": decision.decision == "approved"}
             if part["state"] in (fields.AVAILABLE, fields.REQUESTED) and part["approval"]["approved"]:
                 part["state"] = fields.RESPONDED

@@ -13,6 +13,7 @@ from threadkeep.formats.shared import answer_writing
 from threadkeep.server import body_limits, service
 from threadkeep.server.openai import responses
 from threadkeep.server.rest import tool_runs
+from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
 
 
@@ -73,6 +74,18 @@ async def followed(call: service.Call, response_id: str, place: int) -> AsyncGen
     yield tool_runs.stopped(last) if is_stopped else last
 
 
+def _read_outputs(reader: Reader, conversation: Conversation, found: _Continuation, upto: int) -> bool:
+    """Read the outputs up to a position; whether nothing else was said, and there are not too many for one look."""
+    page = reader.items(conversation, found.seen, body_limits.MAX_TOOLS, "asc", service.SMALL, upto=upto)
+    outputs = [*takewhile(lambda one: one.item.type.endswith("_output"), page)]
+    found.events = [
+        {"type": answer_writing.OUTPUT, "item": one.item.to_object(), "position": one.position} for one in outputs
+    ]
+    found.seen = outputs[-1].position if outputs else found.seen
+    found.is_running = len(outputs) == len(page) and (found.is_running or page.next is not None)
+    return len(outputs) == len(page) and page.next is None
+
+
 def _progress(reader: Reader, call: service.Call, response_id: str, seen: int) -> _Continuation:
     """What has come after an answer, behind a position (blocking)."""
     answer = responses.find(reader, response_id)
@@ -85,13 +98,8 @@ def _progress(reader: Reader, call: service.Call, response_id: str, seen: int) -
     next_id = reader.response_after(conversation, stored.number)
     following = None if next_id is None else responses.find(reader, next_id).stored
     upto = conversation.head if following is None else following.input_to
-    entries = [one for one in reader.snapshot(conversation).entries if found.seen < one.position <= upto]
-    outputs = [*takewhile(lambda one: one.type.endswith("_output"), entries)]
-    found.events = [{"type": answer_writing.OUTPUT, "item": one.item(), "position": one.position} for one in outputs]
-    if len(outputs) < len(entries):  # then something else was said
-        found.is_running = False
+    if upto > found.seen and not _read_outputs(reader, conversation, found, upto):
         return found
-    found.seen = max(found.seen, upto)
     if following is not None:
         found.next_id, found.place = following.id, following.from_position
     if found.next_id is None and state is None and call.service.tools is not None:

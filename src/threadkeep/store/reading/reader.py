@@ -79,7 +79,7 @@ class Reader:
     # Items
 
     def items(
-        self, conversation: Conversation, after: str | None, limit: int, order: str, most: int, **how: Any
+        self, conversation: Conversation, after: str | int | None, limit: int, order: str, most: int, **how: Any
     ) -> Page[StoredItem]:
         """Read a page of the items of a branch, which ends early where it would have more than `most` bytes.
 
@@ -87,7 +87,7 @@ class Reader:
 
         Args:
             conversation: opened by this reader.
-            after: the id of the item after which the page begins: the first one that has it.
+            after: the id of the item after which the page begins: the first one that has it; or a position.
             limit: how many items the page has at most.
             order: "asc" or "desc".
             most: bytes, of texts and media.
@@ -97,7 +97,9 @@ class Reader:
             NotFound: there is no item with that id.
         """
         ref, lineage = _place_of(conversation)
-        position = None if after is None else position_of_id(self._connection, ref, lineage, after, is_newest=False)
+        position = after
+        if isinstance(after, str):
+            position = position_of_id(self._connection, ref, lineage, after, is_newest=False)
         window, _ = items.item_window(None, position, limit, order)
         upto, has_variants = how.pop("upto", validation.MAX_POSITION), how.pop("variants", False)
         shown = items.ItemWindow(window.after, window.before, window.limit, window.is_descending, **(_ITEMS | how))
