@@ -23,8 +23,8 @@ from threadkeep import AsyncStore, InvalidOption, Store, viewer
 from threadkeep.http import Owner, RecordedUpstream, Upstream, app, recorder_app, rest_app
 from threadkeep.server import limits, quotas
 from threadkeep.server.limits import Limits, rated
-from threadkeep.server.observing import JsonFormatter
-from threadkeep.server.quotas import Rates
+from threadkeep.server.observing import JsonFormatter, Metrics, SharedFigures
+from threadkeep.server.quotas import Rates, SharedRates
 from threadkeep.server.site import site
 
 SECRET = "canary-7f3a91"
@@ -214,10 +214,11 @@ def test_limits_are_positive(name: str) -> None:
         Limits(**{name: 0})
 
 
-def test_a_rate_fills_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_rate_fills_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, *, is_shared: bool) -> None:
     now = [0.0]
     monkeypatch.setattr(quotas, "monotonic", lambda: now[0])
-    rates = Rates(6)
+    rates = SharedRates(6, tmp_path / "rates") if is_shared else Rates(6)
     assert [rates.take("a") for _ in range(6)] == [0.0] * 6
     assert rates.take("a") == 10.0
     assert rates.take("b") == 0.0
@@ -229,6 +230,22 @@ def test_a_rate_fills_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rates.take("a") for _ in range(7)] == [0.0] * 6 + [10.0]
     with pytest.raises(InvalidOption, match="per_minute"):
         Rates(0)
+
+
+def test_several_processes_have_one_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    processes = [SharedRates(4, tmp_path / "rates") for _ in range(2)]
+    assert [processes[number % 2].take(("tenant", "ann")) for number in range(4)] == [0.0] * 4
+    assert all(process.take(("tenant", "ann")) > 0 for process in processes)
+    assert processes[0].take(("tenant", "ben")) == 0.0
+    monkeypatch.setattr(quotas, "_PLACES", 8)  # all names have the same ones
+    now = [0.0]
+    monkeypatch.setattr(quotas, "monotonic", lambda: now[0])
+    few = SharedRates(1, tmp_path / "few")
+    for number in range(9):
+        now[0] = 0.001 * number
+        assert few.take(number) == 0.0
+    assert few.take(8) > 0
+    assert few.take(0) == 0.0  # the oldest has given way
 
 
 def test_few_rates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,6 +393,31 @@ def test_figures_have_routes_and_no_names(served: Any) -> None:
     assert found["request_duration_seconds_count", ("method", "GET"), path] == 3
     assert found["requests_total", ("method", "GET"), ("route", "unknown"), ("status", "404")] == 1
     assert found["requests_in_flight",] == 1  # the one that asks
+
+
+def test_each_of_several_processes_has_the_figures_of_all(tmp_path: Any) -> None:
+    async def run() -> list[bytes]:
+        first, second, replaced = Metrics(), Metrics(), Metrics()
+        for metrics, count in ((first, 3), (second, 4), (replaced, 9)):
+            metrics.requests.labels("GET", "/x", 200).inc(count)
+        async with SharedFigures(first, tmp_path, 0):
+            async with SharedFigures(replaced, tmp_path, 1):
+                pass  # it has ended
+            alone = await first.of_all()
+            async with SharedFigures(second, tmp_path, 1):
+                return [alone, await first.of_all(), await second.of_all()]
+
+    alone, *both = asyncio.run(run())
+    assert both[0] == both[1]
+    counts = [
+        {
+            line.partition('worker="')[2]: line.partition("} ")[2]
+            for line in text.decode().splitlines()
+            if "s_total{" in line
+        }
+        for text in (alone, both[0])
+    ]
+    assert counts == [{'0"} 3.0': "3.0"}, {'0"} 3.0': "3.0", '1"} 4.0': "4.0"}]
 
 
 def test_figures_are_for_this_machine_or_need_a_token() -> None:

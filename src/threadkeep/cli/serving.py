@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Option
+from typer import Exit, Option
 
+from threadkeep.cli import workers
+from threadkeep.cli.output import note
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, shown
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from threadkeep import AsyncStore, Price
+    from threadkeep.server.connections import Server
     from threadkeep.server.keys import KeysOnceMade
     from threadkeep.server.owners import Owner
 
@@ -36,7 +41,11 @@ SpoolDirectory = Annotated[
     Option("--spool", metavar="DIR", help="Keep recorded calls there until they are stored, kills included."),
 ]
 SpoolLimit = Annotated[
-    int, Option("--spool-limit", metavar="MIB", min=1, help="How much this process may have in the spool.")
+    int, Option("--spool-limit", metavar="MIB", min=1, help="How much each process may have in the spool.")
+]
+Workers = Annotated[
+    int | None,
+    Option("--workers", metavar="N", min=1, help="Processes that serve at the port; SIGHUP replaces them."),
 ]
 THREADS: Final = 64  # for calls of a store on SQLite, and files
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end
@@ -76,9 +85,10 @@ def authentication(target: Target, store: AsyncStore, rate: int | None = None) -
     """Authentication: by key, or while there are no keys, any request from this machine."""
     from threadkeep.server.keys import KeysOnceMade
     from threadkeep.server.owners import local_owner
-    from threadkeep.server.quotas import Rates
+    from threadkeep.server.quotas import Rates, SharedRates
 
-    rates = None if rate is None else Rates(rate)
+    place = workers.inherited()
+    rates = None if rate is None else Rates(rate) if place is None else SharedRates(rate, Path(place.folder, "rates"))
     return KeysOnceMade(store, local_owner(local_caller(target)), tenant=target.tenant, rates=rates)
 
 
@@ -125,12 +135,48 @@ def metrics_token() -> str | None:
 
 @contextmanager
 def listening_at(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
-    """Provide a socket that listens, and its URL."""
-    with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+    """Provide a socket that listens, and its URL; a worker has it from its supervisor."""
+    place, family = workers.inherited(), socket.AF_INET6 if ":" in host else socket.AF_INET
+    with (
+        socket.create_server((host, port), family=family) if place is None else socket.socket(fileno=place.listening)
+    ) as listening:
         # connections inherit it: asyncio does not set it for these, and an event would wait for what came before
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = f"[{host}]" if ":" in host else host
         yield listening, f"http://{address}:{listening.getsockname()[1]}"
+
+
+def prepared(target: Target, host: str, port: int, count: int | None) -> bool:
+    """Whether the database has keys; see `checked_keys`.
+
+    Where several processes are to serve, and this one is none of them, let them, and exit when they have ended.
+
+    Raises:
+        InvalidOption: this system cannot hand on sockets.
+    """
+    has_keys = checked_keys(target, host)
+    if count is None or workers.inherited() is not None:
+        return has_keys
+    if not hasattr(signal, "SIGHUP"):
+        raise InvalidOption("needs a Unix, whose processes can share a socket.", argument="--workers")
+    from threadkeep.server.observing import log_as_json
+
+    log_as_json()
+    with listening_at(host, port) as (listening, _):
+        raise Exit(workers.supervise(listening, count))
+
+
+def say(text: str) -> None:
+    """Print where this process serves, unless another worker does."""
+    place = workers.inherited()
+    if place is None or place.speaks:
+        note(text)
+
+
+def page_token() -> str:
+    """The token for the pages of the viewer, which all workers share."""
+    place = workers.inherited()
+    return token_urlsafe(24) if place is None else place.token
 
 
 def run(
@@ -155,16 +201,6 @@ async def _served(
     from threadkeep.server import connections
     from threadkeep.server.observing import log_as_json
 
-    class Server(uvicorn.Server):
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """End streams as soon as no requests come any more; then wait for those in flight."""
-            for server in self.servers:
-                server.close()
-            for one in sockets or []:
-                one.close()
-            await application.state.stop()
-            await super().shutdown(sockets)
-
     log_as_json(getattr(logging, log.upper()))
     # on SQLite, what waits in these is committed together
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
@@ -178,9 +214,41 @@ async def _served(
     )  # fmt: skip
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    server = connections.Server(config)
     try:
-        await Server(config).serve(
-            sockets=[listening, *(listening.dup() for _ in range(1, connections.ACCEPTED_AT_ONCE))]
-        )
+        async with _as_worker(server, application):
+            # several workers share what comes, and the one that is least busy takes the next
+            at_once = 1 if workers.inherited() else connections.ACCEPTED_AT_ONCE
+            await server.serve(sockets=[listening, *(listening.dup() for _ in range(1, at_once))])
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def _as_worker(server: Server, application: Starlette) -> AsyncIterator[None]:
+    """While a server is one of several processes: share its figures, and say when it serves.
+
+    SIGHUP ends it without ending answers; the end of the supervisor ends it, too.
+    """
+    place = workers.inherited()
+    if place is None:
+        yield
+        return
+    from threadkeep.server.observing import SharedFigures
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, server.drain)
+
+    async def tell() -> None:
+        await server.serves.wait()
+        with workers.say_ready(place) as life:
+            while await loop.sock_recv(life, 1):
+                pass
+        server.end()
+
+    async with SharedFigures(application.state.metrics, Path(place.folder), place.number):
+        telling = asyncio.create_task(tell())
+        try:
+            yield
+        finally:
+            telling.cancel()

@@ -9,8 +9,9 @@ from collections import OrderedDict
 from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import uvicorn
 from httptools import HttpParserUpgrade, HttpRequestParser
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -19,6 +20,10 @@ from websockets.frames import Frame
 
 from threadkeep.server.limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES
 from threadkeep.server.provider_connections import watch_peer
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
 
 if sys.platform != "win32":
     import resource
@@ -29,6 +34,7 @@ HEAD_SECONDS: Final = 20.0  # in which a connection must send the whole head of 
 READ_SECONDS: Final = 60.0  # in which something of an answer must be read
 ACCEPTED_AT_ONCE: Final = 16  # new connections in one pass of the event loop: uvloop accepts one from each socket
 MAX_OPEN_FILES: Final = 65_536  # that a server asks the system for
+DRAIN_PAUSE: Final = 0.05  # seconds between two looks whether all answers have ended
 MAX_DISCARDED: Final = 1024 * 1024  # bytes of a body that come after its answer, which its client reads meanwhile
 MAX_FRAGMENTS: Final = 256  # of a message that is not whole, before they are put together
 MAX_UNREAD: Final = 1024 * 1024  # bytes for a client of a WebSocket that does not read, before it is not read either
@@ -423,6 +429,54 @@ def protocol(patience: Patience) -> type[Connection]:
 def socket_protocol(patience: Patience) -> type[SocketConnection]:
     """Return the WebSockets of one server, for uvicorn's `ws`."""
     return type("SocketConnection", (SocketConnection,), {"patience": patience})
+
+
+class Server(uvicorn.Server):
+    """A server of a site that ends streams as they should end, or waits until all answers have ended (`drain`)."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serves, self._is_draining = asyncio.Event(), False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self.serves.set()
+
+    def drain(self) -> None:
+        """Accept no more connections, and end once all answers have ended, also in the background."""
+        self._is_draining = self.should_exit = True
+
+    def end(self) -> None:
+        """End soon."""
+        self._is_draining, self.should_exit = False, True
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End soon, for a signal."""
+        self._is_draining = False
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams as soon as no requests come any more; then wait for those in flight."""
+        state: Any = self.config.app.state  # type: ignore[union-attr]  # a site's
+        for server in self.servers:
+            server.close()
+        for one in sockets or []:
+            one.close()
+        while self._is_draining and (self._is_answering() or state.is_busy()):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(DRAIN_PAUSE)
+        await state.stop()
+        await super().shutdown(sockets)
+
+    def _is_answering(self) -> bool:
+        """Close connections that wait for a request; return whether others are left.
+
+        WebSockets are closed at the end, when nothing goes on in them any more.
+        """
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.shutdown()
+        return any(isinstance(one, Connection) for one in self.server_state.connections)
 
 
 _TOO_LARGE: Final = (

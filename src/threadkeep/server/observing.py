@@ -5,17 +5,22 @@ Neither contains anything that users wrote, or secrets: of a path there is the t
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Lock
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from types import SimpleNamespace
+from typing import Any, Final, Self, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from threadkeep.domain.jsontext import dumps
@@ -27,6 +32,7 @@ UNKNOWN: Final = "unknown"  # stands for paths and methods that nobody has
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _FAILED: Final = 500
+_TELL_SECONDS: Final = 2.0  # in which another process must tell its figures
 
 # The path of an application, and an endpoint of it -> the path of the endpoint's route
 Templates: TypeAlias = Mapping[tuple[str, Callable[..., Any]], str]
@@ -34,6 +40,8 @@ Templates: TypeAlias = Mapping[tuple[str, Callable[..., Any]], str]
 
 class Metrics:
     """The figures of one server, in a registry of its own."""
+
+    shared: SharedFigures | None = None  # where it is one of several processes
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
@@ -52,6 +60,57 @@ class Metrics:
     def text(self) -> bytes:
         """Return all figures as Prometheus reads them."""
         return generate_latest(self.registry)
+
+    async def of_all(self) -> bytes:
+        """Return the figures of all processes of the server."""
+        return self.text() if self.shared is None else await self.shared.text()
+
+
+class SharedFigures:
+    """The figures of several processes that serve at one port: each tells the others its own, at a socket in a folder.
+
+    They have a label more: `worker`, the number of the process. So the figures of one that was replaced begin at 0, and
+    those of the others go on.
+    """
+
+    def __init__(self, metrics: Metrics, folder: Path, number: int) -> None:
+        self._metrics, self._folder, self._path = metrics, folder, folder / f"{number}.sock"
+
+    async def __aenter__(self) -> Self:
+        self._path.unlink(missing_ok=True)  # of the process before it
+        self._server = await asyncio.start_unix_server(self._tell, self._path)
+        self._metrics.shared = self
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _tell(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError), closing(writer):
+            writer.write(self._metrics.text())
+            await writer.drain()
+
+    async def _ask(self, path: Path) -> bytes:
+        """The figures of a process; none of one that has ended, or does not answer in time."""
+        if path == self._path:
+            return self._metrics.text()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_TELL_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(path)
+                with closing(writer):
+                    return await reader.read()
+        return b""
+
+    async def text(self) -> bytes:
+        """Return the figures of all processes as Prometheus reads them."""
+        paths, families = sorted(self._folder.glob("*.sock")), dict[str, Metric]()
+        for path, text in zip(paths, await asyncio.gather(*map(self._ask, paths)), strict=True):
+            for family in text_string_to_metric_families(text.decode()):
+                known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                samples = (sample._replace(labels={**sample.labels, "worker": path.stem}) for sample in family.samples)
+                known.samples.extend(samples)
+        registry: Any = SimpleNamespace(collect=families.values)
+        return generate_latest(registry)
 
 
 class Observed:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import ceil, inf
+from mmap import mmap
+from pathlib import Path
+from struct import Struct
 from threading import Lock
 from time import monotonic
 from typing import Final
@@ -20,6 +25,9 @@ MAX_BUCKETS: Final = 10_000  # keys whose rates are counted
 RETRY_SECONDS: Final = 5  # after which a client that was refused may try again
 GROWTH_SECONDS: Final = 30.0  # for which what grows waits for room
 _PER_MINUTE: Final = 60.0
+_BUCKET: Final = Struct("<Qdd")  # of which name, tokens, and when there were so many
+_PLACES: Final = 32_768
+_TRIED_PLACES: Final = 8
 
 
 class Tally(Counter[Hashable]):
@@ -127,6 +135,11 @@ class GrowthQuota(Quota):
         self._seconds, self._growing = seconds, dict[Growth, None]()  # oldest first
 
     @property
+    def growing_count(self) -> int:
+        """How many things grow."""
+        return len(self._growing)
+
+    @property
     def waiting_count(self) -> int:
         """How many wait for room."""
         return sum(one.turn is not None for one in self._growing)
@@ -188,7 +201,7 @@ class GrowthQuota(Quota):
 class Rates:
     """How often each key may ask: a bucket of tokens, which fills again with time.
 
-    Each process counts by itself: with several, a key may ask as many times as often.
+    Each process counts by itself: with several, a key may ask as many times as often (but see `SharedRates`).
     """
 
     def __init__(self, per_minute: float) -> None:
@@ -200,17 +213,53 @@ class Rates:
 
     def take(self, name: Hashable) -> float:
         """Take a token of a bucket; return 0, or in how many seconds there will be one."""
-        now = monotonic()
-        tokens, then = self._buckets.get(name, (self._capacity, now))
-        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
-        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
-        self._buckets[name] = (tokens if wait else tokens - 1, now)
+        self._buckets[name], wait = self._taken(self._buckets.get(name), monotonic())
         self._buckets.move_to_end(name)
         if len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait
 
+    def _taken(self, bucket: tuple[float, float] | None, now: float) -> tuple[tuple[float, float], float]:
+        """A bucket from which a token was taken now, if there is one, and in how many seconds there will be one."""
+        tokens, then = bucket or (self._capacity, now)
+        tokens = min(self._capacity, tokens + (now - then) * self._per_second)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+        return (tokens if wait else tokens - 1, now), wait
+
     def check(self, name: Hashable) -> None:
         """Take a token; QuotaExceeded where there is none."""
         if wait := self.take(name):
             raise QuotaExceeded(429, "There were too many requests with this key", None, ceil(wait))
+
+
+class SharedRates(Rates):
+    """The same for several processes together, whose buckets are in a file that all of them have in memory.
+
+    A bucket is at one of a few places that its name stands for. Where other names have all of them, the one that was
+    used longest ago gives way.
+    """
+
+    def __init__(self, per_minute: float, path: Path) -> None:
+        """`path`: the file, which the first process makes."""
+        super().__init__(per_minute)
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        os.ftruncate(self._file, _PLACES * _BUCKET.size)
+        self._table, self._guard = mmap(self._file, _PLACES * _BUCKET.size), Lock()
+
+    def take(self, name: Hashable) -> float:
+        """Take a token of a bucket; return 0, or in how many seconds there will be one."""
+        import fcntl  # noqa: PLC0415 - not on Windows
+
+        mark = int.from_bytes(blake2b(repr(name).encode(), digest_size=8).digest()) or 1
+        places = [(mark + number) % _PLACES * _BUCKET.size for number in range(_TRIED_PLACES)]
+        with self._guard:
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+            try:
+                found = {place: _BUCKET.unpack_from(self._table, place) for place in places}
+                place = min(found, key=lambda one: (found[one][0] != mark, found[one][2]))
+                bucket = found[place][1:] if found[place][0] == mark else None
+                (tokens, now), wait = self._taken(bucket, monotonic())
+                _BUCKET.pack_into(self._table, place, mark, tokens, now)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+        return wait

@@ -145,6 +145,10 @@ class Service:
         """Whether the server ends."""
         return self._closing.is_set()
 
+    def is_busy(self) -> bool:
+        """Whether a model is giving an answer, over HTTP, over a WebSocket or in the background."""
+        return bool(self._tasks or self._waiting or self.answer_bytes.growing_count)
+
     def check_open(self, owner: Hashable) -> None:
         """Raise Problem during shutdown, when no answer may begin, or QuotaExceeded where there is no room for one."""
         if self.is_closing:

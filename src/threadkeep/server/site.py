@@ -43,8 +43,9 @@ def site(
 
     A face may have, in its `state`: `health`, a function that returns what /healthz tells of it; `collector`, a
     collector of prometheus-client, whose figures /metrics has; and `stop`, a coroutine function that ends what goes on
-    in it. `application.state.stop` of the site calls it for all faces: a server awaits it once it accepts no requests
-    any more, so that streams end as they should.
+    in it; and `is_busy`, a function that returns whether anything does. `application.state.stop` of the site calls the
+    first for all faces: a server awaits it once it accepts no requests any more, so that streams end as they should.
+    `application.state.is_busy` asks all of them, for a server that waits before.
 
     Args:
         faces: from a path, such as "/v1", to its application; "" is asked where no other path fits.
@@ -82,7 +83,8 @@ def site(
     routes = [*operations.routes, *(Mount(path, faces[path]) for path in paths)]
     handlers = {HTTPException: _refused}
     made = Starlette(routes=routes, middleware=middleware, lifespan=lifespan, exception_handlers=handlers)
-    made.state.stop = stop
+    made.state.stop, made.state.metrics = stop, metrics
+    made.state.is_busy = lambda: any(face.state.is_busy() for face in faces.values() if hasattr(face.state, "is_busy"))
     return made
 
 
@@ -157,7 +159,7 @@ class Operations:
         """Answer with the figures, to this machine or to the holder of the token."""
         if not self._may_read(request):
             return answers.refusal(401, "The figures are for this machine, or need their token.", "invalid_api_key")
-        return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await self._metrics.of_all(), media_type=CONTENT_TYPE_LATEST)
 
     def _may_read(self, request: Request) -> bool:
         if self._token is not None:

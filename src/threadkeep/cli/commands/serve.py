@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Option
 
+from threadkeep.cli import serving
 from threadkeep.cli.failures import about
 from threadkeep.cli.options import OnlyUser, on_target
 from threadkeep.cli.output import note
-from threadkeep.cli.serving import MAX_PORT, MIB, SPOOL_MIB, OwnPrices, SpoolDirectory, SpoolLimit
+from threadkeep.cli.serving import MAX_PORT, MIB, SPOOL_MIB
 from threadkeep.cli.target import Target
 from threadkeep.errors import InvalidOption, MissingExtra
 
@@ -75,7 +76,7 @@ def serve(
     mask: Masks = None,
     cors: Cors = None,
     store_false: KeepsUnstored = "ledger",
-    prices: OwnPrices = None,
+    prices: serving.OwnPrices = None,
     rate: Rate = None,
     max_requests: MaxRequests = 1_000,
     max_body: MaxBody = 16,
@@ -83,9 +84,10 @@ def serve(
     max_answer: MaxAnswer = 64,
     max_answer_seconds: MaxAnswerSeconds = 3_600,
     max_seconds: MaxSeconds = 1_800,
-    spool: SpoolDirectory = None,
-    spool_limit: SpoolLimit = SPOOL_MIB,
+    spool: serving.SpoolDirectory = None,
+    spool_limit: serving.SpoolLimit = SPOOL_MIB,
     log: Log = "warning",
+    workers: serving.Workers = None,
 ) -> None:
     """Serve OpenAI's API, the REST API and pages.
 
@@ -95,32 +97,31 @@ def serve(
     pass on to that upstream, and are recorded. A missing SQLite file is created. Ctrl+C ends it.
     """
     import threadkeep.http  # says what to install where that is missing
-    from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
     from threadkeep.server.limits import Limits
     from threadkeep.server.site import site
 
-    has_keys = checked_keys(target, host)
-    store = opened_store(target, prices)
-    auth = authentication(target, store, rate)
+    has_keys = serving.prepared(target, host, port, workers)
+    store = serving.opened_store(target, prices)
+    auth = serving.authentication(target, store, rate)
     body = max_body * MIB
     both: Any = {
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
-    openai = threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)
+    apis = {"/v1": threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)}
+    apis["/api"] = threadkeep.http.rest_app(store, **both)
     pages, token = _pages(target, store, auth)
     recorder = _recorder(
-        upstream or (), opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB, spool=spool,
-        spool_limit=spool_limit * MIB,
+        upstream or (), serving.opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB,
+        spool=spool, spool_limit=spool_limit * MIB,
     )  # fmt: skip
     limits = Limits(max(body, Limits().max_body_bytes), max_requests, max_seconds, max_bodies * MIB)
-    faces = {"/v1": openai, "/api": threadkeep.http.rest_app(store, **both), **recorder, **pages}
-    application = site(faces, store=store, limits=limits, metrics_token=metrics_token())
-    with listening_at(host, port) as (listening, url):
-        note(f"threadkeep: serving {target.shown_url} at {url}/v1")
+    application = site(apis | recorder | pages, store=store, limits=limits, metrics_token=serving.metrics_token())
+    with serving.listening_at(host, port) as (listening, url):
+        serving.say(f"threadkeep: serving {target.shown_url} at {url}/v1")
         if pages:
-            note(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
-        run(application, listening, store, limits.max_body_bytes, log)
+            serving.say(f"threadkeep: pages for a browser at {url}/{'' if has_keys else f'?token={token}'}")
+        serving.run(application, listening, store, limits.max_body_bytes, log)
 
 
 def _recorder(
@@ -140,14 +141,12 @@ def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[
 
     Once there are keys, it asks for one. Until then, a browser needs the token in the address.
     """
-    from threadkeep.cli.serving import local_caller
-
     try:
         from threadkeep.viewer import app
     except MissingExtra:
         return {}, ""
-    token = token_urlsafe(24)
-    return {"": app(store, keys=keys, owner=local_caller(target), token=token)}, token
+    token = serving.page_token()
+    return {"": app(store, keys=keys, owner=serving.local_caller(target), token=token)}, token
 
 
 def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Upstream]:
@@ -188,9 +187,10 @@ def record(
     max_answer: Annotated[
         int, Option("--max-answer", metavar="MIB", min=1, help="How much of an answer is stored; all of it passes.")
     ] = 64,
-    prices: OwnPrices = None,
-    spool: SpoolDirectory = None,
-    spool_limit: SpoolLimit = SPOOL_MIB,
+    prices: serving.OwnPrices = None,
+    spool: serving.SpoolDirectory = None,
+    spool_limit: serving.SpoolLimit = SPOOL_MIB,
+    workers: serving.Workers = None,
 ) -> None:
     """Pass calls on to providers, and store them on the way.
 
@@ -206,20 +206,19 @@ def record(
             "is required, such as anthropic=messages@https://api.anthropic.com/v1.", argument="--upstream"
         )
     upstreams = [RecordedUpstream.named(text) for text in upstream]
-    from threadkeep.cli.serving import authentication, checked_keys, listening_at, metrics_token, opened_store, run
 
-    checked_keys(target, host)
-    store = opened_store(target)
+    serving.prepared(target, host, port, workers)
+    store = serving.opened_store(target)
     recorder = recorder_app(
-        opened_store(target, prices), upstreams, auth=authentication(target, store), max_answer_bytes=max_answer * MIB,
-        spool=spool, spool_limit=spool_limit * MIB,
+        serving.opened_store(target, prices), upstreams, auth=serving.authentication(target, store),
+        max_answer_bytes=max_answer * MIB, spool=spool, spool_limit=spool_limit * MIB,
     )  # fmt: skip
     limits = Limits()
-    application = site({"": recorder}, store=store, limits=limits, metrics_token=metrics_token())
-    with listening_at(host, port) as (listening, url):
+    application = site({"": recorder}, store=store, limits=limits, metrics_token=serving.metrics_token())
+    with serving.listening_at(host, port) as (listening, url):
         for one in upstreams:
-            note(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
-        run(application, listening, store, limits.max_body_bytes)
+            serving.say(f"threadkeep: recording {shown_url(one.url)} in {target.shown_url} at {url}/{one.name}")
+        serving.run(application, listening, store, limits.max_body_bytes)
 
 
 HOST = "127.0.0.1"
@@ -239,7 +238,6 @@ def view(
     which contains a new token each time. Ctrl+C ends it.
     """
     from threadkeep import AsyncStore
-    from threadkeep.cli.serving import listening_at
     from threadkeep.viewer import Owner, app
 
     token = token_urlsafe(24)
@@ -247,7 +245,7 @@ def view(
         pass  # the database can be used, and has that tenant
     store = AsyncStore(target.url, tenants=target.tenant is not None, blobs=target.blob_store)
     application = app(store, token=token, token_once=True, owner=Owner(user_id=user, tenant=target.tenant))
-    with listening_at(HOST, port) as (listening, url):
+    with serving.listening_at(HOST, port) as (listening, url):
         address = f"{url}/?token={token}"
         note(f"threadkeep: {target.shown_url} at {address}")
         asyncio.run(_served(application, listening, store, address if browser else None))

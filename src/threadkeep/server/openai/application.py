@@ -115,5 +115,6 @@ def app(
     )
     made.router.redirect_slashes = False
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
+    made.state.is_busy = service.is_busy
     limits.bound(made, max_bodies_bytes, cors)
     return made

@@ -86,5 +86,5 @@ def recorder_app(
     passing = Passing(table, auth, recording, client)
     routes = [Route("/{path:path}", passing), WebSocketRoute("/{path:path}", passing)]
     made = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
-    made.state.health, made.state.collector = recording.health, recording
+    made.state.health, made.state.collector, made.state.is_busy = recording.health, recording, recording.is_busy
     return made

@@ -164,6 +164,10 @@ class RecordingThread:
         behind = self.behind()  # first: what has been stored since is counted, and not told as missing
         return {**self.counters.counts(), **behind}
 
+    def is_busy(self) -> bool:
+        """Whether calls pass, or wait to be stored."""
+        return bool(self._open or self._backlog)
+
     def behind(self) -> Mapping[str, int]:
         """Return how much is not stored yet, and for how many seconds the oldest of it waits."""
         told = {

@@ -93,6 +93,7 @@ def rest_app(
     )
     made.add_route(f"{prefix}/openapi.json", describe)
     made.state.service, made.state.stop, made.state.prefix = service, service.close, prefix
+    made.state.is_busy = service.is_busy
     limits.bound(made, max_bodies_bytes, cors)
     return made
 
