@@ -37,6 +37,18 @@ def test_tenants_are_made_listed_and_deleted(shared: Cli) -> None:
     shared("ls", "--tenant", "acme", code=3)
 
 
+def test_usage_of_all_tenants(shared: Cli) -> None:
+    with Store(shared.url, tenants=True) as store:
+        for name, attempts in (("acme", 2), ("zoo", 1)):
+            conversation = store.create_tenant(name).create_conversation(model="m")
+            for _ in range(attempts):
+                conversation.record_attempt("open_responses", model="m")
+    rows = shared("usage", "--by", "tenant,model").rows
+    assert [(row["tenant"], row["model"], row["attempts"]) for row in rows] == [("acme", "m", "2"), ("zoo", "m", "1")]
+    assert "zoo" in shared.on_terminal("usage", "--by", "tenant")
+    assert "leave --tenant out" in shared("usage", "--by", "tenant", "--tenant", "acme", code=2).err
+
+
 def test_an_erasure_says_that_there_was_nothing(shared: Cli) -> None:
     with Store(shared.url) as store:
         store.create_conversation(model="m", user_id="ada")

@@ -178,7 +178,7 @@ def test_dollars_are_exact_whatever_the_application_has_set_for_its_decimals() -
 def test_the_types_of_reports_name_what_there_is() -> None:
     """Keys, filters and sums are those of the ledger; every key is an attribute of a row."""
     keys = get_args(UsageKey)
-    assert set(keys) == {*TIMES, *COLUMNS, *OF_CONVERSATION, *OF_RESPONSE}
+    assert set(keys) == {*TIMES, *COLUMNS, *OF_CONVERSATION, *OF_RESPONSE, "tenant"}
     assert set(UsageFilters.__annotations__) == {*COLUMNS, "labels"}
     assert set(get_args(UsageSum)) == set(SUMS) - {"costs", "latencies", "first_tokens"}
     assert [key for key in keys if getattr(UsageRow({key: 1}), key) != 1] == []

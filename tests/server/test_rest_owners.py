@@ -14,7 +14,9 @@ from tests.server.conftest import Bridge
 from tests.server.scripts import Scripted
 from tests.server.test_owners import BODY
 from tests.server.test_rest import UPSTREAMS, Rest
+from threadkeep import InvalidOption
 from threadkeep.http import Owner, rest_app
+from threadkeep.server.owners import Scope
 from threadkeep.server.rest import models, thread_models
 from threadkeep.server.rest.application import ROUTES
 from threadkeep.server.rest.routing import openapi_document
@@ -259,6 +261,24 @@ def test_other_tenants_have_nothing(served: Any, known: dict[str, str]) -> None:
             assert answer.status_code == 404, (one.method, one.path)
     served.tenant = served.tenant.removesuffix(" too")
     assert Rest(served).of("ann").get(f"/conversations/{known['conversation_id']}").status_code == 200
+
+
+def test_reports_over_all_tenants_need_a_scope_that_no_key_of_a_tenant_has(served: Any, known: dict[str, str]) -> None:
+    def asked(owner: Owner) -> httpx2.Response:
+        transport = Bridge(served.runner, rest_app(served._store, auth=lambda _: owner))
+        with httpx2.Client(transport=transport, base_url="http://localhost") as client:
+            return client.get("/api/usage", params={"by": "tenant,model"})
+
+    every: frozenset[Scope] = frozenset({"read", "write", "usage", "tenants"})
+    rows = asked(Owner(scopes=every)).json()["data"]
+    assert served.tenant in {row["tenant"] for row in rows}
+    assert asked(Owner()).json()["error"]["code"] == "missing_scope"
+    assert asked(Owner(tenant=served.tenant)).status_code == 403
+    for owner in (Owner(tenant=served.tenant, scopes=every), Owner(user_id="ann", scopes=every)):
+        answer = asked(owner)
+        assert (answer.status_code, "data" in answer.json()) == (400, False)
+    with pytest.raises(InvalidOption, match="scopes"):
+        served.call(served._store.keys.create, scopes=["usage", "tenants"])
 
 
 def test_lists_and_reports_have_ones_own(served: Any, known: dict[str, str]) -> None:

@@ -230,6 +230,34 @@ def test_what_others_have_is_not_shown(store: Any, full: Any, stranger: Any) -> 
     assert own.usage(by=("model",), conversation_id=full.id)[0].input_tokens == 10
 
 
+def test_reports_over_all_tenants_are_for_the_store_of_all(
+    stores: Any, face: str, store: Any, full: Any, stranger: Any, tenant: str
+) -> None:
+    """No store of a tenant or a user makes one, not even about itself."""
+    other = fill(stranger, user_id="ben")
+    other.record_attempt("open_responses", error="late", status="failed", latency_ms=700)
+    every, names = stores.get(face), (tenant, f"stranger {tenant}")
+    rows = [row for row in every.usage(by=("status", "tenant"), percentiles=True) if row.tenant in names]
+    assert [(row.status, row.tenant, row.attempts) for row in rows] == [
+        ("completed", tenant, 1), ("completed", f"stranger {tenant}", 1), ("failed", f"stranger {tenant}", 1),
+    ]  # fmt: skip
+    assert [row.p95_latency_ms is None for row in rows] == [True, True, False]
+    totals = [row for row in every.usage(by="tenant", order_by="attempts") if row.tenant in names]
+    assert [(row.tenant, row.attempts) for row in totals] == [(names[1], 2), (names[0], 1)]
+    assert {row.tenant for row in every.usage(by="tenant", user_id="ben")} & {*names} == {names[1]}
+    for one in (store, stranger, store.for_user("ann")):
+        for by in ("tenant", ("tenant", "day")):
+            with pytest.raises(InvalidOption, match="tenant"):
+                one.usage(by=by)
+    for call in (
+        every.usage,
+        lambda: every.usage(by="day"),
+        lambda: every.for_user("ann").usage(by="tenant"),
+    ):
+        with pytest.raises(InvalidOption, match="tenant"):
+            call()
+
+
 def test_users_are_told_that_names_of_new_conversations_are_shared(store: Any, tables: Tables) -> None:
     """… by all users of a tenant, for the name may be that of a conversation that this user cannot find."""
     store.for_user("ann").create_conversation(external_id="E", idempotency_key="K", model="m")

@@ -19,7 +19,7 @@ OneOrMore: TypeAlias = T | Sequence[T]
 
 UsageKey: TypeAlias = Literal[
     "hour", "day", "week", "month", "model", "provider", "format", "user_id", "conversation_id",
-    "conversation_status", "title", "feedback", "approval", "status", "tool_set", "response",
+    "conversation_status", "title", "feedback", "approval", "status", "tool_set", "response", "tenant",
 ]  # fmt: skip
 """The name of a column that usage can be grouped by; others are ``label:NAME`` and the like, see `Store.usage`."""
 UsageSum: TypeAlias = Literal[
@@ -87,7 +87,7 @@ class UsageRow:
         hour, day, week, month: the beginning of the hour (aware), or a date: the day, or the first day of the week or
             month. These and the other keys raise AttributeError unless the report is grouped by them.
         model, provider, format, user_id, conversation_id, conversation_status, title, feedback, approval, status,
-            tool_set, response: shared by all attempts of the row. `keys` has those with names of yours, too:
+            tool_set, response, tenant: shared by all attempts of the row. `keys` has those with names of yours, too:
             ``row.keys["label:team"]``.
         attempts: the number of attempts, including failed ones.
         input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, total_tokens: as in
@@ -119,6 +119,7 @@ class UsageRow:
     title = _Key[str | None]()
     feedback = _Key[int | None]()
     approval = _Key[str | None]()
+    tenant = _Key[str]()
     tool_set = _Key[str | None]()
     response = _Key[int | None]()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from inspect import isawaitable
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -20,7 +20,8 @@ from threadkeep.server.request_state import note_owner
 from threadkeep.store.aio import AsyncStore, begun_at
 from threadkeep.store.history_sync.sync import short_digest
 
-Scope: TypeAlias = ApiScope
+Scope: TypeAlias = ApiScope | Literal["tenants"]
+KNOWN_SCOPES: Final[frozenset[Scope]] = SCOPES | frozenset({"tenants"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Owner:
     Attributes:
         user_id: the user; None for all users.
         tenant: the name of the tenant; None in a database without tenants.
-        scopes: any of "read", "write" and "usage".
+        scopes: any of "read", "write" and "usage"; "tenants" for reports over all tenants, which no key in the database
+            has, and nothing but an owner without a tenant gets.
         key: the id of the key that was used, for logs and limits; None without keys.
         names_user: whether the request names the user, with a key for all users.
     """
@@ -42,8 +44,8 @@ class Owner:
     names_user: bool = False
 
     def __post_init__(self) -> None:
-        if unknown := self.scopes - SCOPES:
-            known = ", ".join(sorted(SCOPES))
+        if unknown := self.scopes - KNOWN_SCOPES:
+            known = ", ".join(sorted(KNOWN_SCOPES))
             raise InvalidOption(f"cannot have {', '.join(sorted(unknown))}; known are {known}.", argument="scopes")
 
     @property

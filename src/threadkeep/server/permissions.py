@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import Receive
 
-from threadkeep.domain.api_keys import ApiScope
 from threadkeep.errors import ThreadkeepError
 from threadkeep.server import owners, quotas
 
@@ -95,7 +94,7 @@ class Permission:
     connection: HTTPConnection
     authenticate: owners.Authenticate | None
     owner: owners.Owner
-    scope: ApiScope
+    scope: owners.Scope
 
     async def ended(self) -> None:
         """Return once it holds no longer: the key was revoked, has expired, or belongs to another owner."""

@@ -29,7 +29,7 @@ from threadkeep.store.reading import history, items, lists, rendering, responses
 from threadkeep.store.removing import removal, retention
 from threadkeep.store.search import index, query, rebuilding
 from threadkeep.store.streaming import recovery
-from threadkeep.store.usage import recomputation, reports, rollups, statistics
+from threadkeep.store.usage import recomputation, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
 from threadkeep.store.work import caches, refs, tenants, units, validation
 from threadkeep.store.work.handle import DayTrigger, Handle, StoreHandle, StoreResources, tenant_missing
@@ -602,13 +602,14 @@ class Store:
         of values, of the columns of the ledger, except hour, week and month; `day` is a UTC day there. With `labels=`,
         only conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a
         sum, largest first; add `limit` for a top list. With `percentiles`, rows have those of latencies and times to
-        the first token, which takes two more statements.
+        the first token, which takes two more statements. In a store with tenants that is limited to none of them,
+        `by` must name tenant, too: a report of all of them.
 
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.
         """
-        return reports.usage(
-            self.handle.transactions, self.handle.scope, by, filters,
+        return statistics.usage(
+            self.handle, by, filters,
             since=since, until=until, tz=tz, order_by=order_by, limit=limit, percentiles=percentiles,
         )  # fmt: skip
 

@@ -92,23 +92,41 @@ def usage(
         "labels": options.labels_of(label),
     }  # fmt: skip
     filters: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    filters["percentiles"] = percentiles
     is_table = not any((target.is_json, as_csv, parquet, plot))
-    with target.store() as store:
-        filters["percentiles"] = percentiles
-        grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
-        rows = store.usage(**grouping, **filters)
-        total = store.usage(**filters)[0] if columns and is_table and is_terminal() else None
+    grouping: dict[str, Any] = {"by": columns, "order_by": order_by, "limit": limit}  # the store checks the names
+    rows, total = _read(target, grouping, filters, is_table=is_table)
     _write(parquet, usage_table.write_parquet, columns, rows)
     _write(plot, usage_plot.write_plot, columns, rows, measure=measure, about=options.time_text(since, until))
     if is_table:
-        usage_table.print_usage(columns, rows, total, figure=measure)
-        usage_table.note_unknown_costs(rows, total)
-        if not any(row.attempts for row in rows):
-            note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
+        _print_table(target, columns, rows, total, measure)
     elif target.is_json:
         print_json({"usage": [record_of(row) for row in rows]})
     elif as_csv:
         typer.echo(usage_table.csv_text(columns, rows), nl=False)
+
+
+def _read(
+    target: Target, grouping: dict[str, Any], filters: dict[str, Any], *, is_table: bool
+) -> tuple[list[UsageRow], UsageRow | None]:
+    """The rows of a report and, for a table on a terminal, their total."""
+    is_of_all = "tenant" in grouping["by"]
+    if is_of_all and target.tenant is not None:
+        raise InvalidOption("--by tenant is about all tenants: leave --tenant out.")
+    with target.store(all_tenants=is_of_all) as store:
+        rows = store.usage(**grouping, **filters)
+        has_total = grouping["by"] and is_table and not is_of_all and is_terminal()
+        return rows, store.usage(**filters)[0] if has_total else None
+
+
+def _print_table(
+    target: Target, columns: list[str], rows: Sequence[UsageRow], total: UsageRow | None, measure: str | None
+) -> None:
+    """Print a report for people, or as lines, with notes on stderr."""
+    usage_table.print_usage(columns, rows, total, figure=measure)
+    usage_table.note_unknown_costs(rows, total)
+    if not any(row.attempts for row in rows):
+        note(f"threadkeep: no matching attempts in the ledger of {target.shown_url}")
 
 
 def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:

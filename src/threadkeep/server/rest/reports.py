@@ -18,7 +18,8 @@ Columns = Annotated[
     list[str] | None, WithJsonSchema({"type": "string"}),
     Query(
         description="Columns with commas: hour, day, week, month, model, provider, format, user_id, conversation_id, "
-        "conversation_status, title, feedback, approval, status, tool_set, response, label:NAME, property:NAME, "
+        "conversation_status, title, feedback, approval, status, tool_set, response, "
+        "tenant, label:NAME, property:NAME, "
         "item_label:NAME, metadata:NAME; they make at most 10,000 rows."
     ),
 ]  # fmt: skip
@@ -68,6 +69,9 @@ async def usage(
     columns: Any = tuple(name for text in by or () for name in text.split(",") if name)
     if not call.may_read and (shown := [name for name in columns if name.startswith(CONTENT_KEYS)]):
         problem = f"The key does not allow reports by {shown[0]}: it lacks the scope 'read'."
+        raise problems.Problem(403, problem, param="by", code="missing_scope")
+    if "tenant" in columns and "tenants" not in call.permission.owner.scopes:
+        problem = "The key does not allow reports by tenant: it lacks the scope 'tenants'."
         raise problems.Problem(403, problem, param="by", code="missing_scope")
     rows = await call.store.usage(
         by=columns, since=since, until=until, tz=tz, limit=MAX_ROWS + 1, percentiles=percentiles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
@@ -21,7 +21,6 @@ from threadkeep.errors import InvalidOption, did_you_mean, shown
 from threadkeep.store.usage import rollups
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.refs import Scope, find_row, get_row
-from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.validation import (
     column_names,
     date_or_moment,
@@ -113,15 +112,15 @@ Ranges = list[tuple[date, date]]
 Row = Sequence[Any]
 
 
-def usage(
-    transactions: Transactions, scope: Scope, by: Sequence[str] | str, filters: Mapping[str, Any], *,
-    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None, percentiles: bool,
-) -> list[UsageRow]:  # fmt: skip
-    """Return sums of usage; see `Store.usage`."""
+def query_of(
+    by: Sequence[str] | str, filters: Mapping[str, Any], since: date | None, until: date | None, tz: str,
+    order_by: str | None, limit: int | None, *, percentiles: bool,
+) -> UsageQuery:  # fmt: skip
+    """What the arguments of `Store.usage` ask for."""
     labels, filters = label_filter(filters.get("labels")), {**filters}
     filters.pop("labels", None)
-    query = UsageQuery(
-        by=by if isinstance(by, tuple) else column_names(by),
+    return UsageQuery(
+        by=column_names(by),
         since=since,
         until=until,
         zone=UTC if tz == "UTC" else time_zone(tz),
@@ -131,7 +130,6 @@ def usage(
         labels=labels,
         percentiles=percentiles,
     )
-    return transactions.read_any(lambda connection: run_query(connection, scope, query))
 
 
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
@@ -167,6 +165,8 @@ class UsageQuery:
                 identifier("the name behind a colon in by", name.partition(":")[2])
             elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
+                if name == "tenant":
+                    problem = "contains 'tenant', and this store is for one tenant, or for none."
                 known = f"{', '.join(GROUPS)}, and {', '.join(f'{kind}NAME' for kind in statements.NAMED)}"
                 meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.6))
                 raise InvalidOption(problem, argument="by", hint=f"{meant}The columns are {known}.")
@@ -332,7 +332,7 @@ class UsageReport:
         if "hour" in key.by:
             rows = [_with_hour(row, key) for row in rows]
         if key.is_unordered and not self.measure:  # as the database orders them, so before names are read
-            rows = _ordered(rows, len(key.by))
+            rows = rollups.ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
             reader = _reader(name)
             if reader is not None:
@@ -340,7 +340,7 @@ class UsageReport:
                 if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
                     rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
         if key.is_read and not self.measure:
-            rows = _joined(rows, len(key.by))
+            rows = rollups.joined(rows, len(key.by))
             if (order_by := self.query.order_by) is not None:
                 place = len(key.by) + SUMS.index(order_by)
                 rows = sorted(rows, key=lambda row: (row[place] is None, -(row[place] or 0)))
@@ -422,24 +422,6 @@ def _days_in(range_: tuple[date, date]) -> int:
 def _range_parameters(name: str, ranges: Ranges) -> dict[str, date]:
     ends = {f"{name}_from_{number}": start for number, (start, _) in enumerate(ranges)}
     return ends | {f"{name}_to_{number}": end for number, (_, end) in enumerate(ranges)}
-
-
-def _ordered(rows: Sequence[Row], width: int) -> list[Row]:
-    """Rows by their first columns, byte for byte; what is unknown comes last."""
-    ordered = list(rows)
-    for key in map(itemgetter, reversed(range(width))):
-        is_known = None not in map(key, ordered)
-        ordered.sort(key=key if is_known else lambda row, key=key: (key(row) is None, key(row)))  # type: ignore[misc]
-    return ordered
-
-
-def _joined(rows: Iterable[Row], width: int) -> list[Row]:
-    """Rows with the same keys added up, in order."""
-    joined: dict[Row, Row] = {}
-    for row in rows:
-        key, sums = tuple(row[:width]), row[width:]
-        joined[key] = tuple(map(rollups.add, joined[key], sums)) if key in joined else sums
-    return _ordered([(*key, *sums) for key, sums in joined.items()], width)
 
 
 def _with_hour(row: Row, key: statements.StatementKey) -> Row:

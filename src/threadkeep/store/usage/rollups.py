@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, Table, delete, func, insert, literal_column, select
@@ -186,6 +187,24 @@ def add(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return one + other
+
+
+def ordered(rows: Sequence[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+    """Rows by their first columns, byte for byte; what is unknown comes last."""
+    found = list(rows)
+    for key in map(itemgetter, reversed(range(width))):
+        is_known = None not in map(key, found)
+        found.sort(key=key if is_known else lambda row, key=key: (key(row) is None, key(row)))  # type: ignore[misc]
+    return found
+
+
+def joined(rows: Iterable[Sequence[Any]], width: int) -> list[Sequence[Any]]:
+    """Rows with the same keys added up, in order."""
+    found: dict[Any, Any] = {}
+    for row in rows:
+        key, sums = tuple(row[:width]), row[width:]
+        found[key] = tuple(map(add, found[key], sums)) if key in found else sums
+    return ordered([(*key, *sums) for key, sums in found.items()], width)
 
 
 def _order(key: Key) -> list[tuple[bool, str | None]]:
