@@ -50,7 +50,8 @@ class Attendance:
         return task
 
     def _end(self, _task: asyncio.Task[Any]) -> None:
-        self._limit.reschedule(asyncio.get_running_loop().time())
+        with suppress(RuntimeError):  # it has just ended by itself, or by another end
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> Self:
         await self._limit.__aenter__()

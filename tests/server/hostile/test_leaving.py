@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from tests.waiting import wait_until
 from threadkeep import AsyncStore, Store
 from threadkeep.http import Owner, http_upstream
 from threadkeep.server.limits import Limits
+from threadkeep.server.permissions import Attendance
 from threadkeep.server.site import site
 from threadkeep.store.streaming.recorder import PartialReader
 
@@ -155,3 +157,25 @@ def test_an_answer_in_the_background_goes_on_whoever_leaves(database: Database, 
         assert [one.status for one in place.responses()] == ["in_progress"]
         place.provider.loop.call_soon_threadsafe(place.provider.tasks[0].cancel)  # nobody else ends it
         wait_until(lambda: [one.status for one in place.responses()] != ["in_progress"])
+
+
+@pytest.mark.parametrize("ends", [1, 2])
+def test_work_that_ends_as_its_client_leaves_is_no_error(ends: int) -> None:
+    """Nor is it one that two things end it at the same time."""
+    problems: list[Any] = []
+
+    async def run(steps: int) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        left = asyncio.Event()
+        async with Attendance() as attendance:
+            for _ in range(ends):
+                attendance.until(left.wait())  # type: ignore[arg-type]  # whatever it returns
+            await asyncio.sleep(0)
+            left.set()
+            for _ in range(steps):  # after the first one, what ends it is done, and not seen yet
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+
+    for steps in range(5):
+        asyncio.run(run(steps))
+    assert problems == []
