@@ -18,6 +18,7 @@ from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync import client_history, sync
 from threadkeep.store.history_sync.compactions import CompactedHistory, compact_beside
+from threadkeep.store.store import Store
 from threadkeep.store.writing.branches import find_unused
 
 TRIES: Final = 3  # to find a branch on which no call is being answered
@@ -26,6 +27,12 @@ TRIES: Final = 3  # to find a branch on which no call is being answered
 def place_of(owner: Owner, origin: Origin, session: Session) -> Hashable:
     """Return what calls have in common of which each must know what came of the one before."""
     return owner, origin.conversation_id or origin.external_ids or sync.beginning_of(session)
+
+
+def _agreeing(store: Store, session: Session, asked: Container[str]) -> tuple[Conversation | None, Conversation | None]:
+    """The conversation that a history agrees with; for none, the side call whose summary it begins with (blocking)."""
+    found = sync.find_by_history(store, session, asked)
+    return found, None if found is not None else sync.find_summary(store, session, {CLASS: SUMMING_UP})
 
 
 async def find(
@@ -52,9 +59,9 @@ async def find(
         except NotFound:
             return None
         return await store.get_conversation(stored.conversation_id)
-    if (agreeing := await store.run_sync(sync.find_by_history, session, asked)) is not None:
-        return await store.get_conversation(agreeing.id)
-    aside = await store.run_sync(sync.find_summary, session, {CLASS: SUMMING_UP})
+    agreeing, aside = await store.run_sync(_agreeing, session, asked)
+    if agreeing is not None:
+        return store.face_of(agreeing)
     return None if aside is None else await _parent(store, aside)
 
 
@@ -272,6 +279,9 @@ async def _new_conversation(
     conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=call.key)
     if origin.is_aside:
         await conversation.archive()
-    elif external_id is None and (earlier := await store.run_sync(sync.find_asked_before, session)) is not None:
+    elif (
+        external_id is None and session.tools
+        and (earlier := await store.run_sync(sync.find_asked_before, session)) is not None
+    ):  # fmt: skip
         await _set_aside(await store.get_conversation(earlier.id), origin, origin.beside(call, conversation.id))
     return conversation
