@@ -1,19 +1,25 @@
 """Calls a second of the server beside a bare pass-through, and beside another build: 16 clients, all in turns.
 
-The provider answers at once. Client, provider, and each server are processes of their own; the client is the least that
-Python can do, so that it is not the bottleneck. CPU time is that of a server's process, with what follows the answers.
+The provider answers at once. Client, provider, and each server are processes of their own. The client is wrk, where
+that is installed, and else the least that Python can do, so that it is not the bottleneck. CPU time is that of a
+server, with what follows the answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import secrets
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,20 +31,41 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 
 CLIENTS: Final = 16
-CALLS: Final = 20  # of each client in a round
-ANSWERS: Final = b"/v1/responses"
-RECORDER: Final = b"/record/provider/v1/chat/completions"
-LEAST: Final = {ANSWERS: 0.35, RECORDER: 0.5}  # over the bare pass-through
+CALLS: Final = 20  # of each client in a round, without wrk
+SECONDS: Final = 3  # of a round, with wrk
+CHATS, ITEMS = 64, 200  # conversations that go on, and what each has before
+MOST_MIB: Final = 150  # of a process that has recorded 5,000 calls
+ANSWERS: Final = "answers in new conversations"
+CONTINUED: Final = f"answers in conversations of {ITEMS} items"
+RECORDER: Final = "recorder: calls passed"
+STORED: Final = "recorder: calls stored meanwhile"
+PATHS: Final = {ANSWERS: "/v1/responses", CONTINUED: "/v1/responses", RECORDER: "/record/provider/v1/chat/completions"}
+LEAST: Final = {ANSWERS: 0.35, CONTINUED: 0.3, RECORDER: 0.5, STORED: 0.3}  # over the bare pass-through
 LEAST_AGAINST, MOST_CPU_AGAINST = 2.0, 0.5  # over the other build, of answers
 _FILE: Final = Path(__file__).with_name("answering.py")
 _SETTLED: Final = 0.02  # of a second of CPU time in a quarter of one: nothing goes on
+_SCRIPT: Final = """
+local number, start, chats = 0, "", {}
+function init(args)
+  start = args[1]
+  for index = 3, #args do chats[#chats + 1] = args[index] end
+  wrk.method, wrk.headers["content-type"] = "POST", "application/json"
+  template = args[2]
+end
+function request()
+  number = number + 1
+  local body = template:gsub("NUMBER", start .. number):gsub("CHAT", chats[number % #chats + 1] or "")
+  return wrk.format(nil, nil, nil, body)
+end
+"""
 
 
 class Round(NamedTuple):
-    """What a round of calls took: calls a second, and seconds of CPU time for each."""
+    """What a round of calls took: calls a second, seconds of CPU time for each, and calls stored a second meanwhile."""
 
     rate: float
     cpu: float
+    stored: float = 0.0
 
 
 @dataclass(slots=True)
@@ -47,7 +74,8 @@ class Server:
 
     process: subprocess.Popen[bytes]
     port: int
-    rounds: dict[bytes, list[Round]] = field(default_factory=dict)
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+    chats: list[str] = field(default_factory=list)  # ids of conversations that go on
 
     def cpu_seconds(self) -> float:
         """The CPU time of its threads so far, which the system counts in nanoseconds."""
@@ -57,6 +85,37 @@ class Server:
                 found += int((path / "schedstat").read_text().split()[0])
         return found / 1e9
 
+    def asked(self, path: str, body: Any = None) -> Any:
+        """What a path answers."""
+        text = None if body is None else json.dumps(body).encode()
+        asking = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", text, {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(asking, timeout=60) as answer:
+            return json.load(answer)
+
+    def recorded(self) -> int:
+        """How many calls the recorder has stored."""
+        return int(self.asked("/healthz")["/record"]["recorded"])
+
+    def settle(self) -> None:
+        """Wait until nothing goes on: a recorder stores after it has answered."""
+        now = self.cpu_seconds()
+        before = float("-inf")
+        while now - before >= _SETTLED:
+            time.sleep(0.25)
+            before, now = now, self.cpu_seconds()
+
+    def begin_chats(self) -> None:
+        """Create conversations, with their items."""
+        said = {"type": "message", "content": "The capital of France is Paris. " * 5}
+        for _ in range(CHATS):
+            items = [{**said, "role": role} for role in ("user", "assistant")] * 10
+            chat = self.asked("/v1/conversations", {"items": items})["id"]
+            for _ in range(ITEMS // len(items) - 1):
+                self.asked(f"/v1/conversations/{chat}/items", {"items": items})
+            self.chats.append(chat)
+
 
 class Client(asyncio.Protocol):
     """A connection with one call after the other."""
@@ -65,10 +124,11 @@ class Client(asyncio.Protocol):
         self.transport: Any = transport
         self._came, self._answer = b"", asyncio.get_running_loop().create_future()
 
-    async def call(self, path: bytes, body: bytes) -> None:
+    async def call(self, path: str, body: str) -> None:
         self._came, self._answer = b"", asyncio.get_running_loop().create_future()
         head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        self.transport.write(head % (path, len(body)) + body)
+        text = body.encode()
+        self.transport.write(head % (path.encode(), len(text)) + text)
         answer = await self._answer
         if not answer.startswith(b"HTTP/1.1 200"):
             raise RuntimeError(answer[:500].decode(errors="replace"))
@@ -86,34 +146,57 @@ class Client(asyncio.Protocol):
             self._answer.set_exception(exc or ConnectionError("The server has closed the connection."))
 
 
-def _bodies(path: bytes) -> Iterator[bytes]:
-    for number in range(CLIENTS * CALLS):
-        question = b"What is the capital of country %d of %d?" % (number, time.time_ns())
-        if path == ANSWERS:
-            yield b'{"model":"m","input":"%b"}' % question
-        else:
-            yield b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % question
+def _template(what: str) -> str:
+    question = "What is the capital of country NUMBER?"
+    if what == RECORDER:
+        return json.dumps({"model": "m", "messages": [{"role": "user", "content": question}]})
+    return json.dumps({"model": "m", "input": question} | ({"conversation": "CHAT"} if what == CONTINUED else {}))
 
 
-async def _round(server: Server, path: bytes) -> Round:
-    loop, bodies = asyncio.get_running_loop(), _bodies(path)
-    clients = [(await loop.create_connection(Client, "127.0.0.1", server.port))[1] for _ in range(CLIENTS)]
+async def _called(port: int, what: str, template: str, chats: Sequence[str]) -> int:
+    """Ask with clients of Python; return how many calls were answered."""
+    loop, numbers = asyncio.get_running_loop(), iter(range(CLIENTS * CALLS))
+    clients = [(await loop.create_connection(Client, "127.0.0.1", port))[1] for _ in range(CLIENTS)]
 
     async def calls(client: Client) -> None:
-        for body in bodies:
-            await client.call(path, body)
+        for number in numbers:
+            body = template.replace("NUMBER", f"{number} of {time.time_ns()}")
+            await client.call(PATHS[what], body.replace("CHAT", chats[number % len(chats)] if chats else ""))
 
-    cpu, begun = server.cpu_seconds(), time.perf_counter()
     await asyncio.gather(*map(calls, clients))
-    seconds, now = time.perf_counter() - begun, server.cpu_seconds()
-    while path == RECORDER:  # which stores after it has answered
-        await asyncio.sleep(0.25)
-        before, now = now, server.cpu_seconds()
-        if now - before < _SETTLED:
-            break
     for client in clients:
         client.transport.close()
-    return Round(CLIENTS * CALLS / seconds, (now - cpu) / (CLIENTS * CALLS))
+    return CLIENTS * CALLS
+
+
+def _called_by_wrk(wrk: str, url: str, template: str, chats: Sequence[str]) -> int:
+    """Ask with wrk; return how many calls were answered."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(_SCRIPT)
+        script.flush()
+        command = [wrk, "-t1", f"-c{CLIENTS}", f"-d{SECONDS}s", "--timeout", "30s", "-s", script.name, url, "--"]
+        command += [secrets.token_hex(4), template, *chats]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    if refused is not None or "Socket errors" in said:
+        raise RuntimeError(said)
+    found = re.search(r"(\d+) requests in ", said)
+    assert found is not None
+    return int(found[1])
+
+
+def _round(server: Server, what: str) -> Round:
+    template, wrk, is_recording = _template(what), shutil.which("wrk"), what == RECORDER and bool(server.chats)
+    chats = server.chats if what == CONTINUED else []
+    cpu, begun, before = server.cpu_seconds(), time.perf_counter(), server.recorded() if is_recording else 0
+    if wrk is None:
+        count = asyncio.run(_called(server.port, what, template, chats))
+    else:
+        count = _called_by_wrk(wrk, f"http://127.0.0.1:{server.port}{PATHS[what]}", template, chats)
+    seconds, stored = time.perf_counter() - begun, (server.recorded() - before) if is_recording else 0
+    if is_recording:
+        server.settle()
+    return Round(count / seconds, (server.cpu_seconds() - cpu) / count, stored / seconds)
 
 
 @contextmanager
@@ -145,35 +228,72 @@ def run(databases: Sequence[Database], scale: Scale) -> Iterator[Line]:
                 if database.kind != "sqlite":
                     place = stack.enter_context(postgres_database(is_empty=True)).url
                 servers.append(stack.enter_context(_started("threadkeep", place, url, scale.against)))
-            asyncio.run(_rounds(servers, scale.call_rounds))
+            for server in servers[1:]:
+                _until_ready(server)
+                server.begin_chats()
+            _rounds(servers, scale.call_rounds)
             yield from _lines(database, *servers)
+            _print_memory(database, servers[1], scale.recorded)
 
 
-async def _rounds(servers: Sequence[Server], count: int) -> None:
+def _until_ready(server: Server) -> None:
+    while True:
+        try:
+            server.asked("/healthz")
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _rounds(servers: Sequence[Server], count: int) -> None:
     for number in range(-1, count):  # the first one does not count: modules are loaded
-        for path in (ANSWERS, RECORDER):
+        for what in PATHS:
             for server in servers:
-                taken = await _round(server, path)
+                taken = _round(server, what)
                 if number >= 0:
-                    server.rounds.setdefault(path, []).append(taken)
+                    server.rounds.setdefault(what, []).append(taken)
+
+
+def _print_memory(database: Database, server: Server, calls: int) -> None:
+    """What the process takes after so many recorded calls."""
+    while server.recorded() < calls:
+        _round(server, RECORDER)
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    size = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    dropped = server.asked("/healthz")["/record"]["dropped"]
+    print(
+        f"serving: {server.recorded():,} calls recorded on {database.label}, {dropped} dropped: the process has "
+        f"{size:.0f} MiB, at most {MOST_MIB}",
+        file=sys.stderr,
+    )
 
 
 def _lines(database: Database, bare: Server, ours: Server, other: Server | None = None) -> Iterator[Line]:
-    for path, what in ((ANSWERS, "answers"), (RECORDER, "recorder")):
-        yield _line(f"{what} over a bare pass-through", database, bare, ours, path, LEAST[path])
+    for what in PATHS:
+        yield _line(f"{what}, over a bare pass-through", database, bare, ours, what, LEAST[what])
+        if what == RECORDER:
+            pairs = [*zip(bare.rounds[what], ours.rounds[what], strict=True)]
+            before = statistics.median(base.rate for base, _ in pairs)
+            stored = statistics.median(one.stored for _, one in pairs)
+            ratio = statistics.median(one.stored / base.rate for base, one in pairs)
+            yield Line(
+                f"{STORED}, over a bare pass-through", database.label, before, stored, LEAST[STORED], unit="calls/s",
+                is_least=True, measured=ratio,
+            )  # fmt: skip
         if other is not None:
-            least, most = (LEAST_AGAINST, MOST_CPU_AGAINST) if path == ANSWERS else (None, None)
-            yield _line(f"{what} over the other build", database, other, ours, path, least)
-            pairs = zip(other.rounds[path], ours.rounds[path], strict=True)
+            least, most = (LEAST_AGAINST, MOST_CPU_AGAINST) if what == ANSWERS else (None, None)
+            yield _line(f"{what}, over the other build", database, other, ours, what, least)
+            pairs = [*zip(other.rounds[what], ours.rounds[what], strict=True)]
             cpu = statistics.median(one.cpu / base.cpu for base, one in pairs)
-            before, now = (statistics.median(one.cpu for one in server.rounds[path]) for server in (other, ours))
+            before, now = (statistics.median(one.cpu for one in server.rounds[what]) for server in (other, ours))
             yield Line(f"{what}: CPU time of a call", database.label, before, now, must=most, measured=cpu)
 
 
-def _line(what: str, database: Database, base: Server, ours: Server, path: bytes, least: float | None) -> Line:
+def _line(what: str, database: Database, base: Server, ours: Server, kind: str, least: float | None) -> Line:
     """Both in the same rounds."""
-    pairs = [*zip(base.rounds[path], ours.rounds[path], strict=True)]
-    before, now = (statistics.median(one.rate for one in server.rounds[path]) for server in (base, ours))
+    pairs = [*zip(base.rounds[kind], ours.rounds[kind], strict=True)]
+    before, now = (statistics.median(one.rate for one in server.rounds[kind]) for server in (base, ours))
     return Line(
         what, database.label, before, now, must=least, unit="calls/s", is_least=True,
         measured=statistics.median(one.rate / other.rate for other, one in pairs),

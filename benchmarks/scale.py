@@ -25,6 +25,7 @@ class Scale:
     bodies: int = 1_000_000  # raw ones, of a month
     streams: int = 500  # of the server, at once
     call_rounds: int = 9  # of calls of the server
+    recorded: int = 5_000  # calls, after which the memory of the server is read
     against: Path | None = None  # the sources of another build, beside which the server's calls are measured
 
 
@@ -32,4 +33,5 @@ def quick(folder: Path) -> Scale:
     return Scale(
         folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3,
         ledger=50_000, documents=(2_000, 20_000), items=200_000, bodies=20_000, streams=100, call_rounds=2,
+        recorded=500,
     )  # fmt: skip
