@@ -165,7 +165,7 @@ def driver_advice(said: str) -> str | None:
 
 
 class DatabaseUnavailable(ThreadkeepError):
-    """The database could not be opened: its server does not answer, lacks the database, or refuses the user.
+    """The database could not be opened: its server does not answer, lacks it, or refuses the user; a file is none.
 
     `database` is its URL, without a password; the driver's error is the cause. Once a store is open, errors of drivers
     are raised as they are.

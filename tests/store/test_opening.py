@@ -116,6 +116,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, opened: Any) -> Non
         opened(f"sqlite:///{tmp_path}/chat.db")
 
 
+def test_a_file_that_is_no_database_is_named(tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "notes.txt").write_text("Not a database. " * 100)
+    for place in (url := f"sqlite:///{tmp_path}/notes.txt", make_url(url)):
+        with pytest.raises(DatabaseUnavailable, match=r"notes\.txt cannot be opened: file is not a database") as caught:
+            opened(place).create_conversation()
+        assert caught.value.hint == "Give a URL with the file of a database; if this was one, restore a backup."
+
+
 def test_stores_say_with_which_statement_they_are_opened() -> None:
     blocking: Any = Store("sqlite://")
     asynchronous: Any = AsyncStore("sqlite://")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 # PostgreSQL: serialization_failure, deadlock_detected, lock_not_available
 _TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
@@ -23,6 +23,9 @@ _TRANSIENT_CODES: Final = frozenset({5, 6})
 
 # PostgreSQL: foreign_key_violation; MySQL/MariaDB: no such parent row; SQLite: SQLITE_CONSTRAINT_FOREIGNKEY
 _UNMET_REFERENCES: Final = frozenset({"23503", 1452, 1216, 787})
+
+# SQLite's code for a file that is no database, SQLITE_NOTADB
+_NO_DATABASE: Final = 26
 
 # PostgreSQL: admin_shutdown, crash_shutdown
 _ENDED_STATES: Final = frozenset({"57P01", "57P02"})
@@ -54,6 +57,12 @@ def is_unmet_reference(error: DBAPIError) -> bool:
     arguments: tuple[Any, ...] = getattr(cause, "args", ())
     codes = getattr(cause, "sqlstate", None), getattr(cause, "sqlite_errorcode", None), *arguments[:1]
     return not _UNMET_REFERENCES.isdisjoint(code for code in codes if isinstance(code, str | int))
+
+
+def is_unopened(error: DBAPIError) -> bool:
+    """Whether there is no connection, or the file of SQLite is none of a database, which its first statement shows."""
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    return code == _NO_DATABASE or (isinstance(error, OperationalError) and error.statement is None)
 
 
 def is_taken_back(error: DBAPIError) -> bool:

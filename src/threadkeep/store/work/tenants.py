@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, and_, delete, insert, select, true
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from threadkeep.db import engines, models, schema
+from threadkeep.db import engines, models, refusals, schema
 from threadkeep.domain.ids import new_key
 from threadkeep.errors import Conflict, DatabaseUnavailable, InvalidOption, NotFound
 from threadkeep.store.media import collecting
@@ -164,8 +164,8 @@ class StoreRoot:
         transactions = given or self._transactions
         try:
             is_empty = transactions.read(lambda connection: schema.needs_set_up(connection, self._url))
-        except OperationalError as error:
-            if error.statement is not None:
+        except DBAPIError as error:
+            if not refusals.is_unopened(error):
                 raise
             url = self.engine.url.set(drivername=self.engine.url.get_backend_name())
             raise DatabaseUnavailable(engines.shown_url(url), str(error.orig)) from error
