@@ -21,6 +21,7 @@ from tests.server.test_upstreams import amazon_message
 from tests.waiting import wait_until
 from threadkeep import AsyncStore, Conversation, Store
 from threadkeep.http import Owner, RecordedUpstream, http_upstream, recorder_app
+from threadkeep.store.work.caches import DEFAULT_BYTES
 
 DONE = b"data: [DONE]\n\n"
 GARBAGE = b'data: {{{\n\ndata: {"type": 1}\n\n\xff\xfe\xc3 event: \x00\n\nnot a line\n'
@@ -203,13 +204,15 @@ class World:
 
 
 @contextmanager
-def hostile(database: Database, face: str, format_: str, script_: Script, **options: Any) -> Iterator[World]:
-    """A face of the server before a provider; `options` are those of its application."""
+def hostile(
+    database: Database, face: str, format_: str, script_: Script, *, memory_bytes: int = DEFAULT_BYTES, **options: Any
+) -> Iterator[World]:
+    """A face of the server before a provider; `options` are those of its application, `memory_bytes` of its store."""
     tenant = uuid4().hex
     with provided(script_) as provider, Store(database.url, tenants=True) as store:
         scoped = store.create_tenant(tenant)
         options.setdefault("auth", lambda _: Owner(tenant=tenant))
-        mine = AsyncStore(database.url, tenants=True)
+        mine = AsyncStore(database.url, tenants=True, memory_bytes=memory_bytes)
         spoken: Any = format_
         if face == "recorder":
             made: Any = recorder_app(mine, [RecordedUpstream("provider", spoken, provider.url)], **options)

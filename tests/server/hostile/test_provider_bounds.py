@@ -19,6 +19,7 @@ from tests.databases import Database
 from tests.processes import forked, pipe
 from tests.server.hostile.providers import DONE, FACES, GARBAGE, SSE, Script, World, answer, delta, hostile, sse
 from tests.server.scripts import COMPRESS
+from tests.waiting import wait_until
 from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.http import RecordedUpstream, UpstreamError, app, recorder_app, rest_app
 from threadkeep.server import provider_answers
@@ -110,7 +111,7 @@ def test_a_body_that_grows_when_decompressed_is_an_attempt_that_failed(
 ) -> None:
     body = COMPRESS[encoding](b'{"error": {"message": "' + b"No. " * 1_000_000 + b'"}}')
     script = Script([body], ("content-type: application/json", f"content-encoding: {encoding}"), status)
-    options = {"spool": tmp_path if spool else None, "max_answer_bytes": MOST}
+    options: Any = {"spool": tmp_path if spool else None, "max_answer_bytes": MOST}
     with hostile(database, "recorder", "chat_completion", script, **options) as world:
         with world.asked(is_stream=False) as response:
             assert b"".join(response.iter_raw()) == body
@@ -279,7 +280,10 @@ def test_a_provider_that_says_nothing_leaves_nothing_behind(
 
 
 def memory_of_hostile_answers(face: str, url: str, results: Any) -> None:
-    """What a server's process takes at most for answers of 20 MB, over what it takes for short ones."""
+    """What a server's process takes at most for answers of 20 MB, over what it takes for short ones.
+
+    Its store remembers little of what was read, which may be 32 MiB otherwise, and one is stored before the next comes.
+    """
     short = {"events": Script([sse(delta("Hi")), DONE])}
     endings = [itertools.chain([BEGUN], endless(ENDLESS[name], 20)) for name in ("events", "comments", "a line") * 2]
     bomb = BEGUN + sse(delta(WORD)) * 60_000
@@ -290,7 +294,8 @@ def memory_of_hostile_answers(face: str, url: str, results: Any) -> None:
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-    with hostile(database, face, "chat_completion", short["events"], max_answer_bytes=2 * MIB) as world:
+    limits = {"max_answer_bytes": 2 * MIB, "memory_bytes": MIB}
+    with hostile(database, face, "chat_completion", short["events"], **limits) as world:
         world.ask()
         before = peak()
         for script in scripts:
@@ -298,6 +303,7 @@ def memory_of_hostile_answers(face: str, url: str, results: Any) -> None:
             with suppress(httpx2.HTTPError), world.asked() as response:
                 for _ in response.iter_raw():
                     pass
+            wait_until(lambda: face != "recorder" or not world.application.state.health()["open"])
     results.send(peak() - before)
 
 
