@@ -427,6 +427,9 @@ def test_tools(cli: Cli, stored: str) -> None:
         store.get_conversation(stored).add_items([a_call("x", "find"), an_output("x"), a_call("y", "find")])
     assert cli("tools").rows == [{"name": "find", "calls": "2", "unanswered": "1", "failed": "0"}]
     assert cli("tools", "--since", "1d", "--user", "ada", "--json").json["tools"][0]["calls"] == 2
+    [by_day] = cli("tools", "--by", "day", "--percentiles").rows
+    assert (by_day["period"], by_day["calls"]) == (f"{datetime.now(UTC):%Y-%m-%d}", "2")
+    assert float(by_day["p95"] or by_day["p95_latency_ms"]) >= 0
     assert "no tool was called" in cli("tools", "--user", "bob").err
 
 

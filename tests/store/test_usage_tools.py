@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, update
 
 from tests.factories import a_call, an_answer, an_output
 from threadkeep import InvalidOption, ToolUsage
+from threadkeep.db import models
 
 pytestmark = pytest.mark.one_face
 
@@ -113,6 +115,37 @@ def test_whose_calls_and_when(store: Any, stores: Any, face: str, called: Any) -
     assert store.tool_usage() == []
 
 
+def test_latencies_of_tools_by_time(store: Any, watching: Engine) -> None:
+    """An output that took a second is a second, whichever its call's day; a call without one has no latency."""
+    conversation = store.create_conversation(model="m", input="Hi")
+    waits = [("find", 1, 100), ("find", 1, 900), ("find", 1, None), ("find", 9, 5_000), ("read", 9, 0)]
+    begins = datetime(2026, 3, 1, 23, 59, 59, 800_000, tzinfo=UTC)
+    for number, (name, day, wait) in enumerate(waits):
+        call = conversation.add_items([a_call(f"c{number}", name)])[0]
+        at = begins + timedelta(days=day - 1)
+        outputs = (
+            [] if wait is None else conversation.add_items([answered(f"c{number}", "failed" if day == 9 else None)])
+        )
+        with watching.begin() as connection:
+            for item, moment in ((call, at), *((one, at + timedelta(milliseconds=wait or 0)) for one in outputs)):
+                place = models.items.c.tenant_id == store.handle.scope.tenant, models.items.c.position == item.position
+                connection.execute(update(models.items).where(*place).values(created_at=moment))
+    rows = store.tool_usage(by="day", percentiles=True)
+    assert [(row.period, row.name, row.calls, row.unanswered, row.failed) for row in rows] == [
+        (date(2026, 3, 1), "find", 3, 1, 0), (date(2026, 3, 9), "find", 1, 0, 1), (date(2026, 3, 9), "read", 1, 0, 1),
+    ]  # fmt: skip
+    found = [(row.p50_latency_ms, row.p95_latency_ms, row.p99_latency_ms) for row in rows]
+    for values, wanted in zip(found, [(100, 900, 900), (5_000,) * 3, (0,) * 3], strict=True):
+        assert values == pytest.approx(wanted, rel=0.01)
+    assert [row.period for row in store.tool_usage(by="day", tz="Europe/Berlin")] == [
+        date(2026, 3, 2), date(2026, 3, 10), date(2026, 3, 10),
+    ]  # fmt: skip
+    assert [row.period for row in store.tool_usage(by="week", since=date(2026, 3, 5), limit=1)] == [date(2026, 3, 9)]
+    assert [row.calls for row in store.tool_usage(by="month", percentiles=True)] == [4, 1]
+    [total, _] = store.tool_usage(percentiles=True)
+    assert total.p95_latency_ms == pytest.approx(5_000, rel=0.01)
+
+
 def test_calls_of_some_conversations(store: Any) -> None:
     """Those that were active last; of a time in the past, those that were active first."""
     now, hour = datetime.now(UTC), timedelta(hours=1)
@@ -135,7 +168,15 @@ def test_calls_of_some_conversations(store: Any) -> None:
     assert store.for_user("ann").tool_usage(conversations=1)[0].name == "newest"
 
 
-WRONG = [{"since": "x"}, {"tz": "Mars"}, {"limit": 0}, {"user_id": ""}, {"conversations": 0}, {"conversations": "all"}]
+WRONG = [
+    {"since": "x"},
+    {"tz": "Mars"},
+    {"limit": 0},
+    {"user_id": ""},
+    {"conversations": 0},
+    {"conversations": "all"},
+    {"by": "hour"},
+]
 
 
 @pytest.mark.parametrize("question", WRONG, ids=str)

@@ -83,6 +83,12 @@ days_between: Final = sql_function(
     "days_between", returns=BigInteger(), sqlite="(julianday({1}) - julianday({0}))", postgresql="({1} - {0})",
     mysql="datediff({1}, {0})",
 )  # fmt: skip
+milliseconds_between: Final = sql_function(
+    "milliseconds_between", returns=BigInteger(),
+    sqlite="CAST(round((julianday({1}) - julianday({0})) * 86400000) AS INTEGER)",
+    postgresql="CAST(extract(epoch FROM ({1} - {0})) * 1000 AS bigint)",
+    mysql="(timestampdiff(MICROSECOND, {0}, {1}) DIV 1000)",
+)  # fmt: skip
 # The local time of a moment that is so many seconds ahead of UTC. SQLite would round half a millisecond up, into the
 # next day.
 local_time: Final = sql_function(

@@ -278,16 +278,23 @@ class ToolUsage:
         calls: the number of calls.
         unanswered: how many of them have no output.
         failed: how many of them have an output with the status failed or error.
+        period: the day of the calls, or the first day of their week or month; None if the report is not by time.
+        p50_latency_ms, p95_latency_ms, p99_latency_ms: what 50, 95 and 99 of 100 answered calls did not exceed, within
+            1 %, from when the call was stored until its output was; None unless the report was made with `percentiles`.
     """
 
     name: str | None
     calls: int
     unanswered: int
     failed: int
+    period: date | None = None
+    p50_latency_ms: float | None = None
+    p95_latency_ms: float | None = None
+    p99_latency_ms: float | None = None
 
     def to_dict(self) -> jsontext.JsonObject:
-        """Return the figures by name."""
-        return asdict(self)
+        """Return the figures by name, without those that the report was not asked for."""
+        return {name: value for name, value in asdict(self).items() if value is not None or name == "name"}
 
 
 @dataclass(frozen=True, slots=True)

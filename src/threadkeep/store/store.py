@@ -594,16 +594,14 @@ class Store:
         """Return attempts, tokens and costs, summed.
 
         `by` names the columns to group by: hour, day, week (its Monday), month (its first day), model, provider,
-        format, user_id, conversation_id, status, tool_set (its hash), response; what conversations have now:
-        conversation_status (active or archived), title, ``label:NAME`` and ``property:NAME``; and what responses have:
-        feedback (the lowest rating of its items), approval (of its calls: denied, or else approved),
-        ``item_label:NAME``, and ``metadata:NAME`` of the options of their requests. `since` and `until` (exclusive)
-        are dates or aware datetimes. Dates, days and hours are in the time zone `tz`. `filters` are values, or lists
-        of values, of the columns of the ledger, except hour, week and month; `day` is a UTC day there. With `labels=`,
-        only conversations count that have all of these labels (at most 16), and are not deleted. `order_by` sorts by a
-        sum, largest first; add `limit` for a top list. With `percentiles`, rows have those of latencies and times to
-        the first token, which takes two more statements. In a store with tenants that is limited to none of them,
-        `by` must name tenant, too: a report of all of them.
+        format, user_id, conversation_id, status, tool_set, response; what conversations have now: conversation_status,
+        title, ``label:NAME`` and ``property:NAME``; and what responses have: feedback (the lowest rating of its items),
+        approval (of its calls: denied, or else approved), ``item_label:NAME``, and ``metadata:NAME`` of the options of
+        their requests. `since` and `until` (exclusive) are dates or aware datetimes. Dates, days and hours are in the
+        time zone `tz`. `filters` are values, or lists of values, of the columns of the ledger, except hour, week and
+        month; `day` is a UTC day there. With `labels=`, only conversations count that have all of these (at most 16),
+        and are not deleted. `order_by` sorts by a sum, largest first; `limit` makes a top list. `percentiles` adds
+        those of latencies and times to the first token. A store for all tenants reports on them, if `by` names tenant.
 
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.
@@ -632,21 +630,23 @@ class Store:
         return self.usage(since=since, until=until, tz=tz, **filters)[0]
 
     def tool_usage(
-        self, *, since: date | None = None, until: date | None = None, tz: str = "UTC", user_id: str | None = None,
-        limit: int | None = None, conversations: int | None = None,
+        self, *, by: Literal["day", "week", "month"] | None = None, since: date | None = None,
+        until: date | None = None, tz: str = "UTC", user_id: str | None = None, limit: int | None = None,
+        conversations: int | None = None, percentiles: bool = False,
     ) -> list[tk.ToolUsage]:  # fmt: skip
         """Return how often each function was called, unanswered or failed; the most frequently called first.
 
-        `since` and `until` (exclusive) limit the time of the calls; they are dates in the time zone `tz`, or aware
-        datetimes. Calls in deleted conversations are not counted. With `conversations`, it looks at so many (up to
-        100,000) of those active in that time: the last ones active or, where `until` is past, the first ones.
+        `by` gives each period rows of its own; `percentiles` adds how long outputs took. Times are as for `usage`.
+        Deleted conversations do not count; `conversations` limits it to so many (up to 100,000) of those active then:
+        the last ones or, where `until` is past, the first ones.
 
         Raises:
             InvalidOption: an argument cannot be used.
         """
         return statistics.tool_usage(
             self.handle.transactions, self.handle.scope,
-            since=since, until=until, tz=tz, user_id=user_id, limit=limit, conversations=conversations,
+            by=by, since=since, until=until, tz=tz, user_id=user_id, limit=limit, conversations=conversations,
+            percentiles=percentiles,
         )  # fmt: skip
 
     def statistics(self, *, largest: int = 10) -> tk.Statistics:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import typer
 from typer import Argument, Option
@@ -52,6 +52,10 @@ Plot = Annotated[Path | None, Option("--plot", metavar="FILE", help="Write a plo
 FigureName = Annotated[
     Text, Option("--figure", metavar="FIGURE", help="The figure shown by bars and plots, such as total_tokens.")
 ]
+Period = Annotated[
+    Literal["day", "week", "month"] | None, Option("--by", metavar="TIME", help="One row per day, week or month.")
+]
+TOOL_LATENCIES: Final = tuple(Column(name, f"{name}_latency_ms", is_number=True) for name in ("p50", "p95", "p99"))
 TOOLS: Final = (Column("name"), *(Column(name, is_number=True) for name in ("calls", "unanswered", "failed")))
 
 
@@ -155,8 +159,11 @@ def _checked_figure(figure: str | None, order_by: str | None) -> str | None:
 
 def record_of(row: UsageRow) -> dict[str, Any]:
     """Return a row as JSON: keys and figures."""
-    values = row.to_dict().items()
-    return {name: key_text(value) if isinstance(value, date) else value for name, value in values}
+    return {name: _cell(value) for name, value in row.to_dict().items()}
+
+
+def _cell(value: Any) -> Any:
+    return key_text(value) if isinstance(value, date) else value
 
 
 @on_target("url", "tenant", "as_json")
@@ -190,13 +197,18 @@ def tools(
     tz: options.TimeZone = "UTC",
     user: options.OnlyUser = None,
     limit: options.MaxRows = None,
+    by: Period = None,
+    percentiles: Percentiles = False,
 ) -> None:
     """Report how often each tool was called.
 
     The most frequently called tools come first. A call is unanswered while it has no output, and failed if its output
-    says so.
+    says so. Its latency is the time until its output was stored.
     """
     bounds: dict[str, Any] = options.bounds_of(since, until, tz)
     with target.store() as store:
-        records = [tool.to_dict() for tool in store.tool_usage(**bounds, tz=tz, user_id=user, limit=limit)]
-    target.report_list("tools", records, TOOLS, empty="no tool was called")
+        found = store.tool_usage(**bounds, by=by, tz=tz, user_id=user, limit=limit, percentiles=percentiles)
+    columns = [*([Column("period")] if by else []), *TOOLS, *(TOOL_LATENCIES if percentiles else [])]
+    names = [column.key or column.title for column in columns]
+    records = [{name: _cell(getattr(tool, name)) for name in names} for tool in found]
+    target.report_list("tools", records, columns, empty="no tool was called")

@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, TypeAlias
 import sqlalchemy as sa
 
 from threadkeep.db.driver import RowReader, Statement
-from threadkeep.db.functions import bytewise, from_now, now, seconds, smallest_first
+from threadkeep.db.functions import bytewise, from_now, milliseconds_between, now, seconds, smallest_first
 from threadkeep.db.models import approvals, conversations, items, responses, stream_parts
+from threadkeep.db.queries import usage
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_conversation, of_tenant, visible
 
 NEW, PART = "new_", "part_"  # before the names of parameters that are values of a new response, or part of one
@@ -239,9 +240,14 @@ Among: TypeAlias = Literal["newest", "oldest"]
 
 @cache
 def tool_usage(
-    *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None
-) -> sa.Select[Any]:
+    *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None,
+    by: str | None = None, offsets: tuple[int, ...] = (0,), durations: bool = False,
+) -> sa.Select[Any]:  # fmt: skip
     """Calls by the name of the function: their number, how many have no output, and how many failed.
+
+    With `by`, they are counted for each day, week or month, in order; see `usage.time_keys` for `offsets`. With
+    `durations`, rows of a name, the time, a duration and how often it occurs, in place of these: how long calls that
+    have an output waited for it.
 
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
     same branch, to that one. Calls of one response with the same id are answered in order. Parameters: tenant; user
@@ -260,16 +266,30 @@ def tool_usage(
         calls.c.type.in_(CALLS),
     ]
     if until:
-        conditions.append(calls.c.created_at < sa.bindparam("until"))
+        conditions.append(calls.c.occurred_at < sa.bindparam("until"))
     if of_user:
         conditions.append(conversations.c.user_id == sa.bindparam("user_id"))
+    period = [] if by is None else [usage.time_keys(by, offsets, calls)[0].label("period")]
+    keys = [calls.c.name, *period]
+    if durations:
+        output = items.alias("outputs")
+        is_its = [output.c[name] == calls.c[name] for name in ("tenant_id", "conversation_id")]
+        is_its.append(output.c.position == calls.c.next_output // 2)
+        waited = milliseconds_between(calls.c.occurred_at, output.c.created_at).label("waited")
+        found = (
+            sa.select(*keys, waited).join(output, sa.and_(*is_its)).where(*conditions, is_answered).subquery("found")
+        )
+        columns = [*found.c][:-1]
+        counted = sa.select(*columns, usage.rounded(found.c.waited), sa.func.count(), sa.null())
+        return counted.group_by(*columns, sa.literal_column("duration"))
     figures = (
         sa.func.count().label("calls"),
         sa.func.count(sa.case((is_answered, None), else_=1)).label("unanswered"),
         sa.func.count(sa.case((has_failed, 1))).label("failed"),
     )
-    statement: sa.Select[Any] = sa.select(calls.c.name, *figures).where(*conditions).group_by(calls.c.name)
-    statement = statement.order_by(sa.literal_column("calls").desc(), smallest_first(bytewise(calls.c.name)))
+    times: list[Any] = [sa.literal_column("period")] if period else []
+    statement: sa.Select[Any] = sa.select(*keys, *figures).where(*conditions).group_by(calls.c.name, *times)
+    statement = statement.order_by(*times, sa.literal_column("calls").desc(), smallest_first(bytewise(calls.c.name)))
     return statement.limit(sa.bindparam("limit", type_=sa.Integer)) if limited else statement
 
 
@@ -297,7 +317,7 @@ def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> 
     next_output = sa.func.min(sa.case((~is_call, output))).over(partition_by=[*same, row.number], **ahead)
     first_call = sa.case((sa.and_(is_call, row.in_turn == 1), row.position))
     next_call = sa.func.min(first_call).over(partition_by=[*same, row.branch], **ahead)
-    chosen = (row.conversation_id, row.type, row.name, row.created_at)
+    chosen = (row.tenant_id, row.conversation_id, row.type, row.name, row.created_at.label("occurred_at"))
     return sa.select(*chosen, next_output.label("next_output"), next_call.label("next_call")).subquery("calls")
 
 
@@ -309,7 +329,16 @@ def _numbered(where: Sequence[sa.ColumnElement[bool]]) -> Any:
     turn = sa.func.coalesce(columns.turn, -1 - columns.position)  # what was not received together stands alone
     in_turn = sa.func.row_number().over(partition_by=[*same, turn, is_call], order_by=columns.position)
     outputs = sa.func.count(sa.case((~is_call, 1))).over(partition_by=same, order_by=columns.position, rows=(None, 0))
-    chosen = (*same, columns.branch, columns.position, columns.type, columns.name, columns.status, columns.created_at)
+    chosen = (
+        columns.tenant_id,
+        *same,
+        columns.branch,
+        columns.position,
+        columns.type,
+        columns.name,
+        columns.status,
+        columns.created_at,
+    )
     figures = (in_turn.label("in_turn"), (outputs + sa.case((is_call, in_turn), else_=0)).label("number"))
     return sa.select(*chosen, *figures).where(*where).subquery("numbered")
 

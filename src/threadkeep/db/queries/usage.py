@@ -90,9 +90,8 @@ class StatementKey:
         return sum(count for _, count, _ in self.filters) <= CACHED_VALUES
 
 
-def rounded(measure: str) -> Any:
-    """A duration of the ledger, rounded by at most a thousandth: as many as there are, few of them differ."""
-    column = usage_records.c[measure]
+def rounded(column: Any) -> Any:
+    """A duration in milliseconds, rounded by at most a thousandth: as many as there are, few of them differ."""
     steps = {4**power: 2 ** (2 * power - 11) for power in range(6, 21)}  # how far apart those below a bound are
     whens = [(column < 1024, column)]  # noqa: PLR2004 - below that they are as they are
     whens += [(column < bound, _stepped(column, step)) for bound, step in steps.items()]
@@ -108,7 +107,7 @@ def _counts(key: StatementKey) -> tuple[list[Any], list[Any]]:
     """What a row of the ledger's sums has besides its groups, and those of it that it is grouped by."""
     if key.measure is None:
         return ledger_sums(), []
-    return [rounded(key.measure), func.count().label("attempts"), sa.null().label("sketch")], [
+    return [rounded(usage_records.c[key.measure]), func.count().label("attempts"), sa.null().label("sketch")], [
         literal_column("duration")
     ]
 
@@ -435,7 +434,7 @@ def _in_ranges(column: Any, name: str, count: int) -> Any:
 # Hours, days, weeks and months, in any time zone
 
 
-def time_keys(name: str, offsets: Sequence[int] | None, table: Table) -> list[Any]:
+def time_keys(name: str, offsets: Sequence[int] | None, table: Any) -> list[Any]:
     """The columns to group by; an hour takes two where clocks change, the second is how far local time is ahead.
 
     `offsets`: seconds by which local time is ahead of UTC, one more than there are changes (the parameters ``change_0``
@@ -453,7 +452,7 @@ def has_changes(offsets: Sequence[int] | None) -> bool:
     return offsets is not None and len(offsets) > 1
 
 
-def _offset(offsets: Sequence[int], table: Table) -> Any:
+def _offset(offsets: Sequence[int], table: Any) -> Any:
     changes: list[Any] = [
         (table.c.occurred_at < bindparam(f"change_{number}"), literal_column(str(offset)))
         for number, offset in enumerate(offsets[:-1])

@@ -409,10 +409,10 @@ def _rolled_up_ranges(connection: Connection, parameters: Mapping[str, Any]) -> 
     [(first, last, count)] = statements.rolled_up_span().fetch_all(connection, parameters)
     if not count:
         return []
-    span = _date(first), _date(last)
+    span = date_of(first), date_of(last)
     if _days_in(span) == count:  # no gaps, as nearly always
         return [span]
-    return ranges_of([_date(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
+    return ranges_of([date_of(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
 
 
 def _days_in(range_: tuple[date, date]) -> int:
@@ -434,7 +434,8 @@ def _with_hour(row: Row, key: statements.StatementKey) -> Row:
     return (*row[:index], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
 
 
-def _date(value: Any) -> date:
+def date_of(value: Any) -> date:
+    """A day as the drivers give it."""
     if isinstance(value, datetime):
         return value.date()
     return value if isinstance(value, date) else date.fromisoformat(value)
@@ -463,7 +464,7 @@ def _hex(value: Any) -> str | None:
 
 # How the keys of rows are read that are not names; None: as they are
 _READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
-    "hour": None, "day": _date, "week": _date, "month": _date, "conversation_id": _public_id, "tool_set": _hex,
+    "hour": None, "day": date_of, "week": date_of, "month": date_of, "conversation_id": _public_id, "tool_set": _hex,
     "response": None, "title": _text, "feedback": None,
 }  # fmt: skip
 

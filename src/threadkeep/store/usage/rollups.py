@@ -146,7 +146,7 @@ def _sum_ledger(connection: Connection, tenant: int, days: Sequence[date]) -> Ma
     ledger = _by_day(_execute(connection, statement), len(KEYS))
     sketches: dict[tuple[date, Key], list[Sketch | None]] = {}
     for place, measure in enumerate(MEASURES):
-        counted = select(*keys, rounded(measure), func.count()).where(*of_days, table[measure].is_not(None))
+        counted = select(*keys, rounded(table[measure]), func.count()).where(*of_days, table[measure].is_not(None))
         rows: Iterable[Any] = _execute(connection, counted.group_by(*keys, literal_column("duration")))
         for day, *names, duration, count in rows:
             found = sketches.setdefault((day, tuple(names)), [None] * len(MEASURES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
@@ -15,13 +15,17 @@ from threadkeep.db.models import blobs, branches, conversations, items, response
 from threadkeep.db.queries import responses as tool_calls
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.reports import SUMS, LargeConversation, Statistics, ToolUsage, UsageRow
-from threadkeep.store.usage.reports import UsageQuery, query_of, run_query, span_of
+from threadkeep.domain.reports import SUMS, LargeConversation, Statistics, ToolUsage, UsageRow, changes_of
+from threadkeep.domain.sketches import percentiles_of
+from threadkeep.errors import InvalidOption, shown
+from threadkeep.store.usage.reports import UsageQuery, date_of, query_of, run_query, span_of
 from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.work.validation import column_names, optional_identifier, page_size, time_zone
 
+PERIODS: Final = ("day", "week", "month")
+_FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC)  # before that, clocks are taken to have been as then
 MAX_CONVERSATIONS: Final = 100_000  # that can be asked for, where calls of some are counted
 
 
@@ -102,11 +106,13 @@ def _integer(connection: Connection, statement: Select[Any]) -> int:
 
 
 def tool_usage(
-    transactions: Transactions, scope: Scope, *, since: date | None, until: date | None, tz: str, user_id: str | None,
-    limit: int | None, conversations: int | None,
+    transactions: Transactions, scope: Scope, *, by: str | None, since: date | None, until: date | None, tz: str,
+    user_id: str | None, limit: int | None, conversations: int | None, percentiles: bool,
 ) -> list[ToolUsage]:  # fmt: skip
     """Calls by tool, the most called first; deleted conversations do not count. See `Store.tool_usage`."""
-    first, end = span_of(since, until, time_zone(tz))
+    zone = time_zone(tz)
+    first, end = span_of(since, until, zone)
+    changes, offsets = _offsets(by, zone, first)
     filters: dict[str, Any] = {
         "since": first,
         "until": end,
@@ -117,16 +123,39 @@ def tool_usage(
         filters["conversations"] = page_size(conversations, "conversations", most=MAX_CONVERSATIONS)
     among: tool_calls.Among = "newest" if end is None or end > datetime.now(UTC) else "oldest"
     parameters = scope.parameters(**{name: value for name, value in filters.items() if value is not None})
+    parameters |= changes
 
-    def read(connection: Connection) -> Sequence[Any]:
+    def rows(connection: Connection, *, durations: bool) -> Sequence[Any]:
         statement = tool_calls.tool_usage(
-            scoped=scope.user is not None, since="since" in parameters,
-            until="until" in parameters, of_user="user_id" in parameters, limited="limit" in parameters,
-            among=among if "conversations" in parameters else None,
+            scoped=scope.user is not None, since="since" in parameters, until="until" in parameters,
+            of_user="user_id" in parameters, limited="limit" in parameters and not durations,
+            among=among if "conversations" in parameters else None, by=by, offsets=offsets, durations=durations,
         )  # fmt: skip
         return connection.execute(statement, parameters).all()
 
-    return [ToolUsage(row.name, row.calls, row.unanswered, row.failed) for row in transactions.read_any(read)]
+    def read(connection: Connection) -> tuple[Sequence[Any], Sequence[Any]]:
+        return rows(connection, durations=False), rows(connection, durations=True) if percentiles else ()
+
+    counts, durations = transactions.read_any(read)
+    width = 1 if by is None else 2
+    keys = [tuple(row[:width]) for row in counts]
+    found = percentiles_of({"latency_ms": durations}, keys) if percentiles else [{} for _ in keys]
+    return [
+        ToolUsage(
+            row.name, row.calls, row.unanswered, row.failed, None if by is None else date_of(row.period), **figures
+        )
+        for row, figures in zip(counts, found, strict=True)
+    ]
+
+
+def _offsets(by: str | None, zone: tzinfo, first: datetime | None) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """Parameters of the moments at which clocks change, and how far local time is ahead before, between and after."""
+    if by not in (None, *PERIODS):
+        raise InvalidOption(f"must be one of {', '.join(PERIODS)}, not {shown(by)}.", argument="by")
+    if by is None or zone is UTC:
+        return {}, (0,)
+    changes, offsets = changes_of(zone, max(first or _FIRST, _FIRST), datetime.now(UTC))
+    return {f"change_{number}": change for number, change in enumerate(changes)}, offsets
 
 
 def usage(
