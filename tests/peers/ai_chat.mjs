@@ -16,6 +16,7 @@ class Chat extends AbstractChat {
   constructor({ messages, ...init }) { super({ ...init, state: new State(messages) }); }
 }
 
+// A stream that is resumed goes on behind the answer to the command; `end` waits for its end, as other commands do.
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 let chat;
 
@@ -32,13 +33,17 @@ const commands = {
   say: (text) => chat.sendMessage({ text }),
   goOn: () => chat.sendMessage(),
   decide: (answer) => chat.addToolApprovalResponse(answer),
-  resume: () => chat.resumeStream(),
+  resume: async () => {
+    chat.resumeStream();
+    while (chat.status !== "streaming") await sleep(20);
+  },
+  end: () => {},
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
   const [[name, given]] = Object.entries(JSON.parse(line));
   await commands[name](given);
-  do await sleep(20); while (["submitted", "streaming"].includes(chat.status)); // what is sent automatically is, then
+  do await sleep(20); while (name !== "resume" && ["submitted", "streaming"].includes(chat.status)); // also what is sent automatically
   const { messages, status } = chat, error = chat.error?.message ?? null;
   const isValid = messages.length === 0 || (await safeValidateUIMessages({ messages })).success;
   process.stdout.write(JSON.stringify({ messages, status, error, isValid }) + "\n");

@@ -199,7 +199,7 @@ def test_tools_of_the_server_run_within_the_run(agent: Agent, model: Gated) -> N
     ran = agent.run(add=[output], **{"with": {"resume": [entry], "tools": [LOOK]}})
     assert (ran["pendingInterrupts"], ran["messages"][-1]["content"]) == ([], "Well.")
     outputs = [one["content"] for one in model.payloads[-1]["messages"] if one["role"] == "tool"]
-    assert outputs[-2:] == ["No b1 on the map.", "seen"]
+    assert outputs[-2:] == ["seen", "No b1 on the map."]
 
 
 def test_an_interrupt_is_answered(agent: Agent, model: Gated) -> None:

@@ -182,9 +182,10 @@ def test_another_tab_resumes_while_a_tool_runs_and_stops_the_next(
     chat.begin_to(say="Wait.")
     assert tools.entered.wait(30)
     other.do(begin={"url": other.url, "id": other.id})
-    other.begin_to(resume=None)
+    other.do(resume=None)
+    assert [part["state"] for part in other.parts] == ["done", "output-available", "input-available"]
     tools.gate.set()
-    assert chat.done()["messages"] == other.done()["messages"] == chat.stored
+    assert chat.done()["messages"] == other.do(end=None)["messages"] == chat.stored
     assert (chat.parts[-1]["text"], tools.ran) == ("Done.", ["c1", "w1"])
     tools.gate.clear()
     tools.entered.clear()

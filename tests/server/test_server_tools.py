@@ -17,7 +17,7 @@ import uvicorn
 from tests.databases import Database
 from tests.ports import free_ports
 from tests.processes import forked, pipe
-from tests.server.scripts import script
+from tests.server.scripts import FORMATS, Scripted, script
 from tests.server.test_budgets import noted
 from tests.server.test_chats import CHAT, LOOK, Page, texts
 from tests.server.test_rest import Rest
@@ -226,6 +226,21 @@ def test_tools_run_within_the_answer_until_the_model_has_answered(page: Page, ap
     assert [tool["function"]["name"] for tool in application.payloads[0]["tools"]][:2] == ["weather", "time"]
     assert threading.get_ident() not in application.threads, "functions that are no coroutines run in threads"
     assert page.client.get("/usage").json()["data"][0]["attempts"] == 3, "a row in the ledger for each call"
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.parametrize("face", ["chat", "ag-ui"])
+def test_tools_run_over_any_upstream(served: Any, application: Application, format_name: str, face: str) -> None:
+    model = Scripted(format_name)
+    application.tools.register("look", parameters=SCHEMA, handler=application.weather)
+    client = Rest(served, **application.options(upstreams={"m": model.upstream})).of("ann")
+    model.will_say("Let me see.", calls=True)
+    model.will_say("It rains.")
+    shown: Any = ToolPage(client) if face == "chat" else Agent(client)
+    shown.say("Weather?", *([1] if face == "chat" else []))
+    assert shown.load()["messages"] == shown.messages
+    assert (application.ran, len(model.payloads)) == (["Paris"], 2)
+    assert "rain" in json.dumps(model.payloads[-1])
 
 
 def test_a_tool_that_raises_is_an_output_that_failed(page: Page, application: Application) -> None:
