@@ -67,24 +67,36 @@ answer to what was typed is there with its items and its bill, and where it was 
 means that all of this was seen in November 2026; `-` that the client cannot be brought there headless. Forks have
 conversations of their own.
 
-| Client | Named by | A tool, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
+| Client | Named by | Tools, resumed | Forked | Compacted | Agents | Two at once | Error, retried | Broken stream |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 | Claude Code 2.1.332 | header | right | right | right | right | right | right | right |
-| Codex 0.171.0 | header | right | right | right | not run | right | right | right |
+| Codex 0.171.0 | header | right | right | right | right | right | right | right |
 | opencode 1.18.33 | header | right | right | right | right | right | right | right |
 | pi 0.73.1, Responses | header | right | right | right | - | right | right | right |
-| pi 0.73.1, Messages and Chat Completions | history | right | not run | right | - | right | right | right |
+| pi 0.73.1, Messages and Chat Completions | history | right | in one conversation | right | - | right | right | right |
 | Gemini CLI 0.61.0 | history | right | - | - | right | right | right | the client ends |
-| qwen-code 0.24.4 | history | right | - | not run | right | right | right | right |
-| cline 3.0.65 | history | right, not resumed | - | not run | right | right | right | right |
-| llm 0.36 | history | right | - | - | - | right | right | - |
+| qwen-code 0.24.4 | history | right | - | right | right | right | right | right |
+| cline 3.0.65 | history | right, not resumed | - | - | right | right | right | right |
+| llm 0.36 | history | right | - | - | - | - | right | - |
 | aider 0.86.2 | history | recorded, without usage | - | - | - | - | the same | the same |
 
-opencode was run over Chat Completions in all situations, and resumed over the others. What clients do:
+Tools are called alone, and two in one answer. opencode was run over Chat Completions in all situations, and
+resumed over the others; Codex with the agents of models that it does not know (`multi_agent_v1`), and by hand with
+`multi_agent_v2`, whose agents may inherit the history. Codex, opencode and pi were also run on this server's
+`/v1/responses` over Chat Completions, Messages and Responses: tools run, signed thoughts come back, and what the
+provider is sent fits the types of its SDK. What clients do:
 
 - aider restores a session with its turns elsewhere, on a branch of the same conversation; it does not ask for the usage
   of its streams, and writes no file that can be imported.
-- cline resumes only in a terminal. Gemini CLI does not ask again after a broken stream.
+- cline resumes only in a terminal, and within one prompt it compacts nothing: it keeps the newest 20,000 tokens. Gemini
+  CLI does not ask again after a broken stream, and compacts only by a command. Two runs of llm at once may find its
+  database locked.
+- pi names no session over Messages and Chat Completions: what a fork says goes on in the conversation that it is from.
+  When the fork's file is imported, it gets a conversation of its own; no call counts again.
+- When qwen-code has compacted its history and is resumed, the prompt that led to it is not in what it sends: the
+  conversation has it, and what comes next is a branch.
+- Over Responses, opencode asks again without end if an answer has no usage: an upstream must report it, as those at a
+  URL are asked to.
 - Some calls are in no file of their client, and only recorded: the titles of opencode, the router of Gemini CLI. What
   failed or broke off is not written by all of them, or as part of the answer after it (Codex, qwen-code).
 - The agents of clients that name no session are conversations of their own when they are recorded; that they are agents

@@ -85,6 +85,7 @@ class Client:
             it has these.
         files: below its home, what it writes of its sessions; empty where that cannot be imported.
         lacks: what it does not do: a situation, or asking for its `usage`.
+        nameless: formats in which its calls name no session: forks go on in the conversation that they are from.
         in_all_formats: the situations that are tried in each of its formats, others in the first one.
     """
 
@@ -101,6 +102,7 @@ class Client:
     agents_by: tuple[str, ...] = ()
     files: str = ""
     lacks: frozenset[str] = frozenset()
+    nameless: frozenset[str] = frozenset()
     in_all_formats: frozenset[str] = frozenset({"resumed"})
 
     @property
@@ -240,7 +242,8 @@ CLIENTS = {
         "node_modules/.bin/pi", ("open_responses", "chat_completion", "messages"), ("bash", {"command": "echo hi"}),
         _pi, lambda prompt, more: ["--mode", "json", "-p", "--provider", "here", "--model", "m", *more, prompt],
         _always("--continue"), lambda home: ("--fork", home.newest(".pi/agent/sessions/*/*.jsonl")), "",
-        files=".pi/agent/sessions", in_all_formats=frozenset({"resumed", "compacted", "twins", "error", "broken"}),
+        files=".pi/agent/sessions", nameless=frozenset({"chat_completion", "messages"}),
+        in_all_formats=frozenset({"resumed", "forked", "compacted", "twins", "error", "broken"}),
     ),
     "gemini": Client(
         "node_modules/.bin/gemini", ("gemini",), ("run_shell_command", {"command": "echo hi"}), _gemini,
@@ -264,7 +267,7 @@ CLIENTS = {
     "llm": Client(
         "llm/bin/llm", ("chat_completion",), ("shell", {"command": "echo hi"}), _llm,
         lambda prompt, more: ["prompt", "-m", "m", "--functions", FUNCTION, *more, prompt], _always("--continue"),
-        files="llm/logs.db", lacks=frozenset({"broken"}),
+        files="llm/logs.db", lacks=frozenset({"broken", "twins"}),  # two at once may find its database locked
     ),
     "aider": Client(
         "aider-chat/bin/aider", ("chat_completion",), ("none", {}), _aider,

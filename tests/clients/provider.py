@@ -28,7 +28,7 @@ SUMMARY = re.compile(r"TEXT ONLY|state_snapshot")
 MEMORY = re.compile("Managed memory")  # and where a client's own agent reads the history, to remember something
 SUMMARIZED = "The user wanted something said, and it was said with the help of the shell."
 ENDINGS = {"responses": "open_responses", "completions": "chat_completion", "messages": "messages"}
-CALLS = {"tool": 1, "full": 1, "long": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
+CALLS = {"tool": 1, "full": 1, "pair": 2}  # how many tools are called at once, by the kind of a script
 AGENTS = 2  # of one turn
 FULL = 1_000_000  # tokens of a request that is as long as the context of a model: clients compact their history
 
@@ -164,7 +164,6 @@ class Provider:
                 call.calls = [(f"call_{call.number}_0", self.wait, waited)]
             elif kind in CALLS and not step and self.shell[0] != "none":
                 call.calls = [(f"call_{call.number}_{index}", *self.shell) for index in range(CALLS[kind])]
-                call.input_tokens += FULL if kind == "long" else 0
             else:
                 call.text = f"What was asked for was said. Done {name}, as call {call.number}."
                 call.input_tokens += FULL if kind == "full" else 0
