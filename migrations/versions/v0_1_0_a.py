@@ -519,6 +519,8 @@ SPELLINGS = {
         "part": "p.key",
         "text": "CASE WHEN p.type = 'object' THEN json_extract(p.value, '$.text') END",
         "day": "date({0})",
+        "week": "date({0}, 'weekday 0', '-6 days')",
+        "waited": "CAST(round((julianday(o.created_at) - julianday(i.created_at)) * 86400000) AS INTEGER)",
         "lineage": (
             "(SELECT json_extract(l.value, '$[0]') FROM json_each({0}) l "
             "WHERE json_extract(l.value, '$[1]') >= i.position ORDER BY json_extract(l.value, '$[1]') LIMIT 1)"
@@ -533,6 +535,8 @@ SPELLINGS = {
         "part": "p.n - 1",
         "text": "p.value ->> 'text'",
         "day": "CAST({0} AT TIME ZONE 'UTC' AS date)",
+        "week": "CAST(date_trunc('week', {0} AT TIME ZONE 'UTC') AS date)",
+        "waited": "CAST(extract(epoch FROM (o.created_at - i.created_at)) * 1000 AS bigint)",
         "lineage": (
             "(SELECT CAST(l.value ->> 0 AS bigint) FROM jsonb_array_elements(CAST({0} AS jsonb)) AS l (value) "
             "WHERE CAST(l.value ->> 1 AS bigint) >= i.position ORDER BY CAST(l.value ->> 1 AS bigint) LIMIT 1)"
@@ -552,6 +556,8 @@ SPELLINGS = {
         "part": "p.n - 1",
         "text": "p.text",
         "day": "DATE({0})",
+        "week": "SUBDATE(DATE({0}), WEEKDAY({0}))",
+        "waited": "TIMESTAMPDIFF(MICROSECOND, i.created_at, o.created_at) DIV 1000",
         "lineage": (
             "(SELECT l.branch FROM JSON_TABLE({0}, '$[*]' "
             "COLUMNS (branch BIGINT PATH '$[0]', last BIGINT PATH '$[1]')) l "

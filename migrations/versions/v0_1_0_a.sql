@@ -63,7 +63,8 @@ CREATE VIEW threadkeep_tool_calls AS
 SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
     i.branch, i.position, i.created_at, {name i.name} AS name, {name i.status} AS status, i.call_id,
     CASE WHEN i.next_call IS NULL OR i.next_output < i.next_call THEN i.next_output END AS output_position,
-    {name o.status} AS output_status, o.created_at AS output_created_at
+    {name o.status} AS output_status, o.created_at AS output_created_at, {day i.created_at} AS day,
+    {waited} AS latency_ms
 FROM (
     SELECT tenant_id, conversation_id, position, branch, type, name, status, call_id, created_at,
         min(CASE WHEN is_call = 0 THEN position END) OVER (
@@ -122,7 +123,8 @@ JOIN threadkeep_tenants t ON t.id = l.tenant_id;
 -- the branch of the first part of the lineage that reaches as far, or on the branch itself behind all parts
 CREATE VIEW threadkeep_turns AS
 SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
-    i.branch, i.position, i.created_at, {day i.created_at} AS day, {name i.author_id} AS author_id,
+    i.branch, i.position, i.created_at, {day i.created_at} AS day, {week i.created_at} AS week,
+    {name i.author_id} AS author_id,
     CASE WHEN i.position > coalesce(b.head_position, c.head_position) THEN 0
         WHEN i.branch = coalesce({lineage coalesce(b.lineage,c.lineage,'[]')}, c.active_branch) THEN 1
         ELSE 0 END AS is_active

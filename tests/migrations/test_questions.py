@@ -58,7 +58,7 @@ def fill(store: Store) -> None:
     bill(trip, at(1, 10), cost=3 * DOLLAR, model="big", provider="one", latency_ms=900, first_token_ms=300)
     bill(trip, at(2, 1), cost=2 * DOLLAR, model="big", provider="one", latency_ms=1_100, first_token_ms=500)
     bill(tax, at(1, 20), cost=DOLLAR, model="small", provider="two", latency_ms=100, first_token_ms=50)
-    bill(tax, at(1, 20), model="small", provider="two", status="failed", figures={})
+    bill(tax, at(1, 20), model="small", provider="two", status="failed", figures={}, error={"message": "Overloaded"})
     bill(code, at(2, 6), cost=4 * DOLLAR, model="small", provider="two", latency_ms=300, first_token_ms=150)
     bill(gone, at(2, 7), cost=DOLLAR // 2, model="small", provider="two")
     store.delete_conversation(gone.id)
@@ -76,11 +76,18 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
     "Of the users who were new in a month, how many are active in which month?": [
         ("2026-01", "2026-01", 2), ("2026-01", "2026-02", 1), ("2026-02", "2026-02", 1),
     ],
+    "Of the users who were new in a week, how many are active in which week?": [
+        ("2026-01-05", "2026-01-05", 1), ("2026-01-05", "2026-02-02", 1), ("2026-01-19", "2026-01-19", 1),
+        ("2026-02-02", "2026-02-02", 1),
+    ],
     "Which users have not come back since a day?": [("ben", "2026-01-20")],
     "How many turns does a conversation have?": [("Trip", 2), ("Code", 1), ("Food", 1), ("Tax", 1)],
     "How many turns does one have on average?": [(1.25,)],
     "In how many conversations was something edited or asked again?": [(1, 4)],
     "How many conversations are archived?": [("active", 3), ("archived", 1)],
+    "What are conversations about that have no title?": [
+        ("Trip", "What is Rome like?"), ("Tax", "Help"), ("Food", "Pasta?"), ("Code", "Fix this"),
+    ],
     "Who speaks of a word?": [("ann", "Trip")],
     "Which conversations cost most?": [
         ("Trip", "ann", 5 * DOLLAR), ("Code", "cat", 4 * DOLLAR), ("Tax", "ben", DOLLAR),
@@ -93,7 +100,10 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
     "What did deleted conversations cost?": [(1, DOLLAR // 2)],
     "How much of the input came from the prompt cache?": [("big", 80, 200), ("small", 120, 300)],
     "How often does a provider fail?": [("one", 0, 2), ("two", 1, 4)],
+    "Why do calls fail?": [("two", '{"message":"Overloaded"}', 1)],
     "How long do users wait for a model?": [("big", 1_000, 1_100, 400), ("small", 200, 300, 100)],
+    "How long do the slowest of a hundred calls take?": [("big", 900, 1_100), ("small", 100, 300)],
+    "How long do tools take, day by day?": [("2026-01-20", "look_up", 1, 1, 0), ("2026-01-20", "pay", 2, 0, 0)],
     "Which tools are called, and which fail?": [("look_up", 1, 0, 1), ("pay", 2, 1, 0)],
     "Which calls do people deny?": [("pay", 1, 2)],
     "Which answers do users like?": [("big", 1, 1), ("small", 1, 0)],

@@ -37,7 +37,7 @@ COLUMNS = {
     ],
     "threadkeep_tool_calls": [
         "tenant", "conversation", "user_id", "branch", "position", "created_at", "name", "status", "call_id",
-        "output_position", "output_status", "output_created_at",
+        "output_position", "output_status", "output_created_at", "day", "latency_ms",
     ],
     "threadkeep_conversation_facts": [
         "tenant", "conversation", "external_id", "user_id", "title", "status", "created_at", "created_day",
@@ -45,7 +45,8 @@ COLUMNS = {
     ],
     "threadkeep_labels": ["tenant", "conversation", "user_id", "label", "value"],
     "threadkeep_turns": [
-        "tenant", "conversation", "user_id", "branch", "position", "created_at", "day", "author_id", "is_active",
+        "tenant", "conversation", "user_id", "branch", "position", "created_at", "day", "week", "author_id",
+        "is_active",
     ],
     "threadkeep_call_approvals": [
         "tenant", "conversation", "user_id", "branch", "position", "name", "call_id", "decision", "reason",
