@@ -92,7 +92,8 @@ test-cluster: $(READY) ## Start replicas and clusters of PostgreSQL and MariaDB,
 test-kills: export THREADKEEP_TEST_MATRIX = all
 test-kills: export THREADKEEP_LONG = 1
 test-kills: $(READY) ## Kill clients, servers, upstreams and databases in mid-stream, 50 times each
-	$(BIN)/python $(PYTEST) --timeout 3600 tests/server/test_kills.py $(ARGS)
+	$(BIN)/python $(PYTEST) --timeout 3600 tests/server/test_kills.py tests/cli/test_workers.py \
+		tests/store/test_killed_writers.py $(ARGS)
 
 test-sqlalchemy-20: $(OLDEST)/.installed ## Run the tests on SQLite with the oldest SQLAlchemy
 	$(OLDEST)/bin/python $(PYTEST) $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext
@@ -36,7 +37,9 @@ def seconds_of(context: ForkServerContext, work: Work[T], tasks: Sequence[T]) ->
     return max(end for _, end in found) - min(begin for begin, _ in found)
 
 
-def timed(call: Callable[[], object], warm: int, count: int, barrier: Barrier) -> tuple[float, float]:
+def timed(
+    call: Callable[[], object], warm: int, count: int, barrier: Barrier | threading.Barrier
+) -> tuple[float, float]:
     """The first and the last moment of so many calls, after some that are not timed, when all others are ready, too."""
     for _ in range(warm):
         call()

@@ -1,27 +1,34 @@
-"""16 processes that append turns on PostgreSQL, to one conversation and to one each."""
+"""Writers at the same time: 16 processes on PostgreSQL, and threads of a process, of which each has a conversation.
+
+Threads that write to a SQLite file share a transaction; PostgreSQL syncs once for connections that commit together.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import random
 import statistics
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerContext
 from multiprocessing.synchronize import Barrier
 from typing import Final
 
 from benchmarks.conversations import TURNS, append_turn, floor_of, stored
-from benchmarks.databases import Database, postgres_database, postgres_missing
+from benchmarks.databases import Database, postgres_database, postgres_missing, sqlite_database
 from benchmarks.floor import Floor
 from benchmarks.processes import Times, seconds_of, timed
 from benchmarks.report import Line
 from benchmarks.scale import Scale
-from threadkeep import Store
+from threadkeep import Conversation, Store
 
 WRITERS: Final = 16
 SIZE: Final = 20
 # number of conversations -> goal: turns a second, of the floor's
 MUST: Final = {1: 0.45, WRITERS: 0.4}
+THREADS: Final = 64
+MUST_OF_THREADS: Final = {"sqlite": 3.0, "postgresql": 4.0}  # turns a second, of those of one thread
 WARM: Final = 3  # turns that each writer appends before the start
 
 
@@ -37,8 +44,38 @@ class Task:
 
 
 def run(scale: Scale) -> list[Line]:
+    lines = [_threads(sqlite_database(scale.folder, "FULL"), scale)]
     if postgres_missing() is not None:
-        return []
+        return lines
+    with postgres_database() as database:
+        lines.append(_threads(database, scale))
+    return lines + _processes(scale)
+
+
+def _threads(database: Database, scale: Scale) -> Line:
+    """Turns a second of many threads, over those of one."""
+    rates: dict[int, list[float]] = {1: [], THREADS: []}
+    with database.store() as store:
+        for _ in range(scale.writer_rounds):
+            for count, found in rates.items():
+                talks = [store.get_conversation(id_) for id_ in stored(store, SIZE, count)]
+                turns = scale.turns if count > 1 else 4 * scale.turns
+                barrier = threading.Barrier(count)
+                with ThreadPoolExecutor(count) as pool:
+                    times = list(pool.map(lambda talk: _append(talk, turns, barrier), talks))  # noqa: B023 - it is over
+                found.append(turns * count / (max(end for _, end in times) - min(begin for begin, _ in times)))
+    one, many = (statistics.median(found) for found in rates.values())
+    must = MUST_OF_THREADS[database.kind]
+    what = f"{THREADS} threads, a conversation each, over one"
+    return Line(what, database.label, one, many, must, unit="turns/s", is_least=True)
+
+
+def _append(talk: Conversation, turns: int, barrier: threading.Barrier) -> tuple[float, float]:
+    text, body = TURNS[0]
+    return timed(lambda: talk.add_turn(text, body, "open_responses"), WARM, turns, barrier)
+
+
+def _processes(scale: Scale) -> list[Line]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.writers", "psycopg"])
     with postgres_database() as database, database.store() as store:
