@@ -71,6 +71,8 @@ def _chat(body: Json) -> Iterator[Json]:
     for key, said in (("content", text), ("refusal", refusal)):
         for piece in halves(said or ""):
             yield chunk({key: piece})
+    if message:
+        yield chunk(message)
     for index, call in enumerate(calls):
         kind, key = ("function", "arguments") if call["type"] == "function" else ("custom", "input")
         yield chunk({"tool_calls": [{**call, "index": index, kind: {**call[kind], key: ""}}]})
@@ -79,8 +81,6 @@ def _chat(body: Json) -> Iterator[Json]:
     if function:
         yield chunk({"function_call": {**function, "arguments": ""}})
         yield chunk({"function_call": {"arguments": function["arguments"]}})
-    if message:
-        yield chunk(message)
     yield chunk({}, finish_reason=choice["finish_reason"])
     if body.get("usage"):
         yield {**head, "object": "chat.completion.chunk", "choices": [], "usage": body["usage"]}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.formats import sdk_samples
 from tests.formats import ui_samples as samples
 from tests.formats.validity_ui_messages import refused
 from threadkeep import CannotParse, Session, Store
@@ -238,3 +239,68 @@ def test_usage_is_read_from_the_metadata() -> None:
     assert response.usage is not None
     assert (response.usage.input_tokens, response.usage.output_tokens) == (10, 5)
     assert response.usage.input_tokens_details == {"cached_tokens": 4}
+
+
+# Every item that a model gives
+
+# type of an item of OpenAI's answers -> the types of the parts that pages see of it
+SHOWN: dict[str, list[str]] = {
+    "message": ["text", "source-document"], "reasoning": ["reasoning", "text"],
+    "function_call": ["tool-name_value"], "custom_tool_call": ["tool-name_value"],
+    "web_search_call": ["tool-web_search"], "file_search_call": ["tool-file_search"],
+    "code_interpreter_call": ["tool-code_interpreter"], "computer_call": ["tool-computer_use"],
+    "local_shell_call": ["tool-local_shell"], "shell_call": ["tool-shell"], "apply_patch_call": ["tool-apply_patch"],
+    "tool_search_call": ["tool-tool_search"], "program": ["tool-program"], "mcp_call": ["dynamic-tool"],
+    "mcp_approval_request": ["dynamic-tool"],
+    # without their calls, and what says nothing to people
+    **{kind: [] for kind in (
+        "function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output",
+        "shell_call_output", "apply_patch_call_output", "tool_search_output", "program_output", "mcp_approval_response",
+        "mcp_list_tools", "additional_tools", "compaction", "image_generation_call",
+    )},
+}  # fmt: skip
+
+
+def test_every_item_of_an_answer_is_shown_or_reported() -> None:
+    shown = {}
+    for element in sdk_samples.elements():
+        if not element.is_answer:
+            continue
+        value = element.samples()[0].value
+        session = Session(model="m", input="Hi")
+        session.add_response(sdk_samples.body(element, element.hold(value)[1]), element.format_name)
+        rendered = session.render(NAME)
+        assert refused(rendered.payload) == []
+        kinds = [part["type"] for message in rendered.payload["messages"][1:] for part in message["parts"]]
+        kinds = [kind for kind in kinds if kind != "step-start"]
+        assert kinds or rendered.losses or value == {"type": "model_output"}, element.name
+        if element.source == "openai.responses.output":
+            shown[value["type"]] = kinds
+    assert shown == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("kind", "output"),
+    [
+        ("shell_call", {"output": [{"stdout": "1", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]}),
+        ("local_shell_call", {"output": "1"}),
+        ("apply_patch_call", {"status": "completed", "output": "1"}),
+        ("computer_call", {"output": {"type": "computer_screenshot", "image_url": samples.PNG}}),
+    ],
+)
+def test_what_the_application_returns_is_in_the_part_of_its_call(kind: str, output: Json) -> None:
+    with Store("sqlite://") as store:
+        talk = store.create_conversation(model="m", input="Hi")
+        call = {"type": kind, "id": "x_1", "call_id": "c1"}
+        talk.add_response({"object": "response", "status": "completed", "output": [call]}, "open_responses")
+        [_, before] = talk.request_payload(NAME)["messages"]
+        assert [part.get("state") for part in before["parts"]] == [None, "input-available"]
+        talk.add_items([{"type": f"{kind}_output", "call_id": "c1", **output}])
+        [_, after] = talk.request_payload(NAME)["messages"]
+        assert after["id"] == before["id"]
+        assert after["parts"][1] == {**before["parts"][1], "state": "output-available", "output": output}
+        talk.add_response({"object": "response", "status": "completed", "output": [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]}]},
+            "open_responses")  # fmt: skip
+        [_, after] = talk.request_payload(NAME)["messages"]
+        assert [part["type"] for part in after["parts"]][2:] == ["step-start", "text"]

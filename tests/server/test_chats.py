@@ -32,8 +32,8 @@ CHAT = "chat-1"
 
 
 @pytest.fixture
-def model() -> Scripted:
-    return Scripted("chat_completion")
+def model(request: pytest.FixtureRequest) -> Scripted:
+    return Scripted(getattr(request, "param", "chat_completion"))
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def page(rest: Rest) -> Page:
 class Page:
     """What `useChat` does: the messages that it shows, and what it sends."""
 
-    def __init__(self, client: httpx2.Client) -> None:
-        self.client = client
+    def __init__(self, client: httpx2.Client, chat: str = CHAT) -> None:
+        self.client, self.chat = client, chat
         self.messages: list[Json] = []
 
     def post(self, trigger: str = "submit-message", **keys: Any) -> httpx2.Response:
-        body = {"id": CHAT, "messages": self.messages, "trigger": trigger, **keys}
+        body = {"id": self.chat, "messages": self.messages, "trigger": trigger, **keys}
         return self.client.post("/chat", json=body)
 
     def say(self, text: str, number: int, **keys: Any) -> Json:
@@ -81,7 +81,7 @@ class Page:
         return assembler.body
 
     def load(self) -> Json:
-        found: Json = self.client.get(f"/chat/{CHAT}").json()
+        found: Json = self.client.get(f"/chat/{self.chat}").json()
         assert refused(found) == []
         return found
 
@@ -411,6 +411,56 @@ def test_a_decision_that_was_made_elsewhere_is_shown(page: Page, model: Scripted
     assert (part["state"], part["approval"]["approved"]) == ("approval-responded", True)
 
 
+def streamed(*output: Json) -> list[Json]:
+    """The events of an answer of the Responses API with these items."""
+    head: Json = {"id": "resp_of_provider", "object": "response", "model": "gpt-5.4"}
+    done = [
+        {"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(output)
+    ]
+    begun = {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}}
+    end = {"type": "response.completed", "response": {**head, "status": "completed", "output": [*output]}}
+    return [begun, *done, end]
+
+
+@pytest.mark.parametrize("model", ["open_responses"], indirect=True)
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_calls_of_servers_of_tools_are_approved(page: Page, model: Scripted, *, is_approved: bool) -> None:
+    named = {"server_label": "maps", "name": "find", "arguments": '{"city":"Kiel"}'}
+    model.scripts = [streamed({"type": "mcp_approval_request", "id": "mcpr_1", **named})]
+    asked = page.say("Where is Kiel?", 1)["parts"][-1]
+    assert page.load()["messages"] == page.messages
+    assert (asked["type"], asked["toolName"], asked["input"]) == ("dynamic-tool", "mcp.find", {"city": "Kiel"})
+    assert (asked["state"], asked["approval"]) == ("approval-requested", {"id": "mcpr_1"})
+    forged = {**asked, "state": "approval-responded", "approval": {"id": "mcpr_2", "approved": True}}
+    page.messages[-1] = {**page.messages[-1], "parts": [{"type": "step-start"}, forged]}
+    assert "'mcpr_2'" in page.refusal(page.post())
+    ran = {"state": "output-available", "output": "By the sea.", "providerExecuted": True}
+    page.messages[-1]["parts"][-1] = {**asked, **ran}
+    assert "'mcpr_1'" in page.refusal(page.post())  # a page does not say what a server of tools has found
+    decision = {"id": "mcpr_1", "approved": is_approved, "reason": "So be it."}
+    decided = {**asked, "state": "approval-responded", "approval": decision}
+    page.messages[-1]["parts"][-1] = decided
+    call: Json = {"type": "mcp_call", "id": "mcp_1", "approval_request_id": "mcpr_1", **named, "output": "By the sea."}
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "At the sea.", "annotations": []}]}  # fmt: skip
+    model.scripts = [streamed(*([call] if is_approved else []), said)]
+    sent = page.post()
+    assert '"finish"' in sent.text
+    told = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": is_approved}
+    assert model.payloads[-1]["input"][-1] == {**told, "reason": "So be it."}
+    shown = page.load()["messages"][-1]["parts"]
+    assert [part["type"] for part in shown] == ["step-start", "dynamic-tool", "step-start", "text"]
+    assert shown[1]["state"] == ("output-available" if is_approved else "output-denied")
+    assert shown[1]["approval"] == decision
+    assert (shown[1].get("output") or {}).get("output") == ("By the sea." if is_approved else None)
+    asked_for = len(model.payloads)
+    assert page.post().status_code == (409 if is_approved else 200)  # the same once more is not answered
+    assert len(model.payloads) == asked_for
+    model.will_say("Bye.")
+    page.messages[-1] = page.load()["messages"][-1]
+    assert page.say("Thanks.", 2)
+
+
 # Large pictures
 
 
@@ -455,12 +505,7 @@ def of_responses() -> list[Json]:
         {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [
             {"type": "output_text", "text": "Rain.", "annotations": [cited]}]},
     ]  # fmt: skip
-    head: Json = {"id": "resp_of_provider", "object": "response", "model": "gpt-5.4"}
-    done = [
-        {"type": "response.output_item.done", "output_index": index, "item": item} for index, item in enumerate(output)
-    ]
-    begun = {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}}
-    return [begun, *done, {"type": "response.completed", "response": {**head, "status": "completed", "output": output}}]
+    return streamed(*output)
 
 
 def of_messages() -> list[Json]:
@@ -540,6 +585,36 @@ def test_pages_see_pictures_sources_and_tools_of_providers_while_they_come_and_l
             assert (part["state"], part["output"]["action"]["query"]) == ("output-available", "Kiel")
             assert part["output"].get("sources", [{"type": "url", "url": CITED["url"]}])[0]["url"] == CITED["url"]
     assert page.say("And now?", 2)
+
+
+@pytest.mark.parametrize("model", ["open_responses"], indirect=True)
+def test_pages_see_what_compactions_cover_and_answers_that_begin_with_what_no_page_sees(
+    served: Any, page: Page, model: Scripted
+) -> None:
+    said = {"type": "message", "id": "m_1", "role": "assistant", "status": "completed",
+            "content": [{"type": "output_text", "text": "Rain.", "annotations": []}]}  # fmt: skip
+    sealed = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VjcmV0"}
+    model.scripts = [streamed(sealed, said), streamed({"type": "compaction", "encrypted_content": "c2VjcmV0"})]
+    page.say("Weather?", 1)
+    assert page.load()["messages"] == page.messages
+    page.say("Shorten it.", 2)
+    assert page.load()["messages"] == page.messages
+
+    id_ = page.load()["conversation_id"]
+
+    async def compact() -> None:
+        mine = await served.store.for_user("ann").get_conversation(id_)
+        await mine.compact(summary="It rains.")
+
+    model.will_say("Bye.")
+    page.say("Thanks.", 3)
+    served.runner.run(compact())
+    assert page.load()["messages"] == page.messages
+    model.will_say("No, snow.")
+    page.messages = page.messages[:1]
+    page.messages[0] = {**page.messages[0], "parts": [{"type": "text", "text": "Weather tomorrow?"}]}
+    page.take(page.post(messageId="u1"))
+    assert texts(page.load()["messages"]) == ["Weather tomorrow?", "No, snow."]
 
 
 @pytest.mark.parametrize("id_", [None, 1, [], {}, [[]]])

@@ -1,7 +1,8 @@
 """Answers of every type that the vendors' SDKs have, sent through the server and read by OpenAI's own types.
 
-The types are taken at their word (`sdk_strict`): no unknown keys, no other types, nothing left out. A quick run takes
-the least value of each type and a share of the others.
+What web clients make of their streams is what they load later. The types are taken at their word (`sdk_strict`): no
+unknown keys, no other types, nothing left out. A quick run takes the least value of each type, and a share of the
+others.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tests.conftest import MATRIX
 from tests.formats.sdk_samples import Element, body, elements
 from tests.formats.sdk_streams import events_of, has_events
 from tests.formats.sdk_strict import refused
+from tests.server import test_chats, test_runs
 from tests.server.scripts import Scripted
+from tests.server.test_rest import Rest
 from threadkeep.domain.jsontext import loads
 
 pytestmark = pytest.mark.sampled
@@ -92,5 +95,24 @@ def test_every_answer_is_one_that_openais_client_reads(served: Any, source: str)
         if has_events(answer, element.format_name):
             tried += 1
             found += [(label, error) for error in errors_of(http, scripted, events_of(answer, element.format_name))]
+    assert tried > 0
+    assert found == []
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_pages_and_agents_see_of_every_answer_what_they_load_later(served: Any, source: str) -> None:
+    scripted = Scripted(next(element.format_name for element in elements() if element.source == source))
+    client = Rest(served, upstreams={"m": scripted.upstream}).of("ann")
+    found, tried = [], 0
+    for label, element, answer in answers(source):
+        if not has_events(answer, element.format_name):
+            continue
+        tried += 1
+        faces = test_chats.Page(client, f"chat-{tried}"), test_runs.Agent(client, f"thread-{tried}")
+        for face in faces:
+            scripted.scripts = [events_of(answer, element.format_name)]
+            face.say("Hi", *([1] if isinstance(face, test_chats.Page) else []))
+            if face.load()["messages"] != face.messages:
+                found.append((label, type(face).__name__, face.messages[1:], face.load()["messages"][1:]))
     assert tried > 0
     assert found == []

@@ -18,9 +18,9 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats.ag_ui import own
 from threadkeep.formats.ag_ui.fields import FIELDS, HISTORY, NAME, TOOLS
 from threadkeep.formats.ag_ui.turns import ThreadWriter
-from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, snapshot_of
 from threadkeep.formats.shared import fields as rows
-from threadkeep.formats.shared import pairing, parsing, reports
+from threadkeep.formats.shared import pairing, parsing, reports, views
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import ShownMessage, begin, nothing_to_send
 
@@ -63,7 +63,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 
 def placed_messages(session: Session | Snapshot) -> list[ShownMessage]:
     """Return the messages of a conversation as a client shows them."""
-    rendering = begin(session, AS_IT_IS, NAME, reports.Context())
+    rendering = begin(views.uncompacted(snapshot_of(session)), AS_IT_IS, NAME, reports.Context())
     writer = ThreadWriter(rendering, pairing.paired(rendering.entries))
     writer.write(rendering.entries)
     return [ShownMessage(draft.message, draft.place) for draft in writer.drafts]

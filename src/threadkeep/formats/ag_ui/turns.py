@@ -17,9 +17,11 @@ from typing import Any
 from threadkeep.domain import tool_names, tools
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.ag_ui import fields, own, parts
+from threadkeep.formats.canonical.blocks import media_text
 from threadkeep.formats.canonical.entries import ItemEntry
+from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments
-from threadkeep.formats.shared.answer_writing import has_failed
+from threadkeep.formats.shared.answer_writing import CALLS, has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -103,7 +105,10 @@ class ThreadWriter(TurnWriter):
         if role not in (*fields.SPEAKERS, "assistant"):
             context.repair("role", "role", f"The format has no role {role!r}; the message was sent as the user's.")
             role = "user"
-        written = parts.written_parts(item.get("content") or (), context, "content")
+        content = item.get("content") or ()
+        if role == "assistant":
+            content = [_as_text(part) for part in content]
+        written = parts.written_parts(content, context, "content")
         texts = [one for one in written if isinstance(one, dict) and one.keys() == {"type", "text"}]
         if role == "user" and len(texts) < len(written):
             self._add({"role": role, "content": written}, entry)
@@ -133,7 +138,8 @@ class ThreadWriter(TurnWriter):
         if "native" in item:
             report_foreign(item, fields.NAME, context, "native")
         context.caller(item)
-        if entry.position in pairing.by_name and (message := self._told(item, entry)) is not None:
+        is_named = entry.position in pairing.by_name and entry.seen is None
+        if is_named and (message := self._told(item, entry)) is not None:
             self.message(message, entry._replace(origin=None))
             return
         call = pairing.calls.get(entry.position) or pairing.late.get(entry.position)
@@ -175,23 +181,37 @@ class ThreadWriter(TurnWriter):
         context = self._context
         if "native" in item:
             report_foreign(item, fields.NAME, context, "native")
-        lists = [(key, item.get(key)) for key in ("summary", "content")]
+        blocks = [(name, block) for name, block in named_thoughts(item) if isinstance(block, dict)]
         texts = [
-            (f"msg_{entry.position}:{key[0]}{index}", text)
-            for key, blocks in lists
-            for index, block in enumerate(blocks if isinstance(blocks, list) else ())
-            if isinstance(block, dict) and isinstance(text := block.get("text", block.get("thinking")), str) and text
+            (f"msg_{entry.position}:{name}", text)
+            for name, block in blocks
+            if isinstance(text := block.get("text", block.get("thinking")), str) and text
         ]
         sealed = ("signature", "data", "thought_signature")
-        if not texts or item.get("encrypted_content") or any(
-            key in block for _, blocks in lists for block in blocks or () if isinstance(block, dict) for key in sealed
-        ):  # fmt: skip
+        is_sealed = any(key in block for _, block in blocks for key in sealed)
+        if not texts or item.get("encrypted_content") or is_sealed:
             context.loss("reasoning", "", "Reasoning was left out that only its provider can read.")
         for id_, text in texts:
             self._add({"id": id_, "role": "reasoning", "content": text}, entry)
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:
-        """A message that was kept as it is; of other formats' blocks none can be sent."""
+        """A message that was kept as it is; of other formats' blocks those that say a text, or call a function."""
+        full = entry.item()
+        said = canonical_item(entry, "") if item.get("format") != fields.NAME and entry.seen is not None else {}
+        if isinstance(said, dict) and said.get("type") in CALLS:
+            self.call(said, entry._replace(call_id=said["call_id"]))
+            return
+        if isinstance(said, dict) and said.get("role") == "assistant" and said.get("content"):
+            self.message({"role": "assistant", "content": said["content"]}, entry)
+            text_lost = f"Clients see an item of type {full['type']!r} as a text."
+            self._context.loss("provider_item", "", text_lost)
+            return
         message = own_block(item, fields.NAME, self._context, "")
         if isinstance(message, dict) and isinstance(message.get("role"), str):
             self._add(dict(message), entry)
+
+
+def _as_text(part: JsonObject) -> JsonObject:
+    """A part of an answer; for an image or file of another format, the text that stands for it."""
+    text = None if parts.spelling_of(part) is not None else media_text(part)
+    return part if text is None else {"type": "output_text", "text": text}

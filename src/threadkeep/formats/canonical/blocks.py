@@ -16,8 +16,10 @@ from typing import Any, Final
 from threadkeep.domain.jsontext import JsonObject, dumps
 
 _ROLES: Final = frozenset({"user", "system", "developer"})
-MEDIA_TEXTS: Final = ("![image](", "[file")  # how the text begins that stands for an image or a file
-_MEDIA: Final = re.compile(r"(?:!\[image\]|\[file(?:: [^\]]*)?\])\((?P<url>(?:data:|https?://).+)\)", re.DOTALL)
+MEDIA_TEXTS: Final = ("![image](", "[file", "[video](")  # how the text begins that stands for an image or a file
+_MEDIA: Final = re.compile(
+    r"(?:!\[image\]|\[video\]|\[file(?:: [^\]]*)?\])\((?P<url>(?:data:|https?://).+)\)", re.DOTALL
+)
 # tool of Messages -> the key of what it is given
 _SEARCHES: Final = {"web_search": "query"}
 _PAGES: Final = {"web_fetch": "url"}
@@ -48,10 +50,12 @@ def media_text(part: Mapping[str, Any]) -> str | None:
         return None if (made := made_medium(part)) is None else media_text(made)
     if kind in ("input_image", "computer_screenshot"):
         return f"{MEDIA_TEXTS[0]}{part.get('image_url') or part.get('file_id') or ''})"
-    if kind not in ("input_file", "input_video"):
+    if kind == "input_video":
+        return f"{MEDIA_TEXTS[2]}{next((one for key in ('video_url', 'file_id') if (one := part.get(key))), '')})"
+    if kind != "input_file":
         return None
     named = f"{MEDIA_TEXTS[1]}: {part['filename']}" if isinstance(part.get("filename"), str) else MEDIA_TEXTS[1]
-    sources = (part.get(key) for key in ("file_data", "file_url", "video_url", "file_id"))
+    sources = (part.get(key) for key in ("file_data", "file_url", "file_id"))
     return f"{named}]({next((one for one in sources if isinstance(one, str)), '')})"
 
 
@@ -75,6 +79,8 @@ def media_of_text(text: str) -> JsonObject | None:
     url = found["url"]
     if text.startswith(MEDIA_TEXTS[0]):
         return {"type": "input_image", "image_url": url}
+    if text.startswith(MEDIA_TEXTS[2]):
+        return {"type": "input_video", "video_url": url}
     return {"type": "input_file", "file_data" if url.startswith("data:") else "file_url": url}
 
 
@@ -137,7 +143,7 @@ def _image(media_type: Any, data: Any) -> JsonObject:
     return _message("assistant", media_text({"type": "input_file", "file_data": url}) or "")
 
 
-# Blocks with a type: Messages, Chat Completions, Pydantic AI
+# Blocks with a type: Messages, Interactions, Chat Completions, Pydantic AI
 
 
 def _tool_use(block: JsonObject, label: str) -> JsonObject:
@@ -174,6 +180,30 @@ def _tool_result(block: JsonObject, label: str) -> JsonObject:
     return _result(kind.removesuffix("_result"), content, label, is_error=is_error)
 
 
+def _step_call(step: JsonObject, label: str) -> JsonObject:
+    """A call of a tool that Google's Interactions API runs."""
+    name, given = step["type"].removesuffix("_call"), step.get("arguments")
+    inner = given if isinstance(given, dict) else {}
+    if name == "google_search":
+        queries = inner.get("queries")
+        queries = [one for one in queries if isinstance(one, str)] if isinstance(queries, list) else []
+        action = {"type": "search", "query": "".join(queries[:1]), "queries": queries}
+        return {"type": "web_search_call", "action": action}
+    if name == "code_execution":
+        return _code(inner.get("code") or "")
+    return _call(step.get("name") or name, given, step.get("server_name") or label)
+
+
+def _step_result(step: JsonObject, label: str) -> JsonObject:
+    name, result, has_failed = step["type"].removesuffix("_result"), step.get("result"), step.get("is_error") is True
+    status = {"status": "failed"} if has_failed else {}
+    if name == "google_search":
+        return {"type": "web_search_call", "action": {"type": "search", "query": "", "sources": []}, **status}
+    if name == "code_execution":
+        return _code(None, text_in(result)) | status
+    return _result(step.get("name") or name, result, step.get("server_name") or label, is_error=has_failed)
+
+
 def _tool_listing(block: JsonObject, label: str) -> JsonObject:
     given = block.get("tools")
     tools = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
@@ -201,7 +231,7 @@ def _compaction(block: JsonObject, _label: str) -> JsonObject:
 
 
 def _by_ending(kind: str) -> Callable[[JsonObject, str], JsonObject] | None:
-    return _tool_result if kind.endswith("_tool_result") else None
+    return next((read for ending, read in _BY_ENDING.items() if kind.endswith(ending)), None)
 
 
 _BY_TYPE: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
@@ -211,6 +241,12 @@ _BY_TYPE: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "compaction": _compaction,
     "builtin-tool-call": lambda part, label: _call(part.get("tool_name"), part.get("args"), label),
     "builtin-tool-return": lambda part, label: _result(part.get("tool_name"), part.get("content"), label),
+}
+_BY_ENDING: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
+    "mcp_server_tool_result": _step_result,
+    "_tool_result": _tool_result,
+    "_call": _step_call,
+    "_result": _step_result,
 }
 # Blocks that are named by their key: Gemini, Converse
 _BY_KEY: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {

@@ -179,6 +179,20 @@ def _thought(part: Any) -> str | None:
     return next((part[key] for key in _THOUGHTS if isinstance(part.get(key), str)), None)
 
 
+def named_thoughts(item: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The parts of the summary of reasoning, and its blocks, with names by which they are known in their item.
+
+    A name says at which place clients have the text of a part; parts that say none are behind all that do.
+    """
+    named: list[tuple[str, Any]] = []
+    for key in ("summary", "content"):
+        parts = [*_listed(item[key])] if item.get(key) else []
+        told = [one for one in parts if _thought(one) is not None]
+        numbers, others = iter(range(len(told))), iter(range(len(told), len(parts)))
+        named += [(f"{key[0]}{next(others if _thought(one) is None else numbers)}", one) for one in parts]
+    return named
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from threadkeep.domain.jsontext import JsonObject
+from threadkeep.formats.shared.reports import Context
 
 CALLS: Final = ("function_call", "custom_tool_call")
 # types of the events between two answers: an output of a call, a call that asks for a decision, and the next answer
@@ -89,6 +90,7 @@ class AnswerWriter(ABC):
     """
 
     place: int
+    _context: Context = field(init=False, default_factory=lambda: Context(takes_signatures=True))
     has_calls: bool = field(init=False, default=False)
     _open: dict[int, _OpenItem] = field(init=False, default_factory=dict)
 
@@ -140,13 +142,13 @@ class AnswerWriter(ABC):
         if item["type"] in CALLS:
             self.has_calls = True
             self._open.setdefault(index, _OpenItem()).call_id = item["call_id"]
-            yield from self.call_begun(item, self.place + index)
+            yield from self.call_begun(self._called(item), self.place + index)
 
     def _end_item(self, index: int, item: JsonObject) -> Iterator[JsonObject]:
         """The rest of an item, and its end."""
         if item["type"] in CALLS:
             self.has_calls = True
-            yield from self.call_ended(item, self.place + index)
+            yield from self.call_ended(self._called(item), self.place + index)
             return
         kinds: dict[Any, Literal["text", "reasoning"]] = {"message": "text", "reasoning": "reasoning"}
         kind = kinds.get(item["type"])
@@ -163,6 +165,10 @@ class AnswerWriter(ABC):
                     yield from self.text_ended(text, item)
         if kind == "text":
             yield from self.message_ended(item, self.place + index)
+
+    def _called(self, item: JsonObject) -> JsonObject:
+        """A call under the name that its message has."""
+        return {**item, "name": self._context.called(item)}
 
     @abstractmethod
     def text_begun(self, text: AnswerText) -> Iterator[JsonObject]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 
@@ -333,6 +333,24 @@ def compacted(
     return [*stand_ins, *(entry for entry in entries if not current.replaces(entry) and is_shown(entry))], len(
         stand_ins
     )
+
+
+def uncompacted(snapshot: Snapshot) -> Snapshot:
+    """A history as people read it: with all that compactions cover, and without what only repeats it.
+
+    A compaction that a model gave is an empty message.
+    """
+    marks = _marks(snapshot)
+    if not marks:
+        return snapshot
+    windows = [one for mark in marks if mark.type != UNDONE and (one := compaction_of(mark)).keeps]
+    blank = {"type": "message", "role": "assistant", "content": []}
+    entries = [
+        entry_of(blank, position=entry.position, turn=entry.turn, seen=entry.seen) if entry.type in KINDS else entry
+        for entry in snapshot.entries
+        if not any(window.repeats(entry) for window in windows) and (entry.type not in KINDS or entry.seen is not None)
+    ]
+    return replace(snapshot, entries=entries, memo=None)
 
 
 def _stand_ins(

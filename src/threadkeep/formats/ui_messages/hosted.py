@@ -23,6 +23,7 @@ from threadkeep.formats.ui_messages import fields, parts
 
 _FORMATS: Final = frozenset(get_args(FormatName))
 _RUNNING: Final = frozenset({"in_progress", "incomplete", "searching", "interpreting", "generating", "calling"})
+REQUEST, DECISION = "mcp_approval_request", "mcp_approval_response"
 _ACTIONS: Final = {"open_page": "openPage", "find_in_page": "findInPage"}
 # what a tool is given, None for an item that only says what it found; and what it found, None while it runs
 _Read = tuple[JsonObject | None, JsonObject | None]
@@ -91,13 +92,37 @@ def add(message: MutableSequence[Any], item: JsonObject, place: int) -> JsonObje
     else:
         name, read = _TOOLS[item["type"]]
         given, found = read(item)
-        if given is None and (earlier := _earlier(message, name)) is not None:
+        id_ = _call_id(item, place)
+        earlier = _part_of(message, id_)
+        if earlier is None and given is None:
+            earlier = _earlier(message, name)
+        if earlier is not None:
             earlier |= _outcome(item, {**earlier.pop("output", {}), **(found or {})})
             return earlier
-        part = _named(name, item) | {"toolCallId": _call_id(item, place), "input": given or {}}
+        part = _named(name, item) | {"toolCallId": id_, "input": given or {}}
         part |= {"providerExecuted": True, **_outcome(item, found)}
+        if item["type"] == REQUEST:
+            part |= {"state": fields.REQUESTED, "approval": {"id": id_}}
     message.append(part)
     return part
+
+
+def note(message: MutableSequence[Any], item: JsonObject) -> JsonObject | None:
+    """Note in the part of a call its output, or a decision about it; return that part, or None where there is none."""
+    is_decision = item["type"] == DECISION
+    part = _part_of(message, _call_id(item, 0))
+    if part is None or not is_decision:
+        return None if part is None else add(message, item, 0)
+    reason = {"reason": item["reason"]} if isinstance(item.get("reason"), str) else {}
+    part["approval"] = {**part.get("approval", {}), "approved": item["approve"], **reason}
+    part["state"] = fields.RESPONDED if item["approve"] else fields.DENIED
+    return part
+
+
+def _part_of(parts: MutableSequence[Any], call_id: str) -> JsonObject | None:
+    """The part of the call of a hosted tool with this id."""
+    tools = [part for part in parts if isinstance(part, dict) and part.get("providerExecuted")]
+    return next((part for part in tools if part.get("toolCallId") == call_id), None)
 
 
 def _named(name: str, item: JsonObject) -> JsonObject:
@@ -108,17 +133,21 @@ def _named(name: str, item: JsonObject) -> JsonObject:
 
 
 def _call_id(item: JsonObject, place: int) -> str:
-    """The id of the call: the item's own, or one by its position."""
-    id_ = str(item.get("id") or "")
+    """The id of the call: that which its output or decision names, the item's own, or one by its position."""
+    id_ = str(item.get("approval_request_id") or item.get("call_id") or item.get("id") or "")
     return id_ if id_ and ids.place_of(id_) is None else f"hosted_{place}"
 
 
 def _outcome(item: JsonObject, found: JsonObject | None) -> JsonObject:
     if item.get("status") == "failed":
-        return {"state": fields.ERROR, "errorText": blocks.text_in(item.get("error")) or "The tool failed."}
+        return {"state": fields.ERROR, "errorText": _error_in(item) or "The tool failed."}
     if found is None or item.get("status") in _RUNNING:
         return {"state": fields.AVAILABLE}
     return {"state": fields.OUTPUT, "output": found}
+
+
+def _error_in(item: JsonObject) -> str:
+    return next((text for key in ("error", "output") if (text := blocks.text_in(item.get(key)))), "")
 
 
 def _earlier(parts: MutableSequence[Any], name: str) -> JsonObject | None:
@@ -173,10 +202,35 @@ def _called(item: JsonObject) -> _Read:
     return given, found
 
 
+def _with(*keys: str, is_output: bool = False) -> Callable[[JsonObject], _Read]:
+    """What reads these keys of a call, or of an output."""
+
+    def read(item: JsonObject) -> _Read:
+        said = {key: item[key] for key in keys if item.get(key) is not None}
+        return (None, said) if is_output else (said, None)
+
+    return read
+
+
 # type of an item -> the name of the tool, "" for one that the item names; and what reads it
 _TOOLS: Final[dict[str, tuple[str, Callable[[JsonObject], _Read]]]] = {
     "web_search_call": ("web_search", _searched),
     "code_interpreter_call": ("code_interpreter", _interpreted),
     "file_search_call": ("file_search", _looked_up),
     "mcp_call": ("", _called),
+    REQUEST: ("", _called),
+    "shell_call": ("shell", _with("action")),
+    "shell_call_output": ("shell", _with("output", is_output=True)),
+    "local_shell_call": ("local_shell", _with("action")),
+    "local_shell_call_output": ("local_shell", _with("output", is_output=True)),
+    "apply_patch_call": ("apply_patch", _with("operation")),
+    "apply_patch_call_output": ("apply_patch", _with("status", "output", is_output=True)),
+    "computer_call": ("computer_use", _with("action", "actions", "pending_safety_checks")),
+    "computer_call_output": ("computer_use", _with("output", is_output=True)),
+    "tool_search_call": ("tool_search", _with("arguments")),
+    "tool_search_output": ("tool_search", _with("tools", is_output=True)),
+    "program": ("program", _with("code")),
+    "program_output": ("program", _with("result", is_output=True)),
 }
+# types of items with which the application answers calls
+ANSWERS: Final = frozenset({DECISION, *(kind for kind in _TOOLS if kind.endswith("_output"))})

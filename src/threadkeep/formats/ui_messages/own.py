@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from threadkeep.domain.jsontext import JsonObject, loads
+from threadkeep.formats.canonical.view import named_thoughts
 from threadkeep.formats.shared.parts import TEXTS, native_keys, url_of
 from threadkeep.formats.ui_messages import fields
 
@@ -93,7 +94,7 @@ def _lifted(item: JsonObject, key: str) -> Any:
 
 def _thoughts(item: JsonObject, own: JsonObject) -> list[JsonObject]:
     """The parts of reasoning: one for each part of its summary, or its only block."""
-    texts = [text_of(block) for _, block in blocks_of(item)]
+    texts = [text_of(block) for _, block in named_thoughts(item)]
     kept: Sequence[JsonObject] = own.get("parts") or [own]
     texts += [""] * (len(kept) - len(texts))
     parts = []
@@ -112,14 +113,6 @@ def _merged(part: JsonObject, native: JsonObject) -> JsonObject:
             both = {**native[key], **part[key]}
             merged[key] = {name: {**(native[key].get(name) or {}), **value} for name, value in both.items()}
     return merged
-
-
-def blocks_of(item: JsonObject) -> list[tuple[str, Any]]:
-    """The parts of the summary of reasoning, and its blocks, with names by which they are known in their item."""
-    lists = [(key, item.get(key)) for key in ("summary", "content")]
-    return [
-        (f"{key[0]}{index}", one) for key, found in lists if isinstance(found, list) for index, one in enumerate(found)
-    ]
 
 
 def openai_keys(item: JsonObject) -> JsonObject:

@@ -18,9 +18,9 @@ from threadkeep.domain.jsontext import JsonObject, body_object, merged
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.running import Approval
 from threadkeep.errors import CannotParse
-from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.canonical.entries import Snapshot, snapshot_of
 from threadkeep.formats.shared import fields as rows
-from threadkeep.formats.shared import pairing, parsing, reports
+from threadkeep.formats.shared import pairing, parsing, reports, views
 from threadkeep.formats.shared.provider_errors import shortened
 from threadkeep.formats.shared.rendering import ShownMessage, begin, nothing_to_send
 from threadkeep.formats.ui_messages import parts
@@ -72,7 +72,7 @@ def placed_messages(
     `decisions` are those about calls, by the positions of the calls: an approval shows before its call has run.
     `asking`: the positions of calls that run once they are approved.
     """
-    rendering = begin(session, AS_IT_IS, NAME, reports.Context(takes_signatures=True))
+    rendering = begin(views.uncompacted(snapshot_of(session)), AS_IT_IS, NAME, reports.Context(takes_signatures=True))
     writer = UiWriter(rendering, pairing.paired(rendering.entries), has_metadata=False)
     writer.decisions, writer.asking = decisions or {}, asking
     writer.write(rendering.entries)

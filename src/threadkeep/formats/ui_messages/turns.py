@@ -21,9 +21,9 @@ from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.domain.running import Approval
 from threadkeep.formats.canonical.blocks import made_medium
 from threadkeep.formats.canonical.entries import ItemEntry
-from threadkeep.formats.canonical.view import canonical_item
+from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments, makers
-from threadkeep.formats.shared.answer_writing import has_failed
+from threadkeep.formats.shared.answer_writing import CALLS, has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -70,6 +70,7 @@ class UiWriter(TurnWriter):
             if own.spelling_of(item) is not None or (entry.type == "provider_item" and entry.origin == fields.NAME):
                 self._own(item, entry)
             else:
+                self._begin_answer(entry)
                 getattr(self, WRITERS.get(entry.type, "nothing"))(item, entry)
         self._context.position = None
         for position, call in self._pairing.unanswered.items():
@@ -104,6 +105,13 @@ class UiWriter(TurnWriter):
             message.parts.append(dict(fields.STEP))
         message.turn, message.has_outputs = entry.turn, False
         return message
+
+    def _begin_answer(self, entry: ItemEntry) -> None:
+        """Begin the message or step of an answer with its first item, whether or not pages see that."""
+        last = self.messages[-1] if self.messages else None
+        is_begun = last is not None and last.role == "assistant" and last.turn == entry.turn
+        if entry.seen is not None and not is_begun:
+            self._answer(entry)
 
     def _own(self, item: JsonObject, entry: ItemEntry) -> None:
         """An item that came from a UIMessage."""
@@ -230,7 +238,8 @@ class UiWriter(TurnWriter):
         if "native" in item:
             report_foreign(item, fields.NAME, context, "native")
         context.caller(item)
-        if entry.position in self._pairing.by_name and (message := self._told(item, entry)) is not None:
+        is_named = entry.position in self._pairing.by_name and entry.seen is None
+        if is_named and (message := self._told(item, entry)) is not None:
             self.message(message, entry._replace(origin=None))
             return
         value: Any = parts.output_value(output, context)
@@ -274,7 +283,7 @@ class UiWriter(TurnWriter):
             report_foreign(item, fields.NAME, self._context, "native")
         encrypted = item.get("encrypted_content")
         provider, values = self._sealer(item, entry)
-        blocks = own.blocks_of(item) or [("s0", {})]
+        blocks = named_thoughts(item) or [("s0", {})]
         place = entry.position
         written = [part for name, one in blocks if (part := _thought(f"{place}:{name}", one, provider, values))]
         if not written or (encrypted and provider is None):
@@ -306,16 +315,33 @@ class UiWriter(TurnWriter):
         """Write what pages see of a tool that a provider runs, of a picture, or of a block with a text, if anything."""
         full = entry.item()
         item = canonical_item(entry, str(full.get("id") or ""))
-        if hosted.is_shown(item):
+        kind = item.get("type") if isinstance(item, dict) else None
+        if entry.type in hosted.ANSWERS and (entry.seen is None or entry.type == hosted.DECISION):
+            written = self._noted(item)
+        elif hosted.is_shown(item):
             written = [hosted.add(self._answer(entry).parts, item, entry.position)]
-        elif isinstance(item, dict) and item.get("role") == "assistant" and item.get("content"):
+        elif kind == "message" and item["role"] == "assistant" and item["content"]:
             written = [hosted.text_part(part["text"]) for part in item["content"]]
             self._answer(entry).parts += written
+        elif kind in CALLS:
+            self.call(item, entry._replace(call_id=item["call_id"]))
+            return True
         else:
+            written = []
+        if not written:
             return False
         lost = ", ".join(hosted.keys_lost(full.get("payload", full), written))
         self._context.loss("item", "", f"Pages see an item of type {entry.type!r} without what these keys say: {lost}.")
         return True
+
+    def _noted(self, item: JsonObject) -> list[JsonObject]:
+        """The part of the last message with a call that an item answers, with what that says; nothing without one."""
+        last = self.messages[-1] if self.messages else None
+        part = hosted.note(last.parts, item) if last is not None and last.role == "assistant" else None
+        if last is None or part is None:
+            return []
+        last.has_outputs = True
+        return [part]
 
 
 def _is_of(part: Any, *types: str) -> bool:

@@ -17,6 +17,7 @@ from fastapi import Response
 
 from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
 from threadkeep.domain.media import REFERENCE
+from threadkeep.domain.running import PendingCall
 from threadkeep.formats.canonical.entries import Snapshot
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
@@ -30,7 +31,6 @@ from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import calls
 from threadkeep.store.reading.reader import Reader
-from threadkeep.store.work.refs import DENIED
 
 router = routing.api_router("/chat")
 
@@ -285,21 +285,19 @@ class PageInput(threads.ThreadInput):
     def decide(self, conversation: Conversation) -> bool:
         """Store decisions about calls (blocking); return whether the model may go on."""
         denied = list[str]()
-        for part, stored in self._parts(conversation, self.messages(conversation)):
+        for part, stored, call in self._parts(conversation, self.messages(conversation)):
             decision = _decision(part)
             if decision is None:
                 continue
-            asked, call_id, who = stored.get("approval") or {}, part["toolCallId"], self.call.user_id
+            asked, call_id = stored.get("approval") or {}, part["toolCallId"]
             if asked.get("id") == decision.get("id") and asked.get("approved") == decision["approved"]:
                 continue  # decided before
             if stored.get("state") != fields.REQUESTED or decision.get("id") != asked.get("id"):
                 text = f"No approval {decision.get('id')!r} of the call {call_id!r} was asked for."
                 raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
-            if decision["approved"] is True:
-                conversation.approve(call_id, decided_by=who)
-            else:
-                denied.append(call_id)
-                conversation.deny(call_id, reason=decision.get("reason") or DENIED, decided_by=who)
+            reason, is_approved = decision.get("reason"), decision["approved"] is True
+            threads.decide(conversation, call, reason, self.call.user_id, is_approved=is_approved)
+            denied += [] if is_approved else [call_id]
         self.denied = denied
         return conversation.next_step() == "model"
 
@@ -318,11 +316,13 @@ class PageInput(threads.ThreadInput):
         self.message_id = self.last["id"]
 
     def _add_outputs(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> bool:
-        outputs = [
-            _output(part)
-            for part, stored in self._parts(conversation, messages)
-            if part.get("state") in _OUTPUTS and stored.get("state") not in fields.ANSWERED
-        ]
+        outputs = []
+        for part, stored, _ in self._parts(conversation, messages):
+            if part.get("state") in _OUTPUTS and stored.get("state") not in fields.ANSWERED:
+                if stored.get("providerExecuted"):
+                    text = f"The output of the call {part['toolCallId']!r} is not one that pages give."
+                    raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
+                outputs.append(_output(part))
         if outputs:
             self.add_items(conversation, outputs)
         return bool(outputs)
@@ -334,13 +334,13 @@ class PageInput(threads.ThreadInput):
 
     def _parts(
         self, conversation: Conversation, messages: Sequence[ShownMessage]
-    ) -> list[tuple[JsonObject, JsonObject]]:
-        """The tool parts of the last message, each with the one that is stored; Problem for one that is another's."""
+    ) -> list[tuple[JsonObject, JsonObject, PendingCall]]:
+        """The tool parts that wait in the last message, as sent and as stored; Problem for one that is another's."""
         stored = messages[-1].message if messages else {}
         if stored.get("role") != "assistant" or stored.get("id") != self.last.get("id"):
             text = f"The message {self.last.get('id')!r} is not the last one of this chat."
             raise refused(f"{text} {RELOAD}", "messages")
-        waiting = {call.call_id for call in conversation.pending_calls()}
+        waiting = {call.call_id: call for call in conversation.pending_calls()}
         known = _calls_in(stored)
         pairs = []
         for call_id, part in _calls_in(self.last).items():
@@ -350,7 +350,7 @@ class PageInput(threads.ThreadInput):
                 text = f"The call {call_id!r} is not one that waits in this message, or not as it was made."
                 raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
             if call_id in waiting:
-                pairs.append((part, own))
+                pairs.append((part, own, waiting[call_id]))
         return pairs
 
 

@@ -30,7 +30,6 @@ from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store import loops
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
-from threadkeep.store.work.refs import DENIED
 
 router = routing.api_router("/ag-ui")
 
@@ -416,15 +415,4 @@ class RunInput(threads.ThreadInput):
         if not isinstance(is_approved, bool) or not isinstance(reason, str | None):
             text = f"The payload for {entry.interruptId!r} must have approved, true or false, and may have a reason."
             raise problems.Problem(400, text, param="resume", code="invalid_value")
-        who = self.call.user_id
-        if call.item.type == "mcp_approval_request":
-            said = {
-                "approval_request_id": call.call_id,
-                "approve": is_approved,
-                **({"reason": reason} if reason else {}),
-            }
-            conversation.add_items([{"type": "mcp_approval_response", **said}])
-        elif is_approved:
-            conversation.approve(call.position, decided_by=who)
-        else:
-            conversation.deny(call.position, reason=reason or DENIED, decided_by=who)
+        threads.decide(conversation, call, reason, self.call.user_id, is_approved=is_approved)

@@ -16,6 +16,7 @@ from fastapi import Response
 
 from threadkeep.domain.formats import FormatName
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
+from threadkeep.domain.running import PendingCall
 from threadkeep.domain.tools import with_tools
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.canonical.entries import Snapshot
@@ -28,6 +29,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import overviews
 from threadkeep.store.reading.reader import Reader
+from threadkeep.store.work.refs import DENIED
 
 RELOAD: Final = "Load the messages of the chat again."
 AGAIN: Final = "regenerate-message"  # the trigger that asks for another answer
@@ -281,6 +283,19 @@ def _server_tools(server: service.Service, others: Sequence[JsonObject]) -> list
             text = f"The tool {tool['name']!r} runs in the server: give the client's another name."
             raise problems.Problem(400, text, param="tools", code="invalid_value")
     return own
+
+
+def decide(
+    conversation: Conversation, call: PendingCall, reason: str | None, who: str | None, *, is_approved: bool
+) -> None:
+    """Store a decision about a call that waits (blocking)."""
+    if call.item.type == "mcp_approval_request":
+        said = {"approval_request_id": call.call_id, "approve": is_approved, **({"reason": reason} if reason else {})}
+        conversation.add_items([{"type": "mcp_approval_response", **said}])
+    elif is_approved:
+        conversation.approve(call.position, decided_by=who)
+    else:
+        conversation.deny(call.position, reason=reason or DENIED, decided_by=who)
 
 
 def by_id(messages: Sequence[ShownMessage]) -> dict[Any, ShownMessage]:
