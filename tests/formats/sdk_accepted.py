@@ -42,6 +42,7 @@ ACCEPTED: Final = (
         "messages", within="citations",
     ),
     Accepted(r"pydantic_ai\.", ("id", "provider_name"), "the id of a part on the server that made it, and whose it is"),
+    Accepted(r"openai\.", ("execution",), "what holds where nothing else is said", values=("server",)),
     Accepted(r"pydantic_ai\.", ("outcome",), "what holds where nothing else is said", values=("success",)),
     Accepted(r"bedrock\.", ("status",), "what holds where nothing else is said", values=("success",)),
     Accepted(

@@ -617,6 +617,15 @@ def test_pages_see_what_compactions_cover_and_answers_that_begin_with_what_no_pa
     assert texts(page.load()["messages"]) == ["Weather tomorrow?", "No, snow."]
 
 
+def test_ids_of_pages_that_look_like_those_of_answers(page: Page, model: Scripted) -> None:
+    for number in (1, 5, 6):
+        model.will_say("Yes.")
+        page.messages.append({"id": f"msg_{number}", "role": "user", "parts": [{"type": "text", "text": "Well?"}]})
+        page.take(page.post())
+        assert page.load()["messages"] == page.messages
+    assert [one["id"] for one in page.messages] == ["msg_1", "msg_2", "msg_5", "msg_3", "msg_6", "msg_7"]
+
+
 @pytest.mark.parametrize("id_", [None, 1, [], {}, [[]]])
 def test_ids_of_messages_are_texts(page: Page, model: Scripted, id_: Any) -> None:
     """In a chat that is there, they would be found nowhere."""

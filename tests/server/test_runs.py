@@ -194,6 +194,16 @@ def test_a_message_that_was_sent_before_is_not_answered_twice(agent: Agent, mode
     assert len(agent.client.get(f"/conversations/{THREAD}/branches").json()["data"]) == 3
 
 
+def test_ids_of_clients_that_look_like_those_of_answers(agent: Agent, model: Scripted) -> None:
+    for number in (1, 5, 6):
+        model.will_say("Yes.")
+        agent.messages.append({"id": f"msg_{number}", "role": "user", "content": "Well?"})
+        agent.take(agent.post())
+        assert agent.load()["messages"] == agent.messages
+        assert "MESSAGES_SNAPSHOT" not in agent.kinds
+    assert [one["id"] for one in agent.messages] == ["msg_1", "msg_2", "msg_5", "msg_3", "msg_6", "msg_7"]
+
+
 def test_functions_of_others_wait_for_a_decision(agent: Agent, rest: Rest, model: Scripted) -> None:
     """An application has a function, which it runs itself once a person allows it."""
     made = agent.client.post(

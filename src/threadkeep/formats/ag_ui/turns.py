@@ -21,9 +21,9 @@ from threadkeep.formats.canonical.blocks import media_text
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments
-from threadkeep.formats.shared.answer_writing import CALLS, has_failed
+from threadkeep.formats.shared.answer_writing import CALLS, free_id, has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
-from threadkeep.formats.shared.parts import own_block, report_foreign
+from threadkeep.formats.shared.parts import own_block, report_foreign, report_private
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
 
@@ -67,10 +67,7 @@ class ThreadWriter(TurnWriter):
     def _add(self, message: JsonObject, entry: ItemEntry, index: int | None = None) -> ThreadDraft:
         """Add a message, at the end or at an index; one of another origin gets an id."""
         if "id" not in message and parts.spelling_of(entry.item()) is None:
-            number = entry.position
-            while (made := f"msg_{number}") in self._ids:
-                number += 1
-            message = {"id": made, **message}
+            message = {"id": free_id(entry.position, self._ids), **message}
         if isinstance(message.get("id"), str):
             self._ids.add(message["id"])
         draft = ThreadDraft(message, entry.position, entry.turn, is_settled=entry.turn != LAYER)
@@ -107,7 +104,7 @@ class ThreadWriter(TurnWriter):
             role = "user"
         content = item.get("content") or ()
         if role == "assistant":
-            content = [_as_text(part) for part in content]
+            content = [self._as_text(part, f"content[{index}]") for index, part in enumerate(content)]
         written = parts.written_parts(content, context, "content")
         texts = [one for one in written if isinstance(one, dict) and one.keys() == {"type", "text"}]
         if role == "user" and len(texts) < len(written):
@@ -196,22 +193,25 @@ class ThreadWriter(TurnWriter):
 
     def block(self, item: JsonObject, entry: ItemEntry) -> None:
         """A message that was kept as it is; of other formats' blocks those that say a text, or call a function."""
-        full = entry.item()
         said = canonical_item(entry, "") if item.get("format") != fields.NAME and entry.seen is not None else {}
         if isinstance(said, dict) and said.get("type") in CALLS:
             self.call(said, entry._replace(call_id=said["call_id"]))
             return
         if isinstance(said, dict) and said.get("role") == "assistant" and said.get("content"):
             self.message({"role": "assistant", "content": said["content"]}, entry)
-            text_lost = f"Clients see an item of type {full['type']!r} as a text."
-            self._context.loss("provider_item", "", text_lost)
+            self._context.loss("provider_item", "", f"Clients see an item of type {entry.type!r} as a text.")
             return
         message = own_block(item, fields.NAME, self._context, "")
         if isinstance(message, dict) and isinstance(message.get("role"), str):
             self._add(dict(message), entry)
 
-
-def _as_text(part: JsonObject) -> JsonObject:
-    """A part of an answer; for an image or file of another format, the text that stands for it."""
-    text = None if parts.spelling_of(part) is not None else media_text(part)
-    return part if text is None else {"type": "output_text", "text": text}
+    def _as_text(self, part: JsonObject, path: str) -> JsonObject:
+        """A part of an answer; for an image or file of another format, the text that stands for it."""
+        text = None if parts.spelling_of(part) is not None else media_text(part)
+        if text is None:
+            return part
+        media_type = part.get("media_type") or "unknown"
+        detail = f"Messages of the model hold texts alone: where a medium of type {media_type} is was sent."
+        self._context.loss("media", path, detail)
+        report_private(part, fields.NAME, self._context, path)
+        return {"type": "output_text", "text": text}

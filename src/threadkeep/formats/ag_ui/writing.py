@@ -17,7 +17,7 @@ from typing import Any, Final
 from threadkeep.domain import tools
 from threadkeep.domain.jsontext import JsonObject, dumps
 from threadkeep.formats.ag_ui.parts import PARAGRAPH
-from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter, has_failed
+from threadkeep.formats.shared.answer_writing import CALLS, AnswerEnd, AnswerText, AnswerWriter, free_id, has_failed
 from threadkeep.formats.shared.arguments import is_json
 
 PROTOCOL: Final = "1.0"
@@ -40,6 +40,7 @@ class RunWriter(AnswerWriter):
         thread_id: the id of the thread.
         run_id: the id of the run.
         known_calls: the ids of the calls that the client has.
+        known_ids: the ids of the messages that it has.
         needs_snapshot: whether a client has to be sent the messages as they are stored, before the end.
         end: how the answer ended, once it has.
     """
@@ -47,6 +48,7 @@ class RunWriter(AnswerWriter):
     thread_id: str
     run_id: str
     known_calls: Collection[str] = field(init=False, default=())
+    known_ids: Collection[Any] = field(init=False, default=())
     needs_snapshot: bool = field(init=False, default=False)
     end: AnswerEnd | None = field(init=False, default=None)
     _message: str | None = field(init=False, default=None)  # the id of the open message
@@ -78,7 +80,7 @@ class RunWriter(AnswerWriter):
         elif self._message is not None:
             yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": PARAGRAPH}
         else:
-            self._message = self._caller = f"msg_{text.position}"
+            self._message = self._caller = free_id(text.position, self.known_ids)
             yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
 
     def text_grown(self, text: AnswerText, delta: str) -> Iterator[JsonObject]:
@@ -104,7 +106,7 @@ class RunWriter(AnswerWriter):
 
     def _begun(self, item: JsonObject, position: int) -> JsonObject:
         """The beginning of a call, of the message before it if that is of this answer."""
-        self._caller = self._caller or f"msg_{position}"
+        self._caller = self._caller or free_id(position, self.known_ids)
         self._calls[item["call_id"]] = ""
         call = {"toolCallId": item["call_id"], "toolCallName": item["name"]}
         return {"type": "TOOL_CALL_START", **call, "parentMessageId": self._caller}

@@ -8,7 +8,7 @@ on in the same stream: events of its own say what they gave, and where that one 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -28,6 +28,13 @@ _TEXTS: Final[dict[str, tuple[str, str, Literal["text", "reasoning"]]]] = {
 _ENDS: Final = {
     "response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed",
 }  # fmt: skip
+
+
+def free_id(position: int, taken: Container[Any]) -> str:
+    """The id of a message that begins at a position: one that no other message of its conversation has."""
+    while (made := f"msg_{position}") in taken:
+        position += 1
+    return made
 
 
 class AnswerText(NamedTuple):

@@ -227,7 +227,7 @@ _TOOLS: Final[dict[str, tuple[str, Callable[[JsonObject], _Read]]]] = {
     "apply_patch_call_output": ("apply_patch", _with("status", "output", is_output=True)),
     "computer_call": ("computer_use", _with("action", "actions", "pending_safety_checks")),
     "computer_call_output": ("computer_use", _with("output", is_output=True)),
-    "tool_search_call": ("tool_search", _with("arguments")),
+    "tool_search_call": ("tool_search", _with("arguments", "execution")),
     "tool_search_output": ("tool_search", _with("tools", is_output=True)),
     "program": ("program", _with("code")),
     "program_output": ("program", _with("result", is_output=True)),

@@ -23,7 +23,7 @@ from threadkeep.formats.canonical.blocks import made_medium
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments, makers
-from threadkeep.formats.shared.answer_writing import CALLS, has_failed
+from threadkeep.formats.shared.answer_writing import CALLS, free_id, has_failed
 from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
@@ -88,10 +88,7 @@ class UiWriter(TurnWriter):
     def _open(self, role: str, entry: ItemEntry, keys: JsonObject | None = None) -> DraftMessage:
         """Begin a message."""
         if keys is None:
-            number = entry.position
-            while (made := f"msg_{number}") in self._ids:
-                number += 1
-            keys = {"id": made}
+            keys = {"id": free_id(entry.position, self._ids)}
         if isinstance(keys.get("id"), str):
             self._ids.add(keys["id"])
         self.messages.append(DraftMessage(role, keys, entry.position, is_settled=entry.turn != LAYER))

@@ -19,6 +19,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
 from threadkeep.domain.media import REFERENCE
 from threadkeep.domain.running import PendingCall
 from threadkeep.formats.canonical.entries import Snapshot
+from threadkeep.formats.shared.answer_writing import free_id
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.formats.ui_messages import chunks, fields
 from threadkeep.formats.ui_messages.request import parse_tools, placed_messages
@@ -55,7 +56,7 @@ async def send(call: deps.Writing, body: thread_models.ChatTurn) -> Response:
     if begun is None:
         nothing = _nothing(chunks.ChunkWriter(0, body.messages[-1]["id"]), given.denied)
         return UiChunkStream(nothing, call.permission, headers=chunks.HEADERS)
-    writer = chunks.ChunkWriter(begun.position or 0, given.message_id or f"msg_{begun.position}")
+    writer = _writer(begun.position or 0, given.shown)
     answer = _chunks(writer, begun.events, denied=given.denied, has_step=begun.position is not None)
     headers = {**begun.losses, **chunks.HEADERS}
     return UiChunkStream(answer, call.permission, headers=headers, place=begun.place)
@@ -156,10 +157,17 @@ def _in_progress(
         return None
     snapshot = threads.before_answer(reader, found, open_id)
     place = responses.find(reader, open_id).stored.from_position
-    last = [{}, *(shown.message for shown in placed_messages(snapshot, reader.decisions(found, snapshot)))][-1]
-    if last.get("role") != "assistant":
-        return open_id, chunks.ChunkWriter(place, f"msg_{place}"), ()
-    return open_id, chunks.ChunkWriter(place, last["id"]), last["parts"]
+    messages = placed_messages(snapshot, reader.decisions(found, snapshot))
+    last = messages[-1].message if messages else {}
+    return open_id, _writer(place, messages), last["parts"] if last.get("role") == "assistant" else ()
+
+
+def _writer(place: int, messages: Sequence[ShownMessage]) -> chunks.ChunkWriter:
+    """What writes the chunks of an answer behind these messages, of which it goes on with one of the assistant."""
+    last = messages[-1].message if messages else {}
+    if last.get("role") == "assistant":
+        return chunks.ChunkWriter(place, last["id"])
+    return chunks.ChunkWriter(place, free_id(place, [shown.message.get("id") for shown in messages]))
 
 
 def _media_path(call: service.Call) -> str:
@@ -217,11 +225,11 @@ class PageInput(threads.ThreadInput):
     """What a request of a page says.
 
     Attributes:
-        message_id: that of the message that the answer goes on with; None where it begins one.
+        shown: the messages before the answer.
         denied: the ids of the calls that it denies.
     """
 
-    message_id: str | None = None
+    shown: Sequence[ShownMessage] = ()
     denied: Sequence[str] = ()
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
@@ -231,10 +239,8 @@ class PageInput(threads.ThreadInput):
         return placed_messages(snapshot, calls.decisions(conversation.handle, snapshot), asking)
 
     def note(self, conversation: Conversation) -> None:
-        """Note which message the answer is of."""
-        messages = self.messages(conversation)
-        last = messages[-1].message if messages else {}
-        self.message_id = last["id"] if last.get("role") == "assistant" else None
+        """Note behind which messages the answer is."""
+        self.shown = self.messages(conversation)
 
     def go_on(self, conversation: Conversation) -> Conversation:
         """Say it in a chat that is there."""
@@ -312,8 +318,8 @@ class PageInput(threads.ThreadInput):
 
     def add_outputs(self, conversation: Conversation) -> None:
         """Store the outputs of calls that the page has run, and note which message the answer goes on with."""
-        self._add_outputs(conversation, self.messages(conversation))
-        self.message_id = self.last["id"]
+        self.shown = self.messages(conversation)
+        self._add_outputs(conversation, self.shown)
 
     def _add_outputs(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> bool:
         outputs = []

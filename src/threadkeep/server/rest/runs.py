@@ -149,7 +149,7 @@ class ThreadView:
 
     def beginning(self, writer: RunWriter) -> Iterator[JsonObject]:
         """The first events of a run, with what the client lacks."""
-        writer.known_calls = _calls_in(self.messages)
+        writer.known_calls, writer.known_ids = _calls_in(self.messages), [one.get("id") for one in self.messages]
         is_known = self.client is not None and _comparable(self.client) == _comparable(self.messages)
         return writer.begin(None if self.has_state else self.state, None if is_known else self.messages)
 
