@@ -31,6 +31,13 @@ class Budget(NamedTuple):
 
 _SAID: dict[str, Any] = {"items": [{"type": "message", "role": "user", "content": "Hi"}]}
 _HI = [{"role": "user", "content": "Hi"}]
+# what pages and agents send
+_ASKED: dict[str, Any] = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "When?"}]}
+_LAST: dict[str, Any] = {"id": "msg_5", "role": "assistant", "parts": []}
+_RUN: dict[str, Any] = {
+    "runId": "r", "messages": [{"id": "u", "role": "user", "content": "When?"}], "tools": [], "context": [],
+    "state": {}, "forwardedProps": {},
+}  # fmt: skip
 BUDGETS = [
     # what creates a conversation of a user looks whether that one was erased since the request began
     Budget("POST /v1/responses", 2, 19, {"model": "m", "input": "Hi"}, 2),
@@ -69,6 +76,11 @@ BUDGETS = [
     Budget("GET /api/conversations/{chat}/branches", 2, 3),
     Budget("GET /api/conversations/{chat}/tool_calls", 1, 4),
     Budget("GET /api/responses/{response}", 1, 5),
+    Budget("POST /api/chat", 4, 30, {"id": "{response}", "messages": [_ASKED]}, 3),
+    Budget("POST /api/chat", 4, 27, {"id": "{chat}", "messages": [_LAST, _ASKED]}, 3),
+    Budget("POST /api/chat", 4, 40, {"id": "{chat}", "messages": [_LAST], "trigger": "regenerate-message"}, 3),
+    Budget("POST /api/ag-ui", 5, 43, _RUN | {"threadId": "{response}"}, 3),
+    Budget("POST /api/ag-ui", 5, 40, _RUN | {"threadId": "{chat}"}, 3),
     Budget("GET /api/chat/{chat}", 1, 4),
     Budget("GET /api/chat/{chat}/stream", 1, 2),
     Budget("GET /api/ag-ui/{chat}", 1, 7),
@@ -107,13 +119,13 @@ class Counted:
     def _owner(self, _request: Any) -> Owner:
         return Owner(user_id="ann")
 
-    def begin(self) -> None:
-        """Have a conversation of three answers."""
-        self._runner.run(self._make())
+    def begin(self, answers: int = 3) -> None:
+        """Have a conversation of so many answers."""
+        self._runner.run(self._make(answers))
 
-    async def _make(self) -> None:
+    async def _make(self, answers: int) -> None:
         chat = await self.store.for_user("ann").create_conversation(model="m")
-        for number in range(3):
+        for number in range(answers):
             await chat.user("When?")
             message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
             part = {"type": "output_text", "text": "At ten.", "annotations": []}
@@ -179,3 +191,18 @@ def test_endpoints_take_a_few_transactions_and_statements(counted: Counted, budg
     else:
         assert taken[0] <= budget.transactions + budget.more, "\n".join(executed)
         assert taken[1] <= budget.statements + budget.more, "\n".join(executed)
+
+
+@pytest.mark.parametrize("kind", ["chat", "ag-ui"])
+def test_a_long_thread_takes_no_more_statements_than_a_short_one(counted: Counted, kind: str) -> None:
+    sent: dict[str, Any] = _RUN | {"threadId": "{chat}"}
+    taken = []
+    for answers in (3, 3, 120):
+        counted.begin(answers)
+        if kind == "chat":
+            sent = {"id": "{chat}", "messages": [{**_LAST, "id": f"msg_{2 * answers - 1}"}, _ASKED]}
+        for method, body in (("POST", sent), ("GET", None)):
+            with noted(counted.store) as (begun, executed):
+                counted.call(f"{method} /api/{kind}{'' if body else '/{chat}'}", body)
+            taken.append((len(begun), len(executed)))
+    assert taken[4:] == taken[2:4]
