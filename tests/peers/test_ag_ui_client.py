@@ -16,9 +16,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.formats.sdk_streams import events_of, has_events
 from tests.server.scripts import Scripted
 from tests.server.servers import running
+from tests.server.test_sdk_answers import SOURCES, answers
 from tests.server.test_server_tools import calls
+from tests.wires import SPOKEN
 from threadkeep import AsyncStore, Store, ToolRegistry
 from threadkeep.http import UpstreamError, rest_app
 
@@ -129,6 +132,17 @@ def agent(client: Path, model: Gated, tmp_path: Path, request: pytest.FixtureReq
         made = Agent(program, f"{address}/api/ag-ui")
         made.begin(request.node.name)
         yield made
+
+
+@pytest.mark.parametrize("model", SPOKEN, indirect=True)
+def test_the_client_makes_what_is_stored_of_every_answer_that_the_sdks_have(agent: Agent, model: Gated) -> None:
+    found = [one for source in SOURCES for one in answers(source) if one[1].format_name == model.format]
+    streams = [events_of(body, model.format) for _, _, body in found if has_events(body, model.format)]
+    assert streams != []
+    for number, events in enumerate(streams):
+        model.scripts = [events]
+        agent.begin(f"thread-{number}")
+        agent.say("Hi")
 
 
 def chunk(**delta: Any) -> Json:

@@ -8,12 +8,19 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.formats import ui_samples as samples
+from tests.formats.sdk_streams import events_of, has_events
 from tests.formats.test_ui_messages import ANSWERS, ASKED, CHATS, NAME, WIRE
-from threadkeep import Session
+from tests.server.scripts import Scripted
+from tests.server.servers import running
+from tests.server.test_sdk_answers import SOURCES, answers
+from tests.wires import SPOKEN
+from threadkeep import AsyncStore, Session
 from threadkeep.formats.ui_messages.chunks import part_chunks
+from threadkeep.http import rest_app
 
 Json = dict[str, Any]
 SDK = "ai@7.0.173"
@@ -94,6 +101,31 @@ def test_the_sdk_validates_conversations_of_other_origin(sdk: Path) -> None:
         session.user([{"type": "input_image", "image_url": samples.PNG}, "And this?"])
         chats[origin] = session.request_payload(NAME)["messages"]
     assert ask(sdk, valid=chats)["valid"] == dict.fromkeys(chats, True)
+
+
+@pytest.mark.parametrize("format_name", SPOKEN)
+def test_the_reader_of_the_sdk_makes_what_is_stored_of_every_answer_that_the_sdks_have(
+    sdk: Path, tmp_path: Path, format_name: Any
+) -> None:
+    found = [one for source in SOURCES for one in answers(source) if one[1].format_name == format_name]
+    bodies = [(label, body) for label, _, body in found if has_events(body, format_name)]
+    model, store = Scripted(format_name), AsyncStore(f"sqlite:///{tmp_path}/chats.db")
+    chunks: Json = {}
+    stored: Json = {}
+    with running(rest_app(store, upstreams={"m": model.upstream}), store) as address:
+        for number, (label, body) in enumerate(bodies):
+            name, url = f"{number} {label}"[:200], f"{address}/api/chat"
+            model.scripts = [events_of(body, format_name)]
+            sent = httpx2.post(url, json={"id": f"chat-{number}", "messages": [ASKED]}).raise_for_status()
+            *lines, _ = sent.text.strip().split("\n\n")
+            chunks[name] = [json.loads(line.removeprefix("data: ")) for line in lines]
+            stored[name] = httpx2.get(f"{url}/chat-{number}").raise_for_status().json()["messages"]
+    read = ask(sdk, read=chunks, valid=stored)
+    assert chunks != {}
+    assert [name for name, is_valid in read["valid"].items() if not is_valid] == []
+    for message in read["read"].values():
+        message["parts"] = message["parts"] or [samples.STEP]  # which it tells with the first part behind it
+    assert [(name, read["read"][name], one[1]) for name, one in stored.items() if read["read"][name] != one[1]] == []
 
 
 HOSTED: list[Json] = [
