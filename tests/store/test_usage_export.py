@@ -22,6 +22,7 @@ from pyarrow import parquet
 
 from tests.store.blob_stores import later, s3_client, s3_server
 from tests.store.ledger import attempt_at
+from tests.store.watching import statements_of
 from threadkeep import InvalidOption, Price, Store, UsageExportReport
 from threadkeep.blobs import FolderBlobs, S3Blobs
 from threadkeep.domain.reports import SUMS, last_day
@@ -145,6 +146,20 @@ def test_a_second_run_writes_what_has_changed(store: Any, used: Any, tmp_path: P
     assert store.export_usage(tmp_path) == report
     check(store, tmp_path)
     assert store.export_usage(tmp_path).written == 0
+
+
+@pytest.mark.one_face
+def test_statements_are_a_fixed_number_and_two_for_each_day_that_is_written(
+    store: Any, used: Any, tmp_path: Path
+) -> None:
+    def selects(days: int) -> int:
+        with statements_of(store) as seen:
+            assert store.export_usage(tmp_path).written == days
+        return sum(statement.startswith("SELECT") for statement in seen)
+
+    assert (selects(3), selects(0)) == (2 + 2 * 3, 2)
+    late(store, used)
+    assert selects(1) == 2 + 2
 
 
 @pytest.mark.parametrize("change", ["an erasure", "a deletion"])
