@@ -427,6 +427,23 @@ def test_another_process_follows_all_rounds_while_tools_run(served: Any, applica
     served.runner.run(follow())
 
 
+def test_tools_and_answers_go_on_when_the_page_leaves(served: Any, application: Application) -> None:
+    application.answers = [calls("wait:c1"), calls("time:c2"), says("Done.")]
+
+    async def leave() -> None:
+        [client] = processes(served, application)
+        sending = asyncio.ensure_future(client.post("/chat", json=ASKED))
+        await application.entered.wait()
+        sending.cancel()
+        await asyncio.wait([sending])
+        application.gate.set()
+        await wait_for(lambda: ended(client))
+        assert texts((await loaded(client))["messages"]) == ["Go on.", "Done."]
+        assert application.ran == ["c1", "c2"]
+
+    served.runner.run(leave())
+
+
 @pytest.mark.parametrize("tool", ["wait", "block"])
 def test_another_process_stops_tools(served: Any, application: Application, tool: str) -> None:
     application.answers = [calls(f"{tool}:c1", "time:c2"), says("Never."), says("Bye.")]
