@@ -7,6 +7,7 @@ target, without any key that these do not have. A quick run takes the least valu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -22,11 +23,12 @@ from tests.formats.sdk_accepted import ACCEPTED
 from tests.formats.sdk_requests import requests
 from tests.formats.sdk_samples import elements
 from tests.formats.sdk_schema import PACKAGES, PYDANTIC, known, schema
-from tests.formats.sdk_strict import refused
+from tests.formats.sdk_strict import refused, unfit
 from tests.formats.sdk_trials import LEVELS, SOURCES, formats_of_sources, tried
 from tests.formats.sdk_values import Maker
+from tests.formats.test_ui_messages import CHATS
 from threadkeep.errors import CannotRender
-from threadkeep.formats import FormatName, get_format
+from threadkeep.formats import NAMES, FormatName, get_format
 
 pytestmark = pytest.mark.sampled
 
@@ -90,6 +92,19 @@ def test_a_recorded_request_that_goes_back_equal_has_lost_nothing(format_name: F
         name: falsely_lost(format_name, one["request"], one.get("model")) for name, one in recorded(format_name).items()
     }
     assert {name: details for name, details in lost.items() if details} == {}
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_chats_of_pages_go_to_every_format_by_its_types(target: FormatName) -> None:
+    """UIMessages, whose types are in no Python package, with each of their parts alone and all at once."""
+    wrong = []
+    for name, messages in CHATS.items():
+        session = get_format("ui_messages").parse_request({"messages": messages}, model="m")
+        with contextlib.suppress(CannotRender):
+            rendered = get_format(target).render(session)
+            is_kept = target == "ui_messages" and name.startswith(("strange", "empty", "part", "all parts"))
+            wrong += [] if is_kept else [(name, error) for error in unfit(rendered.payload, target)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("root", PYDANTIC)
