@@ -123,6 +123,7 @@ def provider(goes_on: Event) -> Iterator[int]:
     goes_on.set()
 
 
+@pytest.mark.slow
 def test_a_restart_drops_no_stream_and_no_request(tmp_path: Path) -> None:
     goes_on = Event()
     with (

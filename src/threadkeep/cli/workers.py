@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from secrets import token_urlsafe
 from typing import Final, NamedTuple
 
@@ -50,9 +51,10 @@ class Inherited(NamedTuple):
     token: str
 
 
+@cache
 def inherited() -> Inherited | None:
-    """What this process has inherited; None if it is no worker."""
-    text = os.environ.get(VARIABLE)
+    """What this process has inherited, and those that it starts do not; None if it is no worker."""
+    text = os.environ.pop(VARIABLE, None)
     return None if text is None else Inherited(*json.loads(text))
 
 
