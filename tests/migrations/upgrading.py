@@ -78,7 +78,7 @@ def fill(url: str, engine: Engine) -> list[str]:
                 tools=[{"type": "function", "name": f"tool{number % 3}"}],
             )  # fmt: skip
             conversation.user([a_picture(noise(9_000, seed=number % 2))], idempotency_key="key")
-            conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses")
+            conversation.add_response(an_answer("Hello", calls=("c",)), "open_responses", latency_ms=100)
             conversation.approve("c")
             conversation.add_item(an_output("c"))
             conversation.fork(at=0).add_items([a_message("a"), a_message("b")], states={"run": {"step": number}})
