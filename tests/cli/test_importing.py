@@ -89,6 +89,7 @@ def test_what_does_not_fit_together_is_refused(cli: Cli, tmp_path: Path) -> None
         (["import", str(session), "--dry-run"], "--dry-run is for files of other software."),
         (["import", ".aider.chat.history.md"], "Run aider through threadkeep record"),
         (["import", "--from", "auto", str(path)], "--from auto takes one folder"),
+        (["import"], "FILE is missing: name a file, or - for stdin."),
         (["import", str(tmp_path), "--follow"], "--follow is not for files of other software without --from auto."),
     ):
         assert message in cli(*args, code=2).err
@@ -133,8 +134,11 @@ def test_what_clients_have_stored_is_found_and_gone_on_with(
     with (home / ".pi/agent/sessions/w/1_s1.jsonl").open("a") as file:
         file.write(json.dumps({**PI[1], "id": "2", "parentId": "1"}) + "\n")
     assert found_in(cli, str(home))["pi"] == (1, 0, 1, 0)
-    done = cli("import", "--from", "auto", str(home))
+    monkeypatch.setenv("HOME", str(home))
+    done = cli("import", "--from", "auto")
     assert "damaged.jsonl" in done.err
+    nothing = cli("import", "--from", "auto", str(tmp_path / "state"), "--dry-run")
+    assert (nothing.out, nothing.err.count("\n")) == ("", 1)
     shutil.rmtree(tmp_path / "state")
     assert found_in(cli, str(home))["pi"] == (1, 0, 1, 0)  # is read again, and stored once
     assert len(cli("ls").rows) == 2

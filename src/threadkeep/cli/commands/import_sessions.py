@@ -129,13 +129,19 @@ def import_clients(target: Target, folders: Sequence[str], *, user: str | None, 
                 found.follow(lambda: note(f"threadkeep: {_sentence(_sum(found.clients))}"))
         finally:
             marks.save()
-    records = [_client_record(client) for client in found.clients.values()]
+    _report_clients(target, found.clients, home)
+
+
+def _report_clients(target: Target, clients: Mapping[str, ClientReport], home: Path) -> None:
+    """Print what was found of each client, and what became of it."""
+    records = [_client_record(client) for client in clients.values()]
     if not records:
         note(f"threadkeep: no client has stored anything in {home}")
-    target.report_list("clients", records, CLIENT_COLUMNS)
-    if not target.is_json:
-        note(f"threadkeep: {_sentence(_sum(found.clients))}")
-        note_skipped(_sum(found.clients))
+    if records or target.is_json:
+        target.report_list("clients", records, CLIENT_COLUMNS)
+    if records and not target.is_json:
+        note(f"threadkeep: {_sentence(_sum(clients))}")
+        note_skipped(_sum(clients))
 
 
 def _client_record(client: ClientReport) -> dict[str, object]:
@@ -210,7 +216,7 @@ Parse = Callable[[Any], "Session"]
 Source = tuple[str, BinaryIO]  # a name for messages, and the open file
 
 Files = Annotated[
-    list[str],
+    list[str] | None,
     Argument(
         metavar="FILE...",
         help="JSON: a session (with --format: a request), a list of them, or one per line; - is stdin. "
@@ -234,7 +240,7 @@ From = Annotated[
         "--from",
         metavar="NAME",
         help="The software whose files they are; by default, their contents tell. auto: FILE is the home of a user, "
-        "and what clients have stored there is imported.",
+        "by default yours, and what clients have stored there is imported.",
     ),
 ]
 Follow = Annotated[
@@ -250,7 +256,7 @@ Key = Annotated[
 def import_sessions(
     target: Target,
     *,
-    files: Files,
+    files: Files = None,
     source: From = None,
     format: FormatName = None,
     model: Model = None,
@@ -273,12 +279,19 @@ def import_sessions(
         _check_given(
             options if source == AUTO else {"--follow": True}, "" if source == AUTO else " without --from auto"
         )
-        import_clients(target, files, user=user, dry_run=dry_run, follow=follow)
+        import_clients(target, files or ["~"], user=user, dry_run=dry_run, follow=follow)
         return
+    if not files:
+        raise InvalidOption("is missing: name a file, or - for stdin.", argument="FILE")
     if _is_of_software(files, source, options, dry_run=dry_run):
         import_software(target, files, source, user=user, dry_run=dry_run)
         return
-    parse, info = _parser_of(format, model), {"user_id": user, "labels": labels_of(label)}
+    info = {"user_id": user, "labels": labels_of(label)}
+    _import_own(target, files, _parser_of(format, model), key, info)
+
+
+def _import_own(target: Target, files: Sequence[str], parse: Parse, key: str | None, info: dict[str, Any]) -> None:
+    """Import sessions or requests, and print the ids of their conversations."""
     ids: list[str] = []
     with ExitStack() as open_files:
         sources = [
