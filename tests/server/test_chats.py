@@ -261,11 +261,11 @@ def processes(served: Any, gate: Gate) -> list[httpx2.AsyncClient]:
 ASKED: Json = {"id": CHAT, "messages": [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Go on."}]}]}
 
 
-async def begun(client: httpx2.AsyncClient) -> Json:
-    """The chat, once it is being answered."""
+async def begun(client: httpx2.AsyncClient, asked: str = "u1") -> Json:
+    """The chat, once a message is being answered."""
     while True:
         found: Json = (await client.get(f"/chat/{CHAT}")).json()
-        if found.get("response_id") is not None:
+        if found.get("response_id") is not None and found["messages"][-1]["id"] == asked:
             return found
         await asyncio.sleep(0.02)
 
@@ -311,6 +311,33 @@ async def received_from(application: Any, seen: asyncio.Event) -> list[Json]:
     }  # fmt: skip
     await application(scope, receive, send)
     return sent
+
+
+def test_what_others_send_during_an_answer_begins_no_second_one_on_its_branch(served: Any) -> None:
+    async def send() -> None:
+        gate = Gate()
+        first, second = processes(served, gate)
+        sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
+        await begun(second)
+        other: Json = {"id": "u9", "role": "user", "parts": [{"type": "text", "text": "Stop that."}]}
+        for keys, code in (
+            ({}, "message_sent"),
+            ({"messages": [*ASKED["messages"], other]}, "conversation_locked"),
+            ({"messages": [other]}, "conversation_locked"),
+            ({"messages": [other], "messageId": "u7"}, "conflict"),
+            ({"messages": [{**other, "role": "assistant"}]}, "conflict"),
+        ):
+            refusal = await second.post("/chat", json={**ASKED, **keys})
+            assert (refusal.is_client_error, refusal.json()["error"]["code"]) == (True, code)
+        editing = asyncio.ensure_future(second.post("/chat", json={**ASKED, "messages": [other], "messageId": "u1"}))
+        assert (await begun(second, "u9"))["response_id"] is not None
+        gate.event.set()
+        assert ['"finish"' in one.text for one in await asyncio.gather(sending, editing)] == [True, True]
+        found = (await second.get(f"/chat/{CHAT}")).json()
+        assert texts(found["messages"]) == ["Stop that.", "One. Two."]
+        assert found["variants"] == {"u9": {"index": 1, "branches": [0, 1]}}
+
+    served.runner.run(send())
 
 
 def test_what_the_provider_says_comes_piece_by_piece(served: Any) -> None:
