@@ -141,6 +141,7 @@ def test_pages_take_a_few_statements(pages: Pages) -> None:
 def test_how_often_functions_were_called(pages: Pages) -> None:
     with_tools(pages.store)
     html = pages.get("/usage/tools")
+    assert re.search(r"timetable.*<td class=\"n\">\d+ ms</td><td class=\"n\">\d+ ms</td></tr>", html)
     assert re.search(r'q=timetable">timetable</a>.*?<td class="n">1</td><td class="n">0</td>', html, re.DOTALL)
     assert "No function was called" in pages.get("/usage/tools", user="ben")
     assert pages.statements("/usage/tools") <= MAX_STATEMENTS

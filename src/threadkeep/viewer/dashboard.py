@@ -284,7 +284,11 @@ async def tools_page(view: View) -> Response:
     """Show how often functions were called in some days."""
     period = period_of(view)
     tools = await view.store.tool_usage(
-        **period.bounds(), user_id=view.query("user"), limit=MAX_TOOLS, conversations=TOOL_CONVERSATIONS
+        **period.bounds(),
+        user_id=view.query("user"),
+        limit=MAX_TOOLS,
+        conversations=TOOL_CONVERSATIONS,
+        percentiles=True,
     )
     most = max((one.calls for one in tools), default=0)
     return view.page("tools.html", tools=tools, period=period, most=most, conversations=TOOL_CONVERSATIONS)
