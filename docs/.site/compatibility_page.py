@@ -76,7 +76,7 @@ conversations of their own.
 | pi 0.73.1, Messages and Chat Completions | history | right | in one conversation | right | - | right | right | right |
 | Gemini CLI 0.61.0 | history | right | - | - | right | right | right | the client ends |
 | qwen-code 0.24.4 | history | right | - | right | right | right | right | right |
-| cline 3.0.65 | history | right, not resumed | - | - | right | right | right | right |
+| cline 3.0.65 | history | right, not resumed | - | - | right | right | right | recorded |
 | llm 0.36 | history | right | - | - | - | - | right | - |
 | aider 0.86.2 | history | recorded, without usage | - | - | - | - | the same | the same |
 
@@ -89,7 +89,8 @@ provider is sent fits the types of its SDK. What clients do:
 - aider restores a session with its turns elsewhere, on a branch of the same conversation; it does not ask for the usage
   of its streams, and writes no file that can be imported.
 - cline resumes only in a terminal, and within one prompt it compacts nothing: it keeps the newest 20,000 tokens. Gemini
-  CLI does not ask again after a broken stream, and compacts only by a command. Two runs of llm at once may find its
+  CLI does not ask again after a broken stream, and compacts only by a command. What cline keeps of an answer that broke
+  off may be imported beside what was recorded of it, without usage. Two runs of llm at once may find its
   database locked.
 - pi names no session over Messages and Chat Completions: what a fork says goes on in the conversation that it is from.
   When the fork's file is imported, it gets a conversation of its own; no call counts again.
