@@ -241,14 +241,14 @@ class _Answer(httpx2.AsyncByteStream):
         self.is_kept = False  # whether the connection may be kept
         self.has_length = False  # whether its end is where its head says, and not where the connection ends
         self.error: tuple[type[httpx2.TransportError], str] | None = None
-        self._pieces: list[bytes] = []
+        self.pieces: list[bytes] = []  # of the body, that have come
         self._size = 0
         self._news: asyncio.Future[None] | None = None
 
     def note(self, piece: bytes = b"") -> None:
         """Note a piece of the body, or that something else has changed."""
         if piece:
-            self._pieces.append(piece)
+            self.pieces.append(piece)
             self._size += len(piece)
             if self._size > READ_AHEAD_BYTES:
                 self._connection.pause_reading()
@@ -284,9 +284,9 @@ class _Answer(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the body in pieces as they come, those together that have come in the meantime."""
         while True:
-            if self._pieces:
-                piece = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-                self._pieces, self._size = [], 0
+            if self.pieces:
+                piece = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+                self.pieces, self._size = [], 0
                 self._connection.resume_reading()
                 yield piece
             elif self.is_whole:
@@ -296,7 +296,7 @@ class _Answer(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Keep the connection where it can be used again, and else close it."""
-        connection, self._pieces = self._connection, []
+        connection, self.pieces = self._connection, []
         if connection.answer is self:
             connection.end()
 

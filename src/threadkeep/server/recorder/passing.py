@@ -264,7 +264,8 @@ class _PassedCall:
         headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head need not wait
+        if not getattr(response.stream, "pieces", None):  # which the head need not wait for
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
         length = response.headers.get("content-length", "")
         if exchange is not None:
             ends_early = is_event_stream(response.headers) and not length
