@@ -262,10 +262,7 @@ class _PassedCall:
             return
         given = passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS}))
         headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
-        self._has_begun = True
-        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        if not getattr(response.stream, "pieces", None):  # which the head need not wait for
-            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+        await self._begin(response, headers)
         length = response.headers.get("content-length", "")
         if exchange is not None:
             ends_early = is_event_stream(response.headers) and not length
@@ -287,6 +284,13 @@ class _PassedCall:
             self._end("answered")
             await exchange.settled()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self, response: httpx2.Response, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the head, with the first piece of the body where that has come."""
+        self._has_begun = True
+        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        if not getattr(response.stream, "pieces", None):  # which the head need not wait for
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
         """The body of the answer, up to the end that the recorder has found in it."""
