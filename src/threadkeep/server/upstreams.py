@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -22,7 +23,6 @@ from threadkeep.errors import InvalidOption
 from threadkeep.formats import FormatName
 from threadkeep.formats.shared.arguments import is_unicode
 from threadkeep.server import problems, provider_answers
-from threadkeep.server.provider_connections import ProviderClient, parsed_url, ssl_context
 
 MAX_MODEL: Final = 256  # characters of the name of a model; it is repeated wherever an answer is shown
 CONNECT_SECONDS: Final = 10.0
@@ -139,7 +139,7 @@ class _HttpAsk:
 
     def __init__(self, name: str, format: FormatName, api: formats.ProviderApi, base: str, key: str | None) -> None:
         self._name, self._format, self._api, self._base, self._key = name, format, api, base, key
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, ProviderClient] = WeakKeyDictionary()
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
     async def __call__(
         self,
@@ -156,6 +156,7 @@ class _HttpAsk:
             async with self._answer(path, content, headers) as response:
                 if not response.is_success:
                     raise await _refusal(self._name, response)
+                provider_answers.limit_read_ahead(response)
                 self._check_encoding(provider_answers.encodings(response.headers))
                 events = provider_answers.binary_events if self._format == "converse" else self._text_events
                 async with aclosing(events(response, most, hold)) as answer:
@@ -196,17 +197,14 @@ class _HttpAsk:
                     self._base = versioned
                 yield second
 
-    @asynccontextmanager
-    async def _stream(self, base: str, path: str, content: bytes, headers: Any) -> AsyncIterator[httpx2.Response]:
-        request = httpx2.Request("POST", parsed_url(base + path), headers=headers, content=content)
-        response = await self._client().send(request)
-        try:
-            yield response
-        finally:
-            await response.aclose()
+    def _stream(
+        self, base: str, path: str, content: bytes, headers: Any
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        watched = {"trace": provider_answers.watch_provider}
+        return self._client().stream("POST", base + path, content=content, headers=headers, extensions=watched)
 
     def _headers(self) -> dict[str, str]:
-        headers = {**_default_headers(), "content-type": "application/json", **self._api.headers}
+        headers = {"content-type": "application/json", **self._api.headers}
         if self._key is not None:
             is_bearer = self._api.key_header == "authorization"
             headers[self._api.key_header] = f"Bearer {self._key}" if is_bearer else self._key
@@ -214,7 +212,7 @@ class _HttpAsk:
 
     def _check_encoding(self, given: list[str]) -> None:
         """Raise UpstreamError for an answer that cannot be decoded: none was asked to be encoded."""
-        known = _default_headers()["accept-encoding"].lower().split(", ")
+        known = self._client().headers.get("accept-encoding", "").lower().split(", ")
         if len(given) > 1 or not set(given).issubset(known):
             text = f"{self._name} answered in the content-encoding {', '.join(given)[:_MAX_NAMED]}"
             raise provider_answers.UpstreamError(502, None, f"{text}, which cannot be decoded.")
@@ -226,12 +224,13 @@ class _HttpAsk:
             raise provider_answers.UpstreamError(502, None, f"{text} instead of {provider_answers.EVENTS}.")
         return provider_answers.text_events(response, most, hold)
 
-    def _client(self) -> ProviderClient:
+    def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = ProviderClient(CONNECT_SECONDS, ANSWER_SECONDS, KEPT_CONNECTIONS)
-            self._clients[loop] = client
+            timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+            client = self._clients[loop] = httpx2.AsyncClient(timeout=timeout, limits=limits, verify=_ssl_context())
         return client
 
     async def close(self) -> None:
@@ -242,9 +241,8 @@ class _HttpAsk:
 
 
 @cache
-def _default_headers() -> dict[str, str]:
-    """What httpx2 says of itself, and which encodings it reads."""
-    return dict(httpx2.Client(verify=ssl_context()).headers)
+def _ssl_context() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()  # which takes long
 
 
 def named_upstream(text: str, environment: Mapping[str, str] = os.environ) -> Upstream:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route, WebSocketRoute
@@ -14,14 +15,12 @@ from threadkeep.errors import InvalidOption
 from threadkeep.server.limits import BoundedHeads
 from threadkeep.server.owners import Authenticate
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
-from threadkeep.server.provider_connections import ProviderClient
-from threadkeep.server.recorder.passing import Passing
+from threadkeep.server.recorder.passing import LIMITS, TIMEOUT, Passing
 from threadkeep.server.recorder.spool import LIMIT, Spool
 from threadkeep.server.recorder.targets import RecordedUpstream
 from threadkeep.server.recorder.worker import MAX_WAITING_BYTES, STOP_SECONDS, RecordingThread
 from threadkeep.server.request_state import MAX_BODIES_BYTES, BoundedBodies
 from threadkeep.server.service import check_limit, check_settings
-from threadkeep.server.upstreams import CONNECT_SECONDS, KEPT_CONNECTIONS
 from threadkeep.store.aio import AsyncStore
 
 
@@ -71,16 +70,16 @@ def recorder_app(
         store, max_bytes=max_waiting_bytes, stop_seconds=stop_seconds, max_answer_bytes=max_answer_bytes,
         spool=None if spool is None else Spool(Path(spool), spool_limit),
     )  # fmt: skip
-    client = ProviderClient(CONNECT_SECONDS, None, KEPT_CONNECTIONS)
+    client = httpx2.AsyncClient(timeout=TIMEOUT, limits=LIMITS)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         recording.start()
-        try:
-            yield
-        finally:
-            await client.aclose()
-            await recording.stop()
+        async with client:
+            try:
+                yield
+            finally:
+                await recording.stop()
 
     middleware = [Middleware(BoundedHeads), Middleware(BoundedBodies, most=max_bodies_bytes)]
     passing = Passing(table, auth, recording, client)

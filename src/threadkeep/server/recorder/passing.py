@@ -22,8 +22,7 @@ from threadkeep.server import request_state, requests
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.owners import KEY, Authenticate, Owner, owner_of
 from threadkeep.server.permissions import Attendance, Permission, until_left
-from threadkeep.server.provider_answers import Slices, is_event_stream
-from threadkeep.server.provider_connections import ProviderClient, parsed_url
+from threadkeep.server.provider_answers import Slices, is_event_stream, limit_read_ahead, watch_provider
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.server.recorder import sockets
 from threadkeep.server.recorder.exchanges import CallFacts, Exchange
@@ -32,12 +31,16 @@ from threadkeep.server.recorder.targets import CallTarget, RecordedRoute, Record
 from threadkeep.server.recorder.worker import RecordingThread
 from threadkeep.server.service import socket_bytes_quota, socket_quota
 from threadkeep.server.socket_history import SocketHistory
+from threadkeep.server.upstreams import CONNECT_SECONDS
 from threadkeep.store.aio import uninterrupted
 from threadkeep.store.streaming.background import at_once_or_within
 
 logger = logging.getLogger(__name__)
 
 RECORD: Final = "x-threadkeep-record"
+# The answer of a provider may take as long as its client waits for it
+TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_SECONDS)
+LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 REST_SECONDS: Final = 1.0  # for what a provider that is not there did not take of a request
 _NOT_PASSED_ON: Final = frozenset({b"host"})
 # what keeps a browser from running anything that a provider answers as if it were of this site
@@ -65,7 +68,7 @@ class Passing:
         upstreams: Mapping[str, RecordedUpstream],
         authenticate: Authenticate | None,
         recording: RecordingThread,
-        client: ProviderClient,
+        client: httpx2.AsyncClient,
     ) -> None:
         self._upstreams, self._authenticate, self._recording, self._client = upstreams, authenticate, recording, client
         self._sockets, self._bytes = socket_quota(), socket_bytes_quota()
@@ -174,7 +177,7 @@ class _PassedCall:
         self._is_over = False  # whether the answer is whole, whatever its connection does
         self._limit: asyncio.Timeout | None = None  # of what is awaited of it
 
-    async def run(self, client: ProviderClient, target: CallTarget, permission: Permission) -> None:
+    async def run(self, client: httpx2.AsyncClient, target: CallTarget, permission: Permission) -> None:
         """Pass the call on; when its client leaves, or may not make it any more, the provider is left, too."""
         async with self._attendance as attendance:
             attendance.until(self._watch(permission))
@@ -207,10 +210,10 @@ class _PassedCall:
         query = self._keys.query_without(self._scope.get("query_string", b""))
         return httpx2.Request(
             self._scope["method"],
-            parsed_url(target.upstream.url),
+            target.upstream.url,
             headers=passed_on(self._scope["headers"], without=_NOT_PASSED_ON, keys=self._keys),
             content=self._body() if has_body else None,
-            extensions={"target": target.upstream.target(target.path, query)},
+            extensions={"target": target.upstream.target(target.path, query), "trace": watch_provider},
         )
 
     async def _body(self) -> AsyncGenerator[bytes]:
@@ -247,9 +250,10 @@ class _PassedCall:
             self._exchange.note_request_end()
         self._attendance.until(until_left(self._receive))
 
-    async def _answer(self, client: ProviderClient, request: httpx2.Request) -> None:
-        response = await client.send(request)
+    async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
+        response = await client.send(request, stream=True)
         try:
+            limit_read_ahead(response)
             await self._pass_back(response)
         finally:
             await uninterrupted(response.aclose())
@@ -286,11 +290,10 @@ class _PassedCall:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _begin(self, response: httpx2.Response, headers: list[tuple[bytes, bytes]]) -> None:
-        """Send the head, with the first piece of the body where that has come."""
+        """Send the head at once."""
         self._has_begun = True
         await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        if not getattr(response.stream, "pieces", None):  # which the head need not wait for
-            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head need not wait
 
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
         """The body of the answer, up to the end that the recorder has found in it."""
