@@ -207,13 +207,8 @@ class EngineTransactions(engines.Inheritable):
 
     def _run_together(self, work: Callable[[units.OwnTransactions], T], has_savepoints: bool) -> T:
         """Run work in a unit of work, in a transaction that it may share with others."""
-
-        def run(connection: Connection) -> tuple[units.OwnTransactions, T]:
-            unit = self.within(connection, has_savepoints=has_savepoints)
-            with unit.open():
-                return unit, work(unit)
-
-        unit, result = self._together(run, connections.Retries(is_repeatable=True))
+        begin = partial(self.within, has_savepoints=has_savepoints)
+        unit, result = groups.run_unit(work, begin, self._together)
         self._end_unit(unit)
         return result
 
