@@ -39,6 +39,8 @@ CHOICES: dict[str, list[Any]] = {
     "bool": [False, True],
     "int": [0, 2],
     "Collection[str]": [("message",)],
+    "str | None": [None, "day"],
+    "tuple[int, ...]": [(0,), (0, 3600)],
     "Among | None": [None, "newest", "oldest"],
 }
 

@@ -106,7 +106,9 @@ def test_an_agent_that_inherits_a_history_begins_with_a_copy_that_counts_elsewhe
     spawning: Lines = [message("user", "Start one."), ("response_item", thought), ("response_item", call)]
     own = ("event_msg", {"type": "thread_settings_applied", "thread_id": AGENT, "thread_settings": {}})
     content = [{"type": "input_text", "text": "Look."}]
-    task = ("response_item", {"type": "agent_message", "author": "/root", "recipient": "/root/a", "content": content})
+    root = "/root"
+    told = {"type": "agent_message", "author": root, "recipient": f"{root}/a", "content": content}
+    task = ("response_item", told)
     said_there = [task, message("assistant", "I see."), *usage("resp_2", 2, 2)]
     aborted = ("event_msg", {"type": "turn_aborted"})
     write(tmp_path, MAIN, [meta(MAIN), *spawning, *usage("resp_1", 1, 1)])
