@@ -685,6 +685,7 @@ def test_another_process_follows_a_run_while_tools_run(served: Any, application:
 
 def test_what_cannot_be_used_is_refused(served: Any, application: Application) -> None:
     wrong: list[tuple[Json, str]] = [({"tools": [LOOK]}, "ToolRegistry"), ({"max_rounds": 0}, "max_rounds")]
+    wrong += [({"needs_approval": one}, "needs_approval") for one in ("book", {"bok"}, None)]
     for options, text in wrong:
         with pytest.raises(InvalidOption, match=text):
             rest_app(served._store, **application.options(**options))

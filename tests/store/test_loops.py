@@ -114,9 +114,27 @@ def test_what_needs_an_approval_waits_for_it_in_any_process(run: Run) -> None:
 
 def test_a_name_in_the_form_of_a_provider_is_that_of_the_function_it_stands_for(run: Run) -> None:
     model = Model(calls("mail_send"), says("Sent."))
-    assert run(model, needs_approval=["mail.send"]) == "tools"
+    for name in ("mail.send", "mail_send"):
+        assert run(model, needs_approval=[name]) == "tools"
     assert run(model, lambda talk: talk.approve("call_mail_send"), needs_approval=["mail.send"]) == "user"
     assert model.outputs() == ["Wrote to Hull."]
+
+
+@pytest.mark.parametrize(
+    ("needs_approval", "text"),
+    [
+        ("book", r"collection of names, .* not 'book'. Write \{'book'\}."),
+        (b"book", "collection of names"),
+        (None, "collection of names"),
+        ({"boook"}, "'boook'.* Did you mean 'book'\\? Known names: weather, book, mail.send."),
+        (["book", "mail.sent"], "'mail.sent'.* Did you mean 'mail.send'"),
+        ([["book"]], "not registered"),
+        ([None], "not registered"),
+    ],
+)
+def test_an_approval_that_would_never_be_asked_for_is_refused(run: Run, needs_approval: Any, text: str) -> None:
+    with pytest.raises(InvalidOption, match=f"needs_approval .*{text}"):
+        run(Model(calls("book")), needs_approval=needs_approval)
 
 
 def test_what_is_denied_does_not_run(run: Run) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
 from threadkeep import public as tk
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain import tool_names
+from threadkeep.domain.jsontext import JsonObject, dumps, mismatch
 from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.tools import ToolRegistry, source_registry
-from threadkeep.errors import IdempotencyConflict, InvalidOption, InvalidToolArguments
+from threadkeep.errors import IdempotencyConflict, InvalidOption, InvalidToolArguments, did_you_mean, shown
 from threadkeep.formats import FormatName
 
 MAX_ROUNDS: Final = 10
@@ -47,7 +49,7 @@ def run_tools(
         somebody else; "model" if the limit was reached.
 
     Raises:
-        InvalidOption: max_rounds is not positive.
+        InvalidOption: max_rounds is not positive, or needs_approval names a function that is not registered.
     """
     loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := conversation.next_step()) != "user":
@@ -107,7 +109,7 @@ class ToolLoop:
 
     Attributes:
         registry: the functions that run; None for the default registry.
-        needs_approval: which of their calls run only once they are approved.
+        needs_approval: which of their calls run only once they are approved; names as they were registered.
         max_rounds: how often the model is asked at most.
     """
 
@@ -120,7 +122,8 @@ class ToolLoop:
         """The loop of these arguments; InvalidOption for one that cannot be used."""
         if type(max_rounds) is not int or max_rounds < 1:
             raise InvalidOption("is not a positive number.", argument="max_rounds")
-        return cls(source_registry(tools), needs_approval, max_rounds)
+        registry = source_registry(tools)
+        return cls(registry, _guarded(registry, needs_approval), max_rounds)
 
     def knows(self, call: PendingCall) -> bool:
         """Whether a call is of a function that runs here."""
@@ -137,7 +140,28 @@ class ToolLoop:
     def _is_guarded(self, call: PendingCall) -> bool:
         if callable(self.needs_approval):
             return self.needs_approval(call)
-        return not {call.name, self.registry.name_of(call)}.isdisjoint(self.needs_approval)
+        return self.registry.name_of(call) in self.needs_approval
+
+
+def _guarded(registry: ToolRegistry, needs_approval: Any) -> NeedsApproval:
+    """What needs an approval, with names as they were registered; InvalidOption for one that names no function."""
+    if callable(needs_approval):
+        return needs_approval  # type: ignore[no-any-return]
+    if isinstance(needs_approval, str | bytes) or not isinstance(needs_approval, Collection):
+        hint = f"Write {{{shown(needs_approval)}}}." if isinstance(needs_approval, str) else None
+        expected = "a collection of names, or a function of a call"
+        raise mismatch(InvalidOption, expected, needs_approval, "needs_approval", hint)
+    known = [tool.name for tool in registry.definitions]
+    found = set[str]()
+    for name in needs_approval:
+        is_text = isinstance(name, str)
+        meant = [name] if name in known else [one for one in known if is_text and tool_names.stands_for(name, one)]
+        if not meant:
+            similar = get_close_matches(name, known, n=1) if is_text else ()
+            hint = f"{did_you_mean(similar)}Known names: {', '.join(known) or 'none'}."
+            raise InvalidOption(f"names {shown(name)}, which is not registered.", argument="needs_approval", hint=hint)
+        found.update(meant)
+    return frozenset(found)
 
 
 def key_of(call: PendingCall) -> str:
