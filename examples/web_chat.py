@@ -37,6 +37,11 @@ async def events(payload: dict[str, Any], model: str) -> AsyncGenerator[dict[str
             yield event.model_dump(exclude_unset=True)
 
 
+def instructions(owner: Owner, _chat_id: str | None) -> str:
+    """What the model is told; it is stored when a chat begins, and no page can change it."""
+    return f"You help {owner.user_id}. Be brief."
+
+
 def user_of(request: HTTPConnection) -> Owner | None:
     """Here goes your authentication: what the user of a request has is all that this request finds."""
     user = request.headers.get("x-user")
@@ -47,6 +52,7 @@ rest = rest_app(
     store,
     auth=user_of,
     upstreams={MODEL: Upstream("openai", "chat_completion", events)},
+    instructions=instructions,
     tools=tools,
     needs_approval={"send_mail"},  # the user decides whether it may run
     prefix="",

@@ -81,12 +81,12 @@ def test_tools_run_on_the_server_and_ask_first(example: Any, provider: Provider)
         transport = httpx2.ASGITransport(app=example.app)
         http = httpx2.AsyncClient(transport=transport, base_url="http://chat/api", headers={"x-user": "ann"})
         async with http as ann:
-            new = {"external_id": "words", "model": example.MODEL, "instructions": "Be kind.", "title": "Words"}
+            new = {"external_id": "words", "model": example.MODEL, "title": "Words"}
             assert (await ann.post("/conversations", json=new)).status_code == 201
             provider.scripts = [calling("count_words", {"text": "a b"}), script("chat_completion", ["Two."])]
             streamed = await ann.post("/chat", json={"id": "words", "messages": [said(1, "How many words?")]})
             assert '"output":"2"' in streamed.text
-            assert provider.payloads[1]["messages"][0]["content"] == "Be kind."
+            assert provider.payloads[1]["messages"][0]["content"] == "You help ann. Be brief."
 
             provider.scripts = [calling("send_mail", {"to": "ben", "text": "Hi"})]
             await ann.post("/chat", json={"id": "words", "messages": [said(2, "Tell him.")]})

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -17,7 +18,7 @@ from starlette.routing import Match
 from threadkeep.domain.jsontext import mismatch
 from threadkeep.errors import InvalidOption, LeaseLost, NotFound
 from threadkeep.server import permissions, problems, provider_answers, request_state, requests, sessions
-from threadkeep.server.owners import Authenticate, Scope, check_once, known_names, owner_of
+from threadkeep.server.owners import Authenticate, Owner, Scope, check_once, known_names, owner_of
 from threadkeep.server.quotas import GrowthQuota, Quota
 from threadkeep.server.unstored import Memories, StoreFalse, Unstored
 from threadkeep.server.upstreams import Upstream, upstream_for
@@ -28,6 +29,8 @@ from threadkeep.store.reading.reader import Reader, read
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# What the model is told in chats: a text, or a function of the owner of the first request and the client's id of a chat
+Instructions: TypeAlias = str | Callable[[Owner, str | None], str | Awaitable[str | None] | None]
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +115,7 @@ class Service:
         socket_bytes: limits what they have in memory, in bytes.
         locks: of the places where conversations are found of those that are kept.
         tools: those of the application that run in the server, within an answer.
+        instructions: those of the application, with which conversations begin; None: clients give them.
     """
 
     store: AsyncStore
@@ -133,6 +137,7 @@ class Service:
     socket_bytes: Quota = field(default_factory=socket_bytes_quota)
     locks: sessions.Locks = field(default_factory=sessions.Locks)
     tools: loops.ToolLoop | None = None
+    instructions: Instructions | None = None
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -169,6 +174,26 @@ class Service:
         task.add_done_callback(self._ended)
         task.add_done_callback(lambda _: counted.close())
         return task
+
+    async def instructions_for(self, owner: Owner, name: str | None) -> str | None:
+        """Return the application's instructions for a conversation that begins, of which a client has its own id.
+
+        Raises:
+            TypeError: the application's function returns something else.
+        """
+        if self.instructions is None or isinstance(self.instructions, str):
+            return self.instructions
+        made: Any = self.instructions(owner, name)
+        text = await made if isawaitable(made) else made
+        if text is None or isinstance(text, str):
+            return text
+        raise TypeError(f"instructions must return a text or None, not a value of the type {type(text).__name__}")
+
+    def check_instructions(self, *, are_given: bool, param: str = "instructions") -> None:
+        """Raise Problem for a client that gives instructions which the application sets."""
+        if are_given and self.instructions is not None:
+            text = "The application sets the instructions of its conversations: leave them out."
+            raise problems.Problem(403, text, param=param, code="instructions_set")
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -287,6 +312,12 @@ def check_settings(store: object, prefix: str = "") -> None:
         raise mismatch(InvalidOption, "an AsyncStore", store, "store")
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+
+
+def check_instructions(given: object) -> None:
+    """Raise InvalidOption for what are no `Instructions`."""
+    if given is not None and not isinstance(given, str) and not callable(given):
+        raise mismatch(InvalidOption, "a text, or a function of the owner and the id of a chat", given, "instructions")
 
 
 def check_limit(name: str, value: object, unit: Literal["bytes", "seconds"] = "bytes") -> None:

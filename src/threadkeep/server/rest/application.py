@@ -15,7 +15,14 @@ from threadkeep.domain.tools import ToolRegistry
 from threadkeep.server import answers, limits, owners, provider_answers, request_state
 from threadkeep.server.openai.application import closing_at_end
 from threadkeep.server.rest import calls, chats, conversations, media, messages, reports, responses, routing, runs
-from threadkeep.server.service import MAX_BODY_BYTES, Service, check_limit, check_settings
+from threadkeep.server.service import (
+    MAX_BODY_BYTES,
+    Instructions,
+    Service,
+    check_instructions,
+    check_limit,
+    check_settings,
+)
 from threadkeep.server.upstreams import Upstream
 from threadkeep.store import loops
 from threadkeep.store.aio import AsyncStore
@@ -39,6 +46,7 @@ def rest_app(
     tools: ToolRegistry | None = None,
     needs_approval: loops.NeedsApproval = (),
     max_rounds: int = loops.MAX_ROUNDS,
+    instructions: Instructions | None = None,
 ) -> Starlette:
     """Return an ASGI application with the REST API, for web and mobile applications.
 
@@ -62,11 +70,17 @@ def rest_app(
             ``async`` ones in the event loop, others in threads. `tool_context` says for whom.
         needs_approval: the names of those that run only once they are approved, or a function of a call.
         max_rounds: how often the model is asked for a request at most, if its answers call such functions.
+        instructions: what the model is told in all conversations that begin here: a text, or a function (which may be a
+            coroutine function) that returns it, or None, for the `Owner` of the request that begins one and the
+            client's own id of the chat, which is None where it has none. They are stored with the conversation, and
+            clients can neither give nor change any, nor say messages of the roles "system" and "developer". None:
+            clients give them.
 
     Raises:
         InvalidOption: an argument cannot be used.
     """
     check_settings(store, prefix)
+    check_instructions(instructions)
     check_limit("max_answer_bytes", max_answer_bytes)
     check_limit("max_bodies_bytes", max_bodies_bytes)
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")
@@ -74,6 +88,7 @@ def rest_app(
         store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
         max_answer_seconds=max_answer_seconds,
         tools=None if tools is None else loops.ToolLoop.of(tools, needs_approval, max_rounds),
+        instructions=instructions,
     )  # fmt: skip
 
     def describe(request: Request) -> Response:

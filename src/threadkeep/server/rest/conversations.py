@@ -44,7 +44,10 @@ async def create_conversation(
     call: deps.Writing, body: models.NewConversation, key: deps.IdempotencyKey = None
 ) -> Response:
     """Create a conversation."""
+    call.service.check_instructions(are_given=body.instructions is not None)
     given: dict[str, Any] = body.model_dump(exclude_none=True)
+    if call.service.instructions is not None:
+        given["instructions"] = await call.service.instructions_for(call.permission.owner, body.external_id)
     body_limits.check_tools(given)
     properties = given.pop("metadata", None)
     if "external_id" in given:
@@ -92,6 +95,7 @@ async def update_conversation(
     """Change a conversation."""
     conversation = await call.conversation(conversation_id)
     content: dict[str, Any] = body.model_dump(exclude_unset=True)
+    call.service.check_instructions(are_given="instructions" in content)
     body_limits.check_tools(content)
     given = dict(content)
     status = given.pop("status", None)

@@ -33,6 +33,7 @@ from threadkeep.store.work.refs import DENIED
 
 RELOAD: Final = "Load the messages of the chat again."
 AGAIN: Final = "regenerate-message"  # the trigger that asks for another answer
+_INSTRUCTING: Final = ("system", "developer")  # roles of messages that are instructions
 _STEPS: Final = 3  # of an answer that is stopped: it, its tools, and the next one
 
 
@@ -172,6 +173,7 @@ class ThreadInput(tool_runs.ToolInput):
         _check_messages(request.messages)
         self.call, self.request, self.last = call, request, request.last
         self.tools = [*request.tools, *_server_tools(call.service, request.tools)]
+        self._instructions: str | None = None  # for a new conversation
         self._has_room = False
         self._created: str | None = None
         self._former: int | None = None
@@ -181,6 +183,14 @@ class ThreadInput(tool_runs.ToolInput):
         """Delete a conversation that was begun for this."""
         if self._created is not None:
             await call.store.delete_conversation(self._created)
+
+    async def prepare(self, conversation: AsyncConversation | None) -> bool:
+        """Get the instructions of a new conversation, or store decisions; return whether the model may go on."""
+        if conversation is None:
+            owner = self.call.permission.owner
+            self._instructions = await self.call.service.instructions_for(owner, self.request.id)
+            return True
+        return not self.has_decisions or await conversation.run_sync(self.decide)
 
     def messages(self, conversation: Conversation) -> list[ShownMessage]:
         """The messages of a conversation (blocking)."""
@@ -234,7 +244,9 @@ class ThreadInput(tool_runs.ToolInput):
             raise refused(f"There is no chat {self.request.id!r} to go on with: send a message of the user.", "id")
         name = owners.own_name(self.request.id, self.call.user_id)
         try:
-            conversation: Conversation = store.create_conversation(model=self.model, external_id=name)
+            conversation: Conversation = store.create_conversation(
+                model=self.model, external_id=name, instructions=self._instructions
+            )
         except InvalidOption as error:
             if error.argument is not None or repr(name) not in error.message:
                 raise
@@ -246,6 +258,8 @@ class ThreadInput(tool_runs.ToolInput):
 
     def add(self, conversation: Conversation, messages: Sequence[JsonObject]) -> None:
         """Append messages, which are removed again where there is no answer."""
+        are_given = any(one.get("role") in _INSTRUCTING for one in messages)
+        self.call.service.check_instructions(are_given=are_given, param="messages")
         self._added += [item.position for item in conversation.add_input([*messages], self.request.format)]
 
     def add_items(self, conversation: Conversation, items: Sequence[JsonObject]) -> None:
@@ -340,7 +354,7 @@ async def begun(
 
     Calls that wait run first, and those of the answer after it. None where others have to act before.
     """
-    is_due = conversation is None or not given.has_decisions or await conversation.run_sync(given.decide)
+    is_due = await given.prepare(conversation)
     options |= {"is_stream": True, "is_background": True, "is_live": True, "echoed": {}}
     tools, owner = call.service.tools, call.permission.owner.name
     run = None if tools is None else tool_runs.ToolRun(call, tools, upstream, given.model, options)
