@@ -125,17 +125,17 @@ class ToolLoop:
         registry = source_registry(tools)
         return cls(registry, _guarded(registry, needs_approval), max_rounds)
 
-    def knows(self, call: PendingCall) -> bool:
-        """Whether a call is of a function that runs here."""
-        return call.item.type == "function_call" and self.registry.name_of(call) is not None
+    def runs(self, item: Any) -> bool:
+        """Whether an item is a call of a function that runs here."""
+        return item.type == "function_call" and self.registry.name_of(item) is not None
 
     def may_run(self, call: PendingCall) -> bool:
         """Whether a call runs now: of a known function, approved where it has to be; denied ones have an output."""
-        return self.knows(call) and (call.is_approved or (call.approval is None and not self._is_guarded(call)))
+        return self.runs(call.item) and (call.is_approved or (call.approval is None and not self._is_guarded(call)))
 
     def asks(self, call: PendingCall) -> bool:
         """Whether a call runs once it is approved, about which nothing was decided yet."""
-        return self.knows(call) and call.approval is None and self._is_guarded(call)
+        return self.runs(call.item) and call.approval is None and self._is_guarded(call)
 
     def _is_guarded(self, call: PendingCall) -> bool:
         if callable(self.needs_approval):

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from fastapi import Response
 
 from threadkeep.domain import call_kinds, jsontext, stored
+from threadkeep.domain.items import item_from_object
 from threadkeep.errors import shown
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, CLIENT_OUTPUTS
 from threadkeep.server import answers, pages, problems, requests, service
-from threadkeep.server.rest import answering, deps, messages, models, objects, routing
+from threadkeep.server.rest import answering, deps, messages, models, objects, routing, tool_runs
 from threadkeep.server.rest.media import ReferredMedia
+from threadkeep.store import loops
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.reading.calls import asynchronous_calls, waiting_ids
+from threadkeep.store.reading.calls import asynchronous_calls, waiting_calls
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.store import Store
 from threadkeep.store.work.idempotency import check_request
@@ -54,6 +56,8 @@ async def deny(
     key: deps.IdempotencyKey = None,
 ) -> Response:  # fmt: skip
     """Deny a call: the reason is its output, which is answered."""
+    if call.service.tools is not None:
+        await conversation.run_sync(tool_runs.check_denial, call.service.tools, call_id)
     item = await conversation.deny(call_id, reason=body.reason or DENIED, decided_by=call.user_id, idempotency_key=key)
     return answers.JsonAnswer(
         objects.message_view(await conversation.get_item(item.position) if item.replayed else item)
@@ -68,7 +72,7 @@ async def create_outputs(
     """Append outputs of calls and, unless `answer` is false, have the model go on with them."""
     upstream = answering.upstream_of(call, conversation, body) if body.answer else None
     given, content = await _items(call, body.tool_outputs), messages.content_of(call, body)
-    outputs = _Outputs(given, content, key, messages.key_of_input(key), head)
+    outputs = _Outputs(given, content, key, messages.key_of_input(key), head, call.service.tools)
     if upstream is not None:
         asked, model = upstream
         return await answering.answer(
@@ -104,6 +108,7 @@ class _Outputs:
         key: of the request, which may be repeated.
         key_of_input: under which a repeated request finds them.
         head: the position where the branch must end before them; None for any.
+        tools: those that run in the server, which gives their outputs itself.
         said: their positions.
     """
 
@@ -112,6 +117,7 @@ class _Outputs:
     key: str | None
     key_of_input: str | None
     head: int | None
+    tools: loops.ToolLoop | None
     said: list[int] = field(default_factory=list)
     is_repeated: bool = False
 
@@ -119,7 +125,7 @@ class _Outputs:
         """Append them (blocking, inside a transaction); Problem for one that no call waits for."""
         self.is_repeated = self.key is not None and check_request(face.handle, f"{self.key}:request", self.content)
         if not self.is_repeated:
-            _check_calls(self.given, face)
+            _check_calls(self.given, face, self.tools)
         if not self.given:
             return face, []
         items = face.add_items(
@@ -152,19 +158,20 @@ class _Outputs:
                 conversation.remove_item(position, purge=True)
 
 
-def _check_calls(given: Sequence[jsontext.JsonObject], face: Conversation) -> None:
+def _check_calls(given: Sequence[jsontext.JsonObject], face: Conversation, tools: loops.ToolLoop | None) -> None:
     """Raise Problem for an output that no call waits for; asynchronous calls wait for as long as it takes."""
-    open_calls = [(call_id, CLIENT_CALLS[kind]) for call_id, kind in waiting_ids(face.handle)]
-    known, later = {*open_calls}, set[str]()
+    open_calls = [(call_id, CLIENT_CALLS[item["type"]], item) for call_id, item in waiting_calls(face.handle)]
+    known, later = {call[:2] for call in open_calls}, set[str]()
     for number, item in enumerate(given):
         call_id = call_kinds.reference_of(item) or ""
         answered = call_id, CLIENT_OUTPUTS[item["type"]]
-        if answered not in open_calls and call_id not in later:
+        if call_id not in later and answered not in (call[:2] for call in open_calls):
             later.add(call_id)
-            found = [(call_id, CLIENT_CALLS[call["type"]]) for call in asynchronous_calls(face.handle, call_id)]
-            open_calls += [call for call in found if call not in known]
-        if answered not in open_calls:
-            param = f"tool_outputs.{number}.{call_kinds.BY_OUTPUT[item['type']].output_key}"
+            found = [(call_id, CLIENT_CALLS[call["type"]], call) for call in asynchronous_calls(face.handle, call_id)]
+            open_calls += [call for call in found if call[:2] not in known]
+        place = next((place for place, call in enumerate(open_calls) if call[:2] == answered), None)
+        param = f"tool_outputs.{number}.{call_kinds.BY_OUTPUT[item['type']].output_key}"
+        if place is None:
             problem = f"{param}: no call {shown(call_id)} waits for an output of the type {item['type']!r}."
             raise problems.Problem(400, problem, param=param, code="invalid_value")
-        open_calls.remove(answered)
+        tool_runs.check_output(tools, item_from_object(open_calls.pop(place)[2]), param)

@@ -302,7 +302,7 @@ class PageInput(threads.ThreadInput):
                 text = f"No approval {decision.get('id')!r} of the call {call_id!r} was asked for."
                 raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
             reason, is_approved = decision.get("reason"), decision["approved"] is True
-            threads.decide(conversation, call, reason, self.call.user_id, is_approved=is_approved)
+            threads.decide(self.call, conversation, call, reason, is_approved=is_approved)
             denied += [] if is_approved else [call_id]
         self.denied = denied
         return conversation.next_step() == "model"
@@ -323,11 +323,12 @@ class PageInput(threads.ThreadInput):
 
     def _add_outputs(self, conversation: Conversation, messages: Sequence[ShownMessage]) -> bool:
         outputs = []
-        for part, stored, _ in self._parts(conversation, messages):
+        for part, stored, call in self._parts(conversation, messages):
             if part.get("state") in _OUTPUTS and stored.get("state") not in fields.ANSWERED:
                 if stored.get("providerExecuted"):
                     text = f"The output of the call {part['toolCallId']!r} is not one that pages give."
                     raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
+                tool_runs.check_output(self.call.service.tools, call.item, "messages")
                 outputs.append(_output(part))
         if outputs:
             self.add_items(conversation, outputs)

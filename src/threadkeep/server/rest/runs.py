@@ -25,7 +25,7 @@ from threadkeep.formats.ag_ui.writing import RunWriter
 from threadkeep.formats.shared.rendering import ShownMessage
 from threadkeep.server import answers, body_limits, event_streams, problems, service
 from threadkeep.server.openai import responses
-from threadkeep.server.rest import deps, routing, thread_models, threads, tool_following
+from threadkeep.server.rest import deps, routing, thread_models, threads, tool_following, tool_runs
 from threadkeep.server.rest.threads import RELOAD, refused
 from threadkeep.store import loops
 from threadkeep.store.conversation import Conversation
@@ -357,11 +357,15 @@ class RunInput(threads.ThreadInput):
 
     def _check_outputs(self, new: Sequence[JsonObject], pending: Sequence[PendingCall]) -> None:
         """Problem for outputs of calls that wait for none."""
-        waiting = [one.call_id for one in pending]
         for one in new:
-            if one["role"] == "tool" and one.get("toolCallId") not in waiting:
+            if one["role"] != "tool":
+                continue
+            found = [call for call in pending if call.call_id == one.get("toolCallId")]
+            if not found:
                 text = f"The call {one.get('toolCallId')!r} is not one that waits for its output in this chat."
                 raise refused(f"{text} {RELOAD}", "messages", "invalid_value")
+            for call in found:
+                tool_runs.check_output(self.call.service.tools, call.item, "messages")
 
     def _check_turn(self, conversation: Conversation) -> None:
         """Problem where it is not the model's turn."""
@@ -415,4 +419,4 @@ class RunInput(threads.ThreadInput):
         if not isinstance(is_approved, bool) or not isinstance(reason, str | None):
             text = f"The payload for {entry.interruptId!r} must have approved, true or false, and may have a reason."
             raise problems.Problem(400, text, param="resume", code="invalid_value")
-        threads.decide(conversation, call, reason, self.call.user_id, is_approved=is_approved)
+        threads.decide(self.call, conversation, call, reason, is_approved=is_approved)

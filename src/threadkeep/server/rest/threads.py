@@ -300,15 +300,17 @@ def _server_tools(server: service.Service, others: Sequence[JsonObject]) -> list
 
 
 def decide(
-    conversation: Conversation, call: PendingCall, reason: str | None, who: str | None, *, is_approved: bool
+    request: service.Call, conversation: Conversation, call: PendingCall, reason: str | None, *, is_approved: bool
 ) -> None:
     """Store a decision about a call that waits (blocking)."""
+    who = request.user_id
     if call.item.type == "mcp_approval_request":
         said = {"approval_request_id": call.call_id, "approve": is_approved, **({"reason": reason} if reason else {})}
         conversation.add_items([{"type": "mcp_approval_response", **said}])
     elif is_approved:
         conversation.approve(call.position, decided_by=who)
     else:
+        tool_runs.check_denial(conversation, request.service.tools, call.id)
         conversation.deny(call.position, reason=reason or DENIED, decided_by=who)
 
 

@@ -157,8 +157,7 @@ class ToolRun:
     def hold(self, recorder: AsyncRecorder) -> None:
         """Keep it from the end of an answer on that calls such tools, in the transaction that ends the answer."""
         items = recorder.writer.items_from(0) if recorder.writer.has_ended else []
-        calls: list[Any] = [item for item in items if item.type == "function_call"]
-        self._is_held = any(self.tools.registry.name_of(one) is not None for one in calls)
+        self._is_held = any(map(self.tools.runs, items))
         if self._is_held:
             recorder.set_states({RUNNING: self._value()})
 
@@ -439,6 +438,22 @@ def check_free(conversation: Conversation) -> None:
     """Raise Problem where tools run in a conversation (blocking)."""
     if _live(conversation.state(RUNNING)) is not None:
         raise _busy()
+
+
+def check_output(tools: loops.ToolLoop | None, call: Any, param: str) -> None:
+    """Raise Problem where a client gives the output of a call, an item, of a function that runs in the server."""
+    if tools is not None and tools.runs(call):
+        text = f"The tool {errors.shown(call.name)} runs in the server, which alone gives the output of the call"
+        text = f"{text} {errors.shown(call.call_id)}: approve or deny it, or send nothing for it."
+        raise problems.Problem(409, text, param=param, code="invalid_value", headers=problems.NO_RETRY)
+
+
+def check_denial(conversation: Conversation, tools: loops.ToolLoop | None, wanted: str) -> None:
+    """Raise Problem where a call with this id, or call id, may be running: then, it has an output soon (blocking)."""
+    if tools is not None and _live(conversation.state(RUNNING)) is not None:
+        waiting = conversation.pending_calls()
+        if any(wanted in (one.id, one.call_id) and one.approval is None and tools.may_run(one) for one in waiting):
+            raise _busy()
 
 
 def running(reader: Reader, conversation: Conversation) -> JsonObject | None:

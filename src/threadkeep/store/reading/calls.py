@@ -66,13 +66,13 @@ def _page(waiting: Iterator[ItemEntry], limit: float, most: float) -> tuple[list
     return calls, False
 
 
-def waiting_ids(handle: Handle) -> list[tuple[str | None, str]]:
-    """The ids and item types of the calls that wait for an output."""
+def waiting_calls(handle: Handle) -> list[tuple[str | None, JsonObject]]:
+    """The calls that wait for an output, with their ids."""
     ref = handle.ref
 
-    def read(connection: Connection) -> list[tuple[str | None, str]]:
+    def read(connection: Connection) -> list[tuple[str | None, JsonObject]]:
         lineage = get_lineage(connection, ref, get_row(connection, ref))
-        return [(call.call_id, call.type) for call in _waiting(connection, ref, lineage)]
+        return [(call.call_id, call.item()) for call in _waiting(connection, ref, lineage)]
 
     return handle.transactions.read_any(read)
 
