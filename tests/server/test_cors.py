@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.server.conftest import Bridge
 from tests.server.scripts import Scripted
+from threadkeep import viewer
 from threadkeep.errors import InvalidOption
 from threadkeep.http import Limits, Owner, Upstream, app, rest_app, site
 from threadkeep.server.limits import MAX_HEADERS, rated
@@ -184,3 +186,90 @@ def test_without_keys_a_named_site_is_still_another_site(served: Any) -> None:
 def test_what_is_no_origin_is_refused(served: Any, prefix: str, origin: str) -> None:
     with pytest.raises(InvalidOption, match="cors"):
         client(served, prefix, cors=[origin])
+
+
+# What pages of other sites have a browser do with the cookies of its user
+
+
+def routes_of(application: Any) -> list[tuple[str, str]]:
+    """Each method and path that changes something."""
+    found = [(method, route) for route in application.routes for method in getattr(route, "methods", None) or ()]
+    paths = [(method, re.sub(r"\{[^}]*\}", "x", route.path)) for method, route in found]
+    return sorted((method, path) for method, path in paths if method not in ("GET", "HEAD"))
+
+
+COOKIE = {"cookie": "session=1"}
+FOREIGN: list[dict[str, str]] = [
+    {"sec-fetch-site": "cross-site", "origin": OTHER, **COOKIE},
+    {"sec-fetch-site": "cross-site", **COOKIE},
+    {"sec-fetch-site": "same-site", "origin": "http://other.localhost", **COOKIE},
+    {"origin": OTHER, **COOKIE},
+    {"origin": "null", **COOKIE},
+    {"origin": "http://localhost:5173", **COOKIE},
+    {"origin": OTHER, "x-forwarded-host": "other.example", **COOKIE},
+    {"origin": OTHER, "authorization": "Basic YTpi"},
+]
+OWN: list[dict[str, str]] = [
+    {"sec-fetch-site": "same-origin", "origin": OTHER, **COOKIE},  # behind a proxy that gives another Host
+    {"sec-fetch-site": "none", **COOKIE},
+    {"origin": "http://localhost", **COOKIE},
+    COOKIE,
+    {"sec-fetch-site": "cross-site", "origin": OTHER, "authorization": "Bearer key"},
+    {"sec-fetch-site": "cross-site", "origin": OTHER},
+    {"sec-fetch-site": "cross-site", "origin": SITE, **COOKIE},  # which is named
+]
+
+
+@pytest.mark.parametrize("face", ["/v1", "/api", "viewer"])
+def test_pages_of_other_sites_change_nothing_with_the_cookies_of_a_user(served: Any, face: str) -> None:
+    """On no path: whether the body is of a type that forms send, or there is none."""
+    asked = []
+
+    def who(request: Any) -> Owner | None:
+        asked.append(request.url.path)
+        return Owner()
+
+    made: Any = viewer.app(served.store, auth=who, sign_in=True)
+    if face != "viewer":
+        made = FACES[face](served.store, auth=who, cors=[SITE, "*"])
+    http = httpx2.Client(transport=Bridge(served.runner, made), base_url="http://localhost")
+    routes = routes_of(made)
+    assert len(routes) >= (2 if face == "viewer" else 10)
+    for method, path in routes:
+        for number, headers in enumerate(FOREIGN):
+            content, type_ = (b"{}", {"content-type": "text/plain"}) if number % 2 else (b"", {})
+            answer = http.request(method, path, content=content, headers={**type_, **headers})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "cross_site"), (method, path)
+            assert "x-request-id" in answer.headers or face == "viewer"
+    assert asked == []
+    for headers in OWN if face != "viewer" else ():
+        for method, path in routes:
+            assert "cross_site" not in http.request(method, path, content=b"{}", headers=headers).text
+        assert asked
+    for headers in FOREIGN:
+        assert http.get({"viewer": "/", "/v1": "/v1/models"}.get(face, "/api/usage"), headers=headers).is_success
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@pytest.mark.parametrize("extensions", [{}, {"websocket.http.response": {}}])
+def test_pages_of_other_sites_open_no_websocket_with_the_cookies_of_a_user(
+    served: Any, headers: dict[str, str], extensions: Any
+) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = [(name.encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()]
+    scope = {
+        "type": "websocket", "path": "/v1/responses", "query_string": b"", "headers": given, "extensions": extensions,
+        "client": ("127.0.0.1", 1), "scheme": "ws",
+    }  # fmt: skip
+    served.runner.run(app(served.store, auth=lambda _: Owner())(scope, receive, send))
+    if extensions:
+        assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 403)
+    else:
+        assert [message["type"] for message in sent] == ["websocket.close"]

@@ -1,4 +1,4 @@
-"""Answers of all faces: JSON, refusals before a face is asked, pictures, and pages of other sites (CORS)."""
+"""Answers of all faces: JSON, refusals before a face is asked, pictures, and pages of other sites (CORS, CSRF)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +24,14 @@ _METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 _SECONDS: Final = 600  # for which a browser need not ask again
 _ORIGIN: Final = re.compile(r"https?://(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::[0-9]{1,5})?")
 ANY: Final = "*"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing
+_OWN: Final = ("same-origin", "none")  # `Sec-Fetch-Site` of a site's own pages, and of what users type
+_BY_BROWSERS: Final = (
+    "basic",
+    "digest",
+    "negotiate",
+    "ntlm",
+)  # schemes of `Authorization`
 
 
 class JsonAnswer(Response):
@@ -90,3 +99,41 @@ class OriginsOfFaces:
         path = scope["path"] if scope["type"] == "http" else ""
         found = next((face for beginning, face in self._faces.items() if path.startswith(beginning)), self._app)
         await found(scope, receive, send)
+
+
+class OwnPages:
+    """Middleware that refuses what pages of other sites have a browser do in the name of its user (CSRF).
+
+    That are requests which change something, and WebSockets, with what browsers add by themselves: cookies, or a
+    password. Requests without an origin are not from pages. Browsers say whose page it is in `Sec-Fetch-Site`; without
+    that, `Origin` must name the host that was asked.
+
+    Source: Fetch Metadata; Go, `http.CrossOriginProtection`.
+    """
+
+    def __init__(self, app: ASGIApp, trusted: Collection[str] = ()) -> None:
+        """`trusted` are other origins whose pages may do so; "*" is none, as for cookies in CORS."""
+        self._app, self._trusted = app, frozenset(trusted) - {ANY}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] not in ("http", "websocket") or self._may_pass(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+            text = "Pages of another site cannot do this with the cookies of a user: name their origin in `cors`."
+            await refusal(403, text, "cross_site")(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})  # RFC 6455: a policy
+
+    def _may_pass(self, scope: Scope) -> bool:
+        if scope["type"] == "http" and scope["method"] in _SAFE:
+            return True
+        headers = Headers(scope=scope)
+        scheme = headers.get("authorization", "").partition(" ")[0].lower()
+        if "cookie" not in headers and scheme not in _BY_BROWSERS:
+            return True
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if origin in self._trusted or site in _OWN:
+            return True
+        host = headers.get("host", "").lower()
+        return site is None and (origin is None or origin.partition("://")[2].lower() == host)

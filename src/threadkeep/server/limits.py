@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server import owners, quotas, request_state
-from threadkeep.server.answers import allow_origins, refusal
+from threadkeep.server.answers import OwnPages, allow_origins, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ def bound(application: Starlette, most: int, cors: Collection[str]) -> None:
     """
     application.add_middleware(request_state.BoundedBodies, most=most)
     application.add_middleware(BoundedHeads)
+    application.add_middleware(OwnPages, trusted=cors)
     application.add_middleware(request_state.RequestIds)
     allow_origins(application, cors)
 

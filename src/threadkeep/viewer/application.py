@@ -105,7 +105,7 @@ def app(
         ]
     made = Starlette(
         routes=routes,
-        middleware=[Middleware(pages.SecureHeaders), Middleware(limits.BoundedHeads)],
+        middleware=[Middleware(pages.SecureHeaders), Middleware(answers.OwnPages), Middleware(limits.BoundedHeads)],
         exception_handlers={HTTPException: pages.answer_error, Exception: pages.answer_error},
     )
     made.state.viewer = pages.Viewer(store, access)
