@@ -257,6 +257,17 @@ def test_a_tool_that_raises_is_an_output_that_failed(page: Page, application: Ap
     assert application.ran == ["c1", "c2", "c3"]
 
 
+@pytest.mark.parametrize("others", [(), ("time:c1",)])
+def test_a_call_of_a_tool_that_there_is_not_has_an_output_that_says_so(
+    page: Page, application: Application, others: tuple[str, ...]
+) -> None:
+    application.answers = [calls("dance:d1", *others), says("Sorry.")]
+    answer = page.say("Dance.", 1, tools=[LOOK])
+    assert answer["parts"][1]["errorText"] == "There is no tool named 'dance'."
+    assert page.load()["messages"] == page.messages
+    assert application.said() == ["Dance.", "There is no tool named 'dance'.", *(["Ten in c1."] if others else [])]
+
+
 def test_rounds_have_a_limit_after_which_a_page_goes_on(served: Any, application: Application) -> None:
     page = ToolPage(Rest(served, **application.options(max_rounds=2)).of("ann"))
     application.answers = [calls("time:c1"), calls("time:c2"), says("Done.")]

@@ -144,9 +144,29 @@ def test_what_is_denied_does_not_run(run: Run) -> None:
     assert model.outputs() == ["Too dear."]
 
 
-def test_calls_of_unknown_functions_wait_for_others(run: Run) -> None:
+def offer(*tools: Json) -> Callable[[Any], Any]:
+    return lambda talk: talk.register_tools([{"type": "function", "name": "weather"}, *tools])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda _: None,
+        offer({"type": "function", "name": "dance"}),
+        offer({"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "x"}]}, {"type": "computer"}),
+        offer({"type": "tool_search"}),
+    ],
+    ids=["offered by the application", "offered", "may be of a computer", "may be found"],
+)
+def test_calls_of_functions_of_others_wait_for_them(run: Run, act: Callable[[Any], Any]) -> None:
     model = Model(calls("weather", "dance"))
-    assert run(model) == "tools"
+    assert run(model, act) == "tools"
+
+
+def test_the_model_reads_that_there_is_no_such_function(run: Run) -> None:
+    model = Model(calls("weather", "dance"), says("Sorry."))
+    assert run(model, offer()) == "user"
+    assert model.outputs() == ['{"rain":"Hull"}', "There is no tool named 'dance'."]
 
 
 def test_rounds_are_limited(run: Run) -> None:

@@ -7,7 +7,7 @@ again. An output is stored once: of two processes that run the same call, the fi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -19,8 +19,11 @@ from threadkeep.domain.running import NextStep, PendingCall
 from threadkeep.domain.tools import ToolRegistry, source_registry
 from threadkeep.errors import IdempotencyConflict, InvalidOption, InvalidToolArguments, did_you_mean, shown
 from threadkeep.formats import FormatName
+from threadkeep.formats.shared.fields import placed_tools
 
 MAX_ROUNDS: Final = 10
+# how types of tools begin with which a model calls functions that are not among the definitions
+_BRINGERS: Final = ("tool_search", "computer")
 NeedsApproval = Collection[str] | Callable[[PendingCall], bool]
 
 
@@ -40,7 +43,8 @@ def run_tools(
         ask: sends the payload of a request to the provider, and returns the body of the response; what it raises ends
             the loop, and the next one asks again.
         format: of requests and responses.
-        tools: the functions that run; default: the default registry. Calls of others wait.
+        tools: the functions that run; default: the default registry. Calls of others that the conversation offers wait;
+            where it offers any, a call of one that it does not have gets an output that says so.
         needs_approval: the names of those that run only once they are approved, or a function that tells of a call.
         max_rounds: how often the model is asked at most.
 
@@ -60,9 +64,9 @@ def run_tools(
             rendered = conversation.render(format)
             conversation.add_response(ask(rendered.payload), format, rendered=rendered)
             continue
-        ready = [call for call in conversation.pending_calls() if loop.may_run(call)]
+        ready = loop.ready(conversation.pending_calls(), conversation.tools)
         for call in ready:
-            output = _output(call, loop.registry)
+            output = _output(call, loop)
             try:
                 conversation.add_item(output, idempotency_key=key_of(call))
             except IdempotencyConflict:
@@ -91,9 +95,9 @@ async def run_tools_async(
             rendered = await conversation.render(format)
             await conversation.add_response(await ask(rendered.payload), format, rendered=rendered)
             continue
-        ready = [call for call in await conversation.pending_calls() if loop.may_run(call)]
+        ready = loop.ready(await conversation.pending_calls(), conversation.tools)
         for call in ready:
-            output = await _awaited_output(call, loop.registry)
+            output = await _awaited_output(call, loop)
             try:
                 await conversation.add_item(output, idempotency_key=key_of(call))
             except IdempotencyConflict:
@@ -132,6 +136,25 @@ class ToolLoop:
     def may_run(self, call: PendingCall) -> bool:
         """Whether a call runs now: of a known function, approved where it has to be; denied ones have an output."""
         return self.runs(call.item) and (call.is_approved or (call.approval is None and not self._is_guarded(call)))
+
+    def misses(self, item: Any, offered: Sequence[JsonObject]) -> bool:
+        """Whether an item is a call of a function that is neither registered nor among the tools that are offered.
+
+        Where none are, or one that brings functions of its own, that is not known.
+        """
+        if item.type != "function_call" or self.runs(item):
+            return False
+        tools = [tool for _, tool in placed_tools(offered)]
+        known = [tool.name for tool in self.registry.definitions] + [str(tool.get("name")) for tool in tools]
+        called = str(tool_names.qualified_name({"name": item.name, "namespace": item.namespace}))
+        is_open = not tools or any(str(tool.get("type")).startswith(_BRINGERS) for tool in tools)
+        return not (is_open or any(called == name or tool_names.stands_for(called, name) for name in known))
+
+    def ready(self, calls: Sequence[PendingCall], offered: Sequence[JsonObject]) -> list[PendingCall]:
+        """The calls that get an output now: those that run, and those of functions that there are not."""
+        return [
+            call for call in calls if self.may_run(call) or (call.approval is None and self.misses(call.item, offered))
+        ]
 
     def asks(self, call: PendingCall) -> bool:
         """Whether a call runs once it is approved, about which nothing was decided yet."""
@@ -181,17 +204,26 @@ def failed_output(call: PendingCall, text: str, status: str = "incomplete") -> J
     return {"type": "function_call_output", "call_id": call.call_id, "output": text, "status": status}
 
 
-def _output(call: PendingCall, registry: ToolRegistry) -> JsonObject:
+def unknown_output(call: PendingCall) -> JsonObject:
+    """The output of a call of a function that there is not."""
+    return failed_output(call, f"There is no tool named {shown(call.name)}.", "failed")
+
+
+def _output(call: PendingCall, loop: ToolLoop) -> JsonObject:
     """The output of a call; arguments that do not fit are said to the model, and other errors end the loop."""
+    if not loop.runs(call.item):
+        return unknown_output(call)
     try:
-        return output_of(call, registry.invoke(call))
+        return output_of(call, loop.registry.invoke(call))
     except InvalidToolArguments as error:
         return failed_output(call, str(error))
 
 
-async def _awaited_output(call: PendingCall, registry: ToolRegistry) -> JsonObject:
+async def _awaited_output(call: PendingCall, loop: ToolLoop) -> JsonObject:
+    if not loop.runs(call.item):
+        return unknown_output(call)
     try:
-        return output_of(call, await registry.ainvoke(call))
+        return output_of(call, await loop.registry.ainvoke(call))
     except InvalidToolArguments as error:
         return failed_output(call, str(error))
 

@@ -155,9 +155,10 @@ class ToolRun:
         return {"id": self._id, "response": self.response_id, "until": until.isoformat()}
 
     def hold(self, recorder: AsyncRecorder) -> None:
-        """Keep it from the end of an answer on that calls such tools, in the transaction that ends the answer."""
+        """Keep it from the end of an answer that calls such tools, or unknown ones, in the transaction that ends it."""
         items = recorder.writer.items_from(0) if recorder.writer.has_ended else []
-        self._is_held = any(map(self.tools.runs, items))
+        offered = recorder.writer.handle.cache.conversation.tools
+        self._is_held = any(self.tools.runs(item) or self.tools.misses(item, offered) for item in items)
         if self._is_held:
             recorder.set_states({RUNNING: self._value()})
 
@@ -167,7 +168,7 @@ class ToolRun:
         Raises:
             Problem: another request runs them.
         """
-        if not any(map(self.tools.may_run, conversation.pending_calls())):
+        if not self.tools.ready(conversation.pending_calls(), conversation.tools):
             return False
         state = conversation.state(RUNNING)
         if _live(state) is not None:
@@ -302,7 +303,7 @@ class ToolRun:
         assert self._conversation is not None  # noqa: S101 - `begin` comes first
         while not self.is_stopped:
             waiting = await self._conversation.pending_calls()
-            ready = [call for call in waiting if self.tools.may_run(call)]
+            ready = self.tools.ready(waiting, self._conversation.tools)
             for call in ready:
                 item = await self._output(self._conversation, call)
                 position = await self._stored(self._conversation, call, item)
@@ -320,6 +321,8 @@ class ToolRun:
 
         Where the server stops, a function in a thread goes on to its end, and its output is stored.
         """
+        if not self.tools.runs(call.item):
+            return loops.unknown_output(call)
         context = _CONTEXT.set(ToolContext(self.call.permission.owner, conversation, call))
         ran = asyncio.ensure_future(self._ran(call))
         _CONTEXT.reset(context)
