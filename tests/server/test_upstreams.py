@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.databases import Database
+from tests.ports import free_ports
 from tests.server.scripts import FORMATS, script
 from tests.server.servers import running
 from tests.waiting import wait_until
@@ -462,3 +463,44 @@ def test_the_provider_counts_what_would_be_sent(served: Any) -> None:
     assert len(asked) == 2
     assert served.call(served.store.usage, by=("provider",)) == []
     assert len(client.conversations.items.list(conversation).data) == 1
+
+
+# Refusals
+
+MISTAKEN = "Incorrect API key: shop-key-1, or sk-proj-abcdef.\nFind yours."
+SAID = {
+    "openai": {"error": {"message": MISTAKEN}},
+    "google": [{"error": {"message": MISTAKEN}}],
+    "aws": {"message": MISTAKEN},
+    "text": {"error": MISTAKEN},
+}
+
+
+@pytest.mark.parametrize("body", SAID.values(), ids=SAID)
+@pytest.mark.parametrize("is_background", [False, True])
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_what_a_provider_says_of_the_key_is_in_the_log_alone(
+    served: Any, body: Any, *, is_background: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def answer(_request: Request) -> Response:
+        return JSONResponse(body, 401)
+
+    with running(Starlette(routes=[Route("/{path:path}", answer, methods=["POST"])])) as url:
+        upstream = http_upstream("shop", "chat_completion", f"{url}/v1/", key="shop-key-1")
+        http = served.http(upstreams={"*": upstream})
+        asked = {"model": "m", "input": "Hi", "stream": is_background, "background": is_background}
+        shown = http.post("/responses", json=asked).text
+        served.call(upstream.close)
+    assert "shop answered with status 401." in shown
+    assert "Incorrect" not in shown
+    expected = "An upstream failed: shop answered with status 401. Incorrect API key: ***, or sk-***. Find yours."
+    assert expected in [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_provider_that_cannot_be_reached_is_told_in_words(served: Any, caplog: pytest.LogCaptureFixture) -> None:
+    upstream = http_upstream("shop", "chat_completion", f"http://127.0.0.1:{free_ports(1)[0]}/v1")
+    answer = served.http(upstreams={"*": upstream}).post("/responses", json={"model": "m", "input": "Hi"})
+    served.call(upstream.close)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (502, "shop could not be reached.")
+    assert any("shop could not be reached. (ConnectError: " in record.getMessage() for record in caplog.records)

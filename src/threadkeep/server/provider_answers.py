@@ -23,6 +23,7 @@ _PASSED_ON: Final = frozenset({400, 404, 408, 409, 413, 422, 429})  # statuses o
 _MAX_SAID: Final = 2_000  # characters of what an upstream says that are passed on
 _ABOUT_KEYS: Final = frozenset({401, 403})  # what an upstream says with these is about the server's key
 BAD_GATEWAY: Final = 502
+_UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 _MAX_PAUSE: Final = 100  # characters of when to come again
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024  # of an answer, decompressed; one event or line of it may be as long
 ANSWER_SECONDS: Final = 3_600.0  # for which an answer is read
@@ -365,6 +366,35 @@ async def within(seconds: float, answer: Awaitable[T]) -> T:
 def _too_late(seconds: float | None) -> UpstreamError:
     text = f"The provider's answer took more than {seconds:g} seconds: no more of it is read."
     return UpstreamError(_GATEWAY_TIMEOUT, None, text)
+
+
+def unanswered(name: str, error: httpx2.HTTPError) -> UpstreamError:
+    """Return what tells that a provider could not be reached, or did not answer; for logs, its cause has the rest."""
+    if isinstance(error, _UNREACHED):
+        text = "could not be reached"
+    elif isinstance(error, httpx2.TimeoutException):
+        text = "did not answer in time"
+    else:
+        text = "broke off, or gave an answer that cannot be read"
+    failure = UpstreamError(BAD_GATEWAY, None, f"{name} {text}.")
+    failure.__cause__ = error
+    return failure
+
+
+def described(error: UpstreamError) -> str:
+    """Return what a log has of a failure, on a line: also what the provider says of the server's key, and the cause."""
+    said, cause = [error.message, _said(error.body)], error.__cause__
+    if isinstance(cause, httpx2.HTTPError):
+        said.append(f"({type(cause).__name__}: {cause})")
+    return printing.printable(" ".join(printing.redact(" ".join(said)).split()))
+
+
+def _said(body: Any) -> str:
+    """What the body of a refusal says, in the forms of the providers: ``error.message``, ``error`` or ``message``."""
+    found = body[0] if isinstance(body, list) and body else body
+    for key in ("error", "message"):
+        found = found.get(key, found) if isinstance(found, dict) else found
+    return found[:_MAX_SAID] if isinstance(found, str) else ""
 
 
 def refused(error: UpstreamError) -> problems.Problem:

@@ -30,6 +30,7 @@ from threadkeep.server.provider_answers import (
     Hold,
     UpstreamError,
     counted_bytes,
+    described,
     refused,
     until_end,
 )
@@ -424,11 +425,11 @@ def _note_broken(
     if not isinstance(broken, UpstreamError):  # what cannot be read is the fault of the provider, not of the request
         text = f"answered with a stream that cannot be read as {turn.upstream.format}: {error.message}"
         broken = UpstreamError(BAD_GATEWAY, None, f"{turn.upstream.name} {text}")
+    logger.warning("An upstream failed: %s", described(broken))
     if not recorder.writer.assembler.has_events:  # no event tells of it
         recorder.writer.note_error({"message": refused(broken).message})
     if not growing.has_begun:
         raise broken from error
-    logger.warning("An upstream failed: %s", error.message)
 
 
 async def _recorder(turn: Turn, stack: AsyncExitStack) -> AsyncRecorder:

@@ -29,6 +29,7 @@ CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 600.0  # without a sign of life from the provider
 KEPT_CONNECTIONS: Final = 100  # to each provider, for further requests
 _NOT_FOUND: Final = 404
+_KEY_LENGTH: Final = 6  # characters of a key that no other words are likely to have
 _VERSION: Final = re.compile(r"/v\d[^/]*$")
 _MAX_NAMED: Final = 100  # characters of a header that an error repeats
 _NAMED: Final = re.compile(r"(?P<name>[\w-]{1,64})=(?P<format>\w+)@(?P<url>\S+)")
@@ -155,7 +156,7 @@ class _HttpAsk:
         try:
             async with self._answer(path, content, headers) as response:
                 if not response.is_success:
-                    raise await _refusal(self._name, response)
+                    raise await _refusal(self._name, response, self._key)
                 provider_answers.limit_read_ahead(response)
                 self._check_encoding(provider_answers.encodings(response.headers))
                 events = provider_answers.binary_events if self._format == "converse" else self._text_events
@@ -163,9 +164,7 @@ class _HttpAsk:
                     async for event in answer:
                         yield event
         except httpx2.HTTPError as error:
-            raise provider_answers.UpstreamError(
-                502, None, f"{self._name} did not answer: {type(error).__name__}."
-            ) from error
+            raise provider_answers.unanswered(self._name, error) from error
 
     async def count(self, payload: JsonObject, wanted: str) -> int:
         """Return what the provider counts."""
@@ -174,11 +173,12 @@ class _HttpAsk:
         try:
             async with self._answer(path, content, headers) as response:
                 if not response.is_success:
-                    raise await _refusal(self._name, response)
+                    raise await _refusal(self._name, response, self._key)
                 found = loads(await provider_answers.error_body(response))
-        except (httpx2.HTTPError, ValueError) as error:
-            text = f"{self._name} did not answer with a number of tokens: {type(error).__name__}."
-            raise provider_answers.UpstreamError(502, None, text) from error
+        except httpx2.HTTPError as error:
+            raise provider_answers.unanswered(self._name, error) from error
+        except ValueError:
+            found = None
         count = found.get(key) if isinstance(found, dict) else None
         if isinstance(count, bool) or not isinstance(count, int):
             raise provider_answers.UpstreamError(502, None, f"{self._name} did not answer with a number of tokens.")
@@ -337,9 +337,13 @@ _COUNTS: Final[Mapping[str, Callable[[str, JsonObject], tuple[str, JsonObject, s
 }  # fmt: skip
 
 
-async def _refusal(name: str, response: httpx2.Response) -> provider_answers.UpstreamError:
+async def _refusal(name: str, response: httpx2.Response, key: str | None) -> provider_answers.UpstreamError:
+    """What a refusal is raised as, without the key that was sent."""
     try:
-        body = loads(await provider_answers.error_body(response))
+        text = await provider_answers.error_body(response)
+        if key is not None and len(key) >= _KEY_LENGTH:
+            text = text.replace(key.encode(), printing.HIDDEN.encode())
+        body = loads(text)
     except (ValueError, httpx2.DecodingError):
         body = None
     asked = f" at {shown_url(str(response.url))}" if response.status_code == _NOT_FOUND else ""
