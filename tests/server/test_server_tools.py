@@ -243,7 +243,12 @@ def test_tools_run_over_any_upstream(served: Any, application: Application, form
     assert "rain" in json.dumps(model.payloads[-1])
 
 
-def test_a_tool_that_raises_is_an_output_that_failed(page: Page, application: Application) -> None:
+def failures(served: Any) -> dict[str, int]:
+    """How many calls of each tool count as failed."""
+    return {row.name: row.failed for row in served.call(served.store.for_user("ann").tool_usage)}
+
+
+def test_a_tool_that_raises_is_an_output_that_failed(served: Any, page: Page, application: Application) -> None:
     application.answers = [calls("fail:c1", "fail:c2", "weather:c3"), says("Well.")]
     answer = page.say("Map?", 1)
     found = {part["toolCallId"]: part.get("errorText") for part in answer["parts"] if "toolCallId" in part}
@@ -255,6 +260,7 @@ def test_a_tool_that_raises_is_an_output_that_failed(page: Page, application: Ap
     answer = page.say("And?", 2)
     assert "city" in answer["parts"][1]["errorText"]
     assert application.ran == ["c1", "c2", "c3"]
+    assert failures(served) == {"fail": 2, "weather": 1}
 
 
 @pytest.mark.parametrize("others", [(), ("time:c1",)])
@@ -525,6 +531,7 @@ def test_another_process_stops_tools(served: Any, application: Application, tool
         application.release.set()
 
     served.runner.run(stop())
+    assert failures(served) == {tool: 0, "time": 0}
 
 
 def test_who_follows_is_asked_for_approvals_and_sees_the_stop(served: Any, application: Application) -> None:

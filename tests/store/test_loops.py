@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture(params=["sync", "async"])
-def run(request: pytest.FixtureRequest, tmp_path: Any) -> Run:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Opens the conversation as a process does, and runs the loop; returns the step and the conversation."""
     url = f"sqlite:///{tmp_path}/loop.db"
     with Store(url) as store:
@@ -93,6 +94,12 @@ def run(request: pytest.FixtureRequest, tmp_path: Any) -> Run:
         return asyncio.run(loop())
 
     return go_on
+
+
+def failures(folder: Path) -> dict[str, int]:
+    """How many calls of each tool count as failed."""
+    with Store(f"sqlite:///{folder}/loop.db") as store:
+        return {str(row.name): row.failed for row in store.tool_usage()}
 
 
 def test_calls_run_until_the_model_has_answered(run: Run) -> None:
@@ -137,11 +144,12 @@ def test_an_approval_that_would_never_be_asked_for_is_refused(run: Run, needs_ap
         run(Model(calls("book")), needs_approval=needs_approval)
 
 
-def test_what_is_denied_does_not_run(run: Run) -> None:
+def test_what_is_denied_does_not_run(run: Run, tmp_path: Path) -> None:
     model = Model(calls("book"), says("Pity."))
     assert run(model, needs_approval=["book"]) == "tools"
     assert run(model, lambda talk: talk.deny("call_book", reason="Too dear."), needs_approval=["book"]) == "user"
     assert model.outputs() == ["Too dear."]
+    assert failures(tmp_path) == {"book": 0}
 
 
 def offer(*tools: Json) -> Callable[[Any], Any]:
@@ -163,10 +171,11 @@ def test_calls_of_functions_of_others_wait_for_them(run: Run, act: Callable[[Any
     assert run(model, act) == "tools"
 
 
-def test_the_model_reads_that_there_is_no_such_function(run: Run) -> None:
+def test_the_model_reads_that_there_is_no_such_function(run: Run, tmp_path: Path) -> None:
     model = Model(calls("weather", "dance"), says("Sorry."))
     assert run(model, offer()) == "user"
     assert model.outputs() == ['{"rain":"Hull"}', "There is no tool named 'dance'."]
+    assert failures(tmp_path) == {"weather": 0, "dance": 1}
 
 
 def test_rounds_are_limited(run: Run) -> None:
@@ -185,7 +194,8 @@ def test_an_error_of_the_provider_ends_the_loop_and_the_next_one_asks_again(run:
     assert run(model) == "user"
 
 
-def test_arguments_that_do_not_fit_are_told_to_the_model(run: Run) -> None:
+def test_arguments_that_do_not_fit_are_told_to_the_model(run: Run, tmp_path: Path) -> None:
     model = Model(calls("weather", arguments="[1"), says("Sorry."))
     assert run(model) == "user"
     assert "argument" in model.outputs()[0].lower()
+    assert failures(tmp_path) == {"weather": 1}

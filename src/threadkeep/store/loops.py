@@ -199,14 +199,14 @@ def output_of(call: PendingCall, result: Any) -> JsonObject:
     return {"type": "function_call_output", "call_id": call.call_id, "output": said}
 
 
-def failed_output(call: PendingCall, text: str, status: str = "incomplete") -> JsonObject:
+def failed_output(call: PendingCall, text: str, status: str = "failed") -> JsonObject:
     """The output of a call that gave none, which says why."""
     return {"type": "function_call_output", "call_id": call.call_id, "output": text, "status": status}
 
 
 def unknown_output(call: PendingCall) -> JsonObject:
     """The output of a call of a function that there is not."""
-    return failed_output(call, f"There is no tool named {shown(call.name)}.", "failed")
+    return failed_output(call, f"There is no tool named {shown(call.name)}.")
 
 
 def _output(call: PendingCall, loop: ToolLoop) -> JsonObject:

@@ -330,7 +330,7 @@ class ToolRun:
             while not ran.done():
                 await asyncio.wait([ran], timeout=CHECK_SECONDS)
                 if not (ran.done() or await self._is_kept(conversation)):
-                    return loops.failed_output(call, STOPPED)
+                    return loops.failed_output(call, STOPPED, "incomplete")
         except asyncio.CancelledError:
             if self._is_in_thread:
                 await asyncio.wait([ran])
@@ -383,7 +383,7 @@ def _failed(call: PendingCall, error: Exception) -> JsonObject:
     if isinstance(error, errors.InvalidToolArguments):
         return loops.failed_output(call, str(error))
     _LOG.warning("The tool %s failed.", call.name, exc_info=error)
-    return loops.failed_output(call, str(error) or type(error).__name__, "failed")
+    return loops.failed_output(call, str(error) or type(error).__name__)
 
 
 def decisions(tools: loops.ToolLoop, waiting: Iterable[PendingCall]) -> list[JsonObject]:
