@@ -16,7 +16,7 @@ from tests.factories import noise
 from tests.server.conftest import Bridge
 from tests.server.servers import running
 from threadkeep import AsyncStore, InvalidOption, Store
-from threadkeep.http import Owner, Upstream, UpstreamError, rest_app
+from threadkeep.http import Owner, Upstream, UpstreamError, app, rest_app
 from threadkeep.server.rest import reports, responses
 from threadkeep.server.rest.application import ROUTES, openapi_text
 
@@ -774,6 +774,21 @@ def test_settings_are_checked(served: Any, prefix: str) -> None:
         rest_app(served._store, prefix=prefix)
     with Store("sqlite://") as store, pytest.raises(InvalidOption, match="AsyncStore"):
         rest_app(store)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [rest_app, app])
+@pytest.mark.parametrize(
+    ("upstreams", "expected"),
+    [
+        ({"*": "http://x"}, r"upstreams\['\*'\].* an Upstream, which http_upstream\(…\) makes of a URL"),
+        ({"m": None}, "an Upstream"),
+        ({1: UPSTREAMS["m"]}, "a model, or a pattern of models"),
+        ([UPSTREAMS["m"]], "a mapping"),
+    ],
+)  # fmt: skip
+def test_what_does_not_answer_is_no_upstream(served: Any, make: Any, upstreams: Any, expected: str) -> None:
+    with pytest.raises(InvalidOption, match=expected):
+        make(served._store, upstreams=upstreams)
 
 
 def test_texts_are_those_of_streams() -> None:

@@ -306,12 +306,20 @@ class Call(NamedTuple):
 Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
 
 
-def check_settings(store: object, prefix: str = "") -> None:
-    """Raise InvalidOption for what is no store of a server, or no beginning of its paths."""
+def check_settings(store: object, prefix: str = "", upstreams: object = None) -> None:
+    """Raise InvalidOption for what is no store of a server, no beginning of its paths, or not who answers."""
     if not isinstance(store, AsyncStore):
         raise mismatch(InvalidOption, "an AsyncStore", store, "store")
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise InvalidOption('must be empty, or begin with "/" and not end with it.', argument="prefix")
+    if not isinstance(upstreams, Mapping | None):
+        raise mismatch(InvalidOption, "a mapping from models to Upstreams", upstreams, "upstreams")
+    for model, upstream in (upstreams or {}).items():
+        if not isinstance(model, str):
+            raise mismatch(InvalidOption, "a model, or a pattern of models, as each key", model, "upstreams")
+        if not isinstance(upstream, Upstream):
+            needed = "an Upstream, which http_upstream(…) makes of a URL,"
+            raise mismatch(InvalidOption, needed, upstream, f"upstreams[{model!r}]")
 
 
 def check_instructions(given: object) -> None:

@@ -93,7 +93,7 @@ def app(
     Raises:
         InvalidOption: an argument cannot be used.
     """
-    check_settings(store, prefix)
+    check_settings(store, prefix, upstreams)
     check_limit("max_answer_bytes", max_answer_bytes)
     check_limit("max_bodies_bytes", max_bodies_bytes)
     check_limit("max_answer_seconds", max_answer_seconds, "seconds")

@@ -79,7 +79,7 @@ def rest_app(
     Raises:
         InvalidOption: an argument cannot be used.
     """
-    check_settings(store, prefix)
+    check_settings(store, prefix, upstreams)
     check_instructions(instructions)
     check_limit("max_answer_bytes", max_answer_bytes)
     check_limit("max_bodies_bytes", max_bodies_bytes)
