@@ -240,6 +240,13 @@ def test_the_ledger_is_exported_for_all_tenants(cli: Cli, tmp_path: Path) -> Non
     assert "--since '1 week' is not a time" in cli("export-usage", place, "--since", "1 week", code=2).err
 
 
+def test_an_export_says_why_it_is_empty(cli: Cli, tmp_path: Path) -> None:
+    with Store(cli.url) as store:
+        attempt_at(store.create_conversation(), datetime.now(UTC))
+    done = cli("export-usage", str(tmp_path / "usage"))
+    assert done.out.endswith("removed. A day is written once it has been over for an hour (UTC): not today.\n")
+
+
 def test_pictures(cli: Cli, used: str, tmp_path: Path) -> None:
     for name in ("usage.svg", "usage.html"):
         done = cli("usage", "--by", "day,model", "--since", "7d", "--plot", str(tmp_path / name))

@@ -181,10 +181,12 @@ def export_usage(
     first = options.time_of("--since", since, "UTC")
     with target.store(all_tenants=target.tenant is None) as store, progress("attempts exported") as advance:
         report = store.export_usage(place, since=first, progress=progress_callback(advance))
+    is_empty = not report.written and not report.unchanged
+    hint = " A day is written once it has been over for an hour (UTC): not today." if is_empty else ""
     target.report(
         record(report, "written", "unchanged", "removed", "attempts"),
         f"{number_of(report.written, 'day')} with {number_of(report.attempts, 'attempt')} written to {place}; "
-        f"{report.unchanged:,} unchanged, {report.removed:,} removed.",
+        f"{report.unchanged:,} unchanged, {report.removed:,} removed.{hint}",
     )
 
 
