@@ -437,6 +437,15 @@ def test_a_call_that_runs_has_its_own_output_and_no_other(served: Any, applicati
     served.runner.run(forge())
 
 
+def test_a_call_that_the_chat_has_left_behind_is_not_approved(page: Page, application: Application) -> None:
+    application.answers = [calls("book:b1"), says("Fine.")]
+    page.say("Book it.", 1)
+    page.say("Never mind.", 2)
+    text = page.refusal(page.client.post(f"/conversations/{CHAT}/tool_calls/b1/approve"))
+    assert "After a new message of the user" in text
+    assert application.ran == []
+
+
 def test_approvals_may_depend_on_the_call(served: Any, application: Application) -> None:
     options = application.options(needs_approval=lambda call: call.arguments["city"] == "c2")
     page = ToolPage(Rest(served, **options).of("ann"))

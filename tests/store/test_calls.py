@@ -357,6 +357,18 @@ def test_a_denied_call_is_answered_with_the_reason(asked: Any, elsewhere: Any, t
     ]
 
 
+def test_a_call_that_the_model_has_left_behind_is_not_approved(asked: Any, tables: Tables) -> None:
+    asked.add_item({**a_call("call_later"), "async": True})
+    asked.user("Never mind.")
+    asked.approve("call_a")
+    asked.add_response(an_answer("Fine."), FORMAT)
+    written = tables.written()
+    with pytest.raises(Conflict, match=r"'call_b' waits no more: .* After a new message of the user"):
+        asked.approve("call_b")
+    assert written() == {}
+    assert asked.approve("call_later").is_approved
+
+
 def test_a_decision_is_final(asked: Any, tables: Tables) -> None:
     asked.approve("call_a", decided_by="ann")
     asked.deny("call_b")

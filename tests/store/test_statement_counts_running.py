@@ -63,8 +63,8 @@ def test_only_the_tail_is_read(asked: Any) -> None:
 
 
 def test_decisions_take_as_many_statements_as_an_append_and_what_they_look_at(asked: Any, database: Database) -> None:
-    """The lock, the conversation, the calls with that id, earlier decisions, and what is written."""
-    assert count(asked, lambda: asked.approve("a")) == 6 + extra(database)
+    """The lock, the conversation, the calls with that id, earlier decisions, what waits, and what is written."""
+    assert count(asked, lambda: asked.approve("a")) == 7 + extra(database)
     assert count(asked, lambda: asked.deny("b")) == 7 + extra(database)
 
 

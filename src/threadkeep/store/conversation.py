@@ -152,7 +152,8 @@ class Conversation(ConversationAttributes):
 
         Raises:
             NotFound: there is no such call on this branch.
-            Conflict: it was approved or denied before, has an output, or another call with its id is answered first.
+            Conflict: it was approved or denied before, has an output, another call with its id is answered first, or
+                the model has gone on without it.
             InvalidOption, IdempotencyConflict: nothing was written; an id that names two calls is refused, too.
         """
         return approvals.approve(self.handle, call, decided_by, idempotency_key)

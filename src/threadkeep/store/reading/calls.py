@@ -77,6 +77,11 @@ def waiting_calls(handle: Handle) -> list[tuple[str | None, JsonObject]]:
     return handle.transactions.read_any(read)
 
 
+def is_waiting(connection: Connection, ref: BranchRef, lineage: Lineage, position: int) -> bool:
+    """Whether the call at a position is one that waits for an output."""
+    return any(call.position == position for call in _waiting(connection, ref, lineage))
+
+
 def asynchronous_calls(handle: Handle, call_id: str) -> list[JsonObject]:
     """The asynchronous calls with an id, anywhere on the branch, that have no output: the model has gone on without."""
     ref = handle.ref

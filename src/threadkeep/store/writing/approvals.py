@@ -18,7 +18,13 @@ from threadkeep.errors import Conflict, InvalidOption, NotFound, shown
 from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.shared.pairing import CLIENT_CALLS, in_order_of_answers
 from threadkeep.store.changes.feed import record_change
-from threadkeep.store.reading.calls import entries_with_call_id, paired_by_client, pending_call, read_decisions
+from threadkeep.store.reading.calls import (
+    entries_with_call_id,
+    is_waiting,
+    paired_by_client,
+    pending_call,
+    read_decisions,
+)
 from threadkeep.store.work import item_rows, positions, refs, validation
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.idempotency import IdempotencyKey, idempotent, keep_outcome
@@ -45,13 +51,17 @@ def approve(handle: Handle, call: str | int, decided_by: str | None, key: str | 
         if not positions.lock(connection, ref, now):
             raise ref.not_found()
         idempotent(connection, ref, once, replay)
-        found, before = _get_open_call(connection, ref, wanted)
+        lineage = refs.lock_lineage(connection, ref)
+        found, before = _get_open_call(connection, ref, lineage, wanted)
         decisions = read_decisions(connection, ref, [call.position for call in (*before, found)])
         if found.position in decisions:
             raise _decided_already(found, decisions[found.position])
         for other in before:
             if other.position not in decisions:
                 raise _is_behind(found, other)
+        if not (call_kinds.is_asynchronous(found.item()) or is_waiting(connection, ref, lineage, found.position)):
+            problem = f"The call {shown(wanted)} waits no more: the model has gone on without it, and it would not run."
+            raise Conflict(f"{problem} After a new message of the user, the model can call again.", hint=_HINT)
         approval = Approval("approved", None, by, now)
         record_change(connection, ref, more=[(models.approvals, [_decision_row(ref, found, approval)])])
         keep_outcome(connection, ref.scope.tenant, ref.key, once, now, kind="approval", position=found.position)
@@ -76,7 +86,7 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
         reservation = positions.reserve_once(
             connection, ref, positions.NO_CHECK, now, positions.Counts(items=1), once, replay
         )
-        found, before = _get_open_call(connection, ref, wanted)
+        found, before = _get_open_call(connection, ref, refs.lock_lineage(connection, ref), wanted)
         if before:
             raise _is_behind(found, before[0])
         earlier = read_decisions(connection, ref, [found.position]).get(found.position)
@@ -97,12 +107,13 @@ def deny(handle: Handle, call: str | int, reason: str, decided_by: str | None, k
     return output.stored(ref, result)[0]
 
 
-def _get_open_call(connection: Connection, ref: refs.BranchRef, wanted: str | int) -> tuple[ItemEntry, list[ItemEntry]]:
+def _get_open_call(
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, wanted: str | int
+) -> tuple[ItemEntry, list[ItemEntry]]:
     """The call of that call id, item id or position, on this branch, and those that are answered before it.
 
     Of several calls with the call id, the one that the next output answers; Conflict if there is none.
     """
-    lineage = refs.lock_lineage(connection, ref)
     entries: list[ItemEntry] = []
     if isinstance(wanted, str):
         entries = entries_with_call_id(connection, ref, lineage, wanted)
