@@ -24,6 +24,7 @@ from tests.server.test_rest import Rest
 from tests.server.test_runs import Agent
 from tests.waiting import listens, wait_until
 from threadkeep import AsyncStore, InvalidOption, ToolRegistry
+from threadkeep.domain.call_kinds import LEFT_BEHIND
 from threadkeep.http import Owner, Upstream, UpstreamError, rest_app, tool_context
 from threadkeep.server.rest import tool_runs
 
@@ -441,9 +442,14 @@ def test_a_call_that_the_chat_has_left_behind_is_not_approved(page: Page, applic
     application.answers = [calls("book:b1"), says("Fine.")]
     page.say("Book it.", 1)
     page.say("Never mind.", 2)
+    left = page.load()["messages"][1]["parts"][1]
+    assert (left["state"], left["errorText"]) == ("output-error", LEFT_BEHIND)
     text = page.refusal(page.client.post(f"/conversations/{CHAT}/tool_calls/b1/approve"))
     assert "After a new message of the user" in text
     assert application.ran == []
+    thread = page.client.get(f"/ag-ui/{CHAT}").json()["messages"]
+    assert [one["error"] for one in thread if one["role"] == "tool"] == [LEFT_BEHIND]
+    assert "Tool result missing" in json.dumps(application.payloads[-1]), "models read what they know"
 
 
 def test_approvals_may_depend_on_the_call(served: Any, application: Application) -> None:

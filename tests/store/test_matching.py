@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.factories import a_call, a_message, an_output, texts_of
 from threadkeep import Store
+from threadkeep.domain.call_kinds import LEFT_BEHIND
 from threadkeep.store.history_sync.alignment import Utterance, align, align_from, utterances_of, without_leading_system
 
 A_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]}
@@ -61,6 +62,7 @@ HI, HELLO, BYE = a_message("Hi"), a_message("Hello", "assistant"), a_message("By
         ([an_output("1", "18")], [an_output("1", [{"type": "input_text", "text": "18"}])], (1, 0, True)),
         ([an_output("1", "18")], [an_output("1", "19")], (0, 1, False)),
         ([HI, a_call("1")], [HI, a_call("1"), an_output("1", "Tool result missing"), BYE], (2, 2, True)),
+        ([HI, a_call("1")], [HI, a_call("1"), an_output("1", LEFT_BEHIND), BYE], (2, 2, True)),
         ([HI, a_call("1")], [HI, HELLO, a_call("1"), an_output("1")], (1, 3, False)),
         ([HI, a_call("1")], [HI, HELLO, a_call("1")], (1, 2, False)),
         ([HI, a_call("1")], [HI, a_call("x", "b"), a_call("1")], (1, 2, False)),

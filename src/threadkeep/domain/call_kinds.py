@@ -20,7 +20,8 @@ from threadkeep.domain.jsontext import JsonObject
 CALL_ID: Final = "call_id"
 MISSING_OUTPUT: Final = "Tool result missing"
 CUT_OFF_OUTPUT: Final = "The tool call was cut off and was not run"
-PLACEHOLDERS: Final = frozenset({MISSING_OUTPUT, CUT_OFF_OUTPUT})
+LEFT_BEHIND: Final = "The conversation went on without the output of this call."  # what people are shown of the former
+PLACEHOLDERS: Final = frozenset({MISSING_OUTPUT, CUT_OFF_OUTPUT, LEFT_BEHIND})
 MISSING_DECISION: Final = "No decision was made"
 # A transparent pixel: the output of a computer call is a screenshot, and nothing else
 _NO_SCREENSHOT: Final = (

@@ -64,7 +64,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
 def placed_messages(session: Session | Snapshot) -> list[ShownMessage]:
     """Return the messages of a conversation as a client shows them."""
     rendering = begin(views.uncompacted(snapshot_of(session)), AS_IT_IS, NAME, reports.Context())
-    writer = ThreadWriter(rendering, pairing.paired(rendering.entries))
+    writer = ThreadWriter(rendering, pairing.paired(rendering.entries), is_shown=True)
     writer.write(rendering.entries)
     return [ShownMessage(draft.message, draft.place) for draft in writer.drafts]
 

@@ -22,7 +22,7 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments
 from threadkeep.formats.shared.answer_writing import CALLS, free_id, has_failed
-from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of, shown_placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign, report_private
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 
@@ -40,8 +40,10 @@ class ThreadDraft:
 class ThreadWriter(TurnWriter):
     """Writes `drafts` item by item."""
 
-    def __init__(self, rendering: Rendering, pairing: Pairing) -> None:
+    def __init__(self, rendering: Rendering, pairing: Pairing, *, is_shown: bool = False) -> None:
+        """`is_shown`: whether it is for people, who read something else in the place of an output that never came."""
         super().__init__(rendering, pairing)
+        self._is_shown = is_shown
         self.drafts: list[ThreadDraft] = []
         self._callers: dict[int, ThreadDraft] = {}  # position of a call -> its message
         self._ids: set[str] = set()
@@ -169,7 +171,7 @@ class ThreadWriter(TurnWriter):
         is_waiting = is_last and not tools.was_cut_off(call.item())
         if parts.spelling_of(call.item()) is not None or is_waiting:
             return
-        text = placeholder_of(call.item())
+        text = shown_placeholder_of(call.item()) if self._is_shown else placeholder_of(call.item())
         self._context.missing_output(call, text)
         self._answer(call, call, text, is_failed=True)
 

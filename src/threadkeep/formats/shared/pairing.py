@@ -289,6 +289,12 @@ def placeholder_of(call: JsonObject) -> str:
     return _kind_of(call).missing_text(call)
 
 
+def shown_placeholder_of(call: JsonObject) -> str:
+    """What people are shown in the place of the output of a call."""
+    text = placeholder_of(call)
+    return call_kinds.LEFT_BEHIND if text == call_kinds.MISSING_OUTPUT else text
+
+
 def placeholder_item(call: JsonObject, call_id: str) -> JsonObject:
     """The output that stands for the one that a call lacks."""
     return _kind_of(call).placeholder(call, call_id)

@@ -24,7 +24,7 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.formats.canonical.view import canonical_item, named_thoughts
 from threadkeep.formats.shared import arguments, makers
 from threadkeep.formats.shared.answer_writing import CALLS, free_id, has_failed
-from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of
+from threadkeep.formats.shared.pairing import LAYER, Pairing, placeholder_of, shown_placeholder_of
 from threadkeep.formats.shared.parts import own_block, report_foreign
 from threadkeep.formats.shared.rendering import WRITERS, Rendering, TurnWriter
 from threadkeep.formats.ui_messages import fields, hosted, own, parts
@@ -53,7 +53,10 @@ class UiWriter(TurnWriter):
     """Writes `messages` item by item."""
 
     def __init__(self, rendering: Rendering, pairing: Pairing, *, has_metadata: bool = True) -> None:
-        """`has_metadata`: whether ids and signatures of providers are shown, of conversations of other origin."""
+        """`has_metadata`: whether ids and signatures of providers are shown, of conversations of other origin.
+
+        Without them, it is for people, who read something else in the place of an output that never came.
+        """
         super().__init__(rendering, pairing)
         self._has_metadata = has_metadata
         self.decisions: Mapping[int, Approval] = {}  # about calls, by their positions
@@ -268,7 +271,7 @@ class UiWriter(TurnWriter):
         is_cut = tools.was_cut_off(item) and part["state"] != fields.STREAMING
         if own.spelling_of(item) is not None or not (is_cut or message is not self.messages[-1]):
             return
-        text = placeholder_of(item)
+        text = placeholder_of(item) if self._has_metadata else shown_placeholder_of(item)
         self._context.missing_output(call, text)
         part |= {"state": fields.ERROR, "errorText": text}
 
