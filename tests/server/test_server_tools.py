@@ -549,6 +549,51 @@ def test_another_process_stops_tools(served: Any, application: Application, tool
     assert failures(served) == {tool: 0, "time": 0}
 
 
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "kept"])
+def test_before_each_further_call_it_is_looked_at_whether_tools_may_go_on(
+    served: Any, application: Application, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    """However little time each of them takes: none begins after a stop, and the lease does not end before they do."""
+    monkeypatch.setattr(tool_runs, "CHECK_SECONDS", 60)
+    monkeypatch.setattr(tool_runs, "RENEWAL_SECONDS", 0)
+    application.answers = [calls("wait:c1", "look:c2"), says("Done.")]
+    seen = list[Json]()
+
+    async def kept() -> Json:
+        [conversation] = (await served.store.list_conversations()).items
+        found: Json = (await conversation.state(tool_runs.RUNNING)).value
+        return found
+
+    async def has_stop() -> bool:
+        return "stopped" in await kept()
+
+    async def look(city: str) -> str:
+        application.ran.append(city)
+        seen.append(await kept())
+        return city
+
+    application.tools.register("look", parameters=SCHEMA, handler=look)
+
+    async def go_on() -> None:
+        first, second = processes(served, application, application)
+        sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
+        await application.entered.wait()
+        seen.append(await kept())
+        if is_stopped:
+            stopping = asyncio.ensure_future(second.post(f"/chat/{CHAT}/stop"))
+            await wait_for(has_stop)
+        application.gate.set()
+        end = chunk_types((await sending).text)[-1]
+        if is_stopped:
+            assert (await stopping).json()["stopped"] is True
+            assert (application.ran, len(application.payloads), end) == (["c1"], 1, "abort")
+        else:
+            assert (application.ran, len(application.payloads), end) == (["c1", "c2"], 2, "finish")
+            assert seen[1]["until"] > seen[0]["until"]
+
+    served.runner.run(go_on())
+
+
 def test_who_follows_is_asked_for_approvals_and_sees_the_stop(served: Any, application: Application) -> None:
     application.answers = [calls("wait:c1", "book:b1"), calls("wait:c2", text="Again."), says("Never.")]
 

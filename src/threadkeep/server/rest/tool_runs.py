@@ -301,11 +301,14 @@ class ToolRun:
     async def _outputs(self) -> AsyncGenerator[JsonObject]:
         """Run what may run, and note whether the model may be asked again; yield the outputs, and what waits."""
         assert self._conversation is not None  # noqa: S101 - `begin` comes first
+        has_run = False
         while not self.is_stopped:
             waiting = await self._conversation.pending_calls()
             ready = self.tools.ready(waiting, self._conversation.tools)
             for call in ready:
-                item = await self._output(self._conversation, call)
+                if has_run and not await self._is_kept(self._conversation):  # short calls do not look
+                    return
+                item, has_run = await self._output(self._conversation, call), True
                 position = await self._stored(self._conversation, call, item)
                 yield {"type": answer_writing.OUTPUT, "item": item, "position": position}
                 if self.is_stopped:
