@@ -594,6 +594,28 @@ def test_before_each_further_call_it_is_looked_at_whether_tools_may_go_on(
     served.runner.run(go_on())
 
 
+def test_no_client_takes_a_conversation_from_its_tools(served: Any, application: Application) -> None:
+    """A call would run twice, with what it does."""
+    application.answers = [calls("wait:c1"), says("Done.")]
+
+    async def take() -> None:
+        first, second = processes(served, application, application)
+        sending = asyncio.ensure_future(first.post("/chat", json=ASKED))
+        await application.entered.wait()
+        [conversation] = (await served.store.list_conversations()).items
+        state = f"/conversations/{conversation.id}/states/{tool_runs.RUNNING}"
+        assert (await second.get(state)).status_code == 200
+        for refused in (await second.delete(state), await second.put(state, json={"value": {}})):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_value")
+        again = {"id": CHAT, "messages": (await loaded(second))["messages"]}
+        assert (await second.post("/chat", json=again)).status_code == 409
+        application.gate.set()
+        await sending
+        assert application.ran == ["c1"]
+
+    served.runner.run(take())
+
+
 def test_who_follows_is_asked_for_approvals_and_sees_the_stop(served: Any, application: Application) -> None:
     application.answers = [calls("wait:c1", "book:b1"), calls("wait:c2", text="Again."), says("Never.")]
 

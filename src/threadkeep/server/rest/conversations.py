@@ -14,7 +14,7 @@ from threadkeep.server import body_limits, owners, pages, problems, service
 from threadkeep.server.answers import JsonAnswer
 from threadkeep.server.openai import conversations
 from threadkeep.server.requests import DEFAULT_LIMIT, MAX_LIMIT, PageQuery
-from threadkeep.server.rest import deps, models, routing
+from threadkeep.server.rest import deps, models, routing, tool_runs
 from threadkeep.server.rest.objects import conversation_view, seconds
 from threadkeep.store.aio import AsyncConversation
 from threadkeep.store.store import Store
@@ -168,7 +168,8 @@ async def retrieve_state(call: deps.Reading, conversation_id: str, name: str) ->
 async def set_state(
     call: deps.Writing, conversation_id: str, name: str, body: models.StateValue, key: deps.IdempotencyKey = None
 ) -> Response:
-    """Write a state."""
+    """Write a state, but that by which the server keeps a conversation for its tools."""
+    _check_state(name)
     conversation = await call.conversation(conversation_id)
     state = await conversation.set_state(name, body.value, expected_version=body.expected_version, idempotency_key=key)
     return JsonAnswer(_state(state))
@@ -176,10 +177,18 @@ async def set_state(
 
 @router.delete("/{conversation_id}/states/{name}", response_model=models.Deleted)
 async def delete_state(call: deps.Writing, conversation_id: str, name: str) -> Response:
-    """Delete a state."""
+    """Delete a state, but that by which the server keeps a conversation for its tools."""
+    _check_state(name)
     if not await (await call.conversation(conversation_id)).delete_state(name):
         raise _no_state(name)
     return JsonAnswer({"id": name, "object": "state.deleted", "deleted": True})
+
+
+def _check_state(name: str) -> None:
+    """Raise Problem for a state that is the server's: without it, tools would run once more that run already."""
+    if name == tool_runs.RUNNING:
+        problem = f"The state '{name}' is the server's: end the tools that run with POST …/stop."
+        raise problems.Problem(400, problem, param="name", code="invalid_value")
 
 
 def _no_state(name: str) -> problems.Problem:
