@@ -275,6 +275,30 @@ def test_a_call_of_a_tool_that_there_is_not_has_an_output_that_says_so(
     assert application.said() == ["Dance.", "There is no tool named 'dance'.", *(["Ten in c1."] if others else [])]
 
 
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ({"type": "input_text"}, "item.output[0].text is missing"),
+        ({"type": "input_image", "image_url": "data:image/png;base64,!"}, "does not contain base64"),
+    ],
+)
+def test_an_output_that_cannot_be_stored_is_one_that_failed(
+    page: Page, application: Application, part: Json, problem: str
+) -> None:
+    """The call would run again otherwise, whenever the page is sent."""
+
+    def draw(city: str) -> list[Json]:
+        application.ran.append(city)
+        return [part]
+
+    application.tools.register("draw", parameters=SCHEMA, handler=draw)
+    application.answers = [calls("draw:c1"), says("Sorry.")]
+    answer = page.say("Draw.", 1)
+    assert (answer["parts"][1]["state"], problem in answer["parts"][1]["errorText"]) == ("output-error", True)
+    assert page.load()["messages"] == page.messages
+    assert (application.ran, texts(page.messages)[-1]) == (["c1"], "Sorry.")
+
+
 def test_rounds_have_a_limit_after_which_a_page_goes_on(served: Any, application: Application) -> None:
     page = ToolPage(Rest(served, **application.options(max_rounds=2)).of("ann"))
     application.answers = [calls("time:c1"), calls("time:c2"), says("Done.")]

@@ -309,8 +309,7 @@ class ToolRun:
                 if has_run and not await self._is_kept(self._conversation):  # short calls do not look
                     return
                 item, has_run = await self._output(self._conversation, call), True
-                position = await self._stored(self._conversation, call, item)
-                yield {"type": answer_writing.OUTPUT, "item": item, "position": position}
+                yield await self._stored(self._conversation, call, item)
                 if self.is_stopped:
                     return
             self._may_ask = len(ready) == len(waiting) and self._rounds < self.tools.max_rounds
@@ -368,18 +367,27 @@ class ToolRun:
         except Exception as error:  # noqa: BLE001 - it is the output
             return None, error
 
-    async def _stored(self, conversation: AsyncConversation, call: PendingCall, item: JsonObject) -> int:
-        """Store an output, behind what others say in the meantime; return its position."""
+    async def _stored(self, conversation: AsyncConversation, call: PendingCall, item: JsonObject) -> JsonObject:
+        """Store an output, behind what others say in the meantime; return its event.
+
+        Of one that cannot be stored, it is stored why: the call would run again otherwise, with each request.
+        """
         end = monotonic() + STORING_SECONDS
         while True:
             try:
-                return (await conversation.add_item(item, idempotency_key=loops.key_of(call))).position
+                added = await conversation.add_item(item, idempotency_key=loops.key_of(call))
+            except (errors.InvalidItem, errors.TooLarge) as error:
+                if item.get("status") == "failed":
+                    raise
+                item = _failed(call, error)
             except errors.IdempotencyConflict as error:
                 raise _OverError from error
             except (errors.ResponseInProgress, *AWAY):
                 if monotonic() > end:
                     raise
                 await asyncio.sleep(CHECK_SECONDS)
+            else:
+                return {"type": answer_writing.OUTPUT, "item": item, "position": added.position}
 
 
 def _failed(call: PendingCall, error: Exception) -> JsonObject:
