@@ -113,6 +113,25 @@ def test_a_refused_writer_fails_alone(store: Any, refused: int) -> None:
     check(store, talks, missing=[refused])
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3)], ids=["cancelled", "exit"])
+def test_what_ends_the_work_of_one_writer_ends_no_other(store: Any, error: BaseException) -> None:
+    """Also what is no Exception, such as the end of a task for which a function of the work was called."""
+    talks = conversations(store)
+    commits = commits_of(store)
+    calls = turns(talks)
+
+    def leave(connection: Any) -> None:
+        connection.exec_driver_sql("UPDATE threadkeep_conversations SET title = 'never'")
+        raise error
+
+    calls[2] = partial(store.handle.transactions.write, leave, is_short=True)
+    with held_back(store, calls) as futures:
+        assert [future.exception() for future in futures] == [error if n == 2 else None for n in range(WRITERS)]
+    assert len(commits) == 2  # that of the unit of work, and one for all others
+    check(store, talks, missing=[2])
+    assert {talk.title for talk in store.list_conversations()} == {None}
+
+
 def test_the_same_key_is_used_once_within_a_group(store: Any) -> None:
     [talk] = conversations(store, 1)
     handles = [store.get_conversation(talk.id) for _ in range(5)]

@@ -168,7 +168,9 @@ class _Member(Generic[T]):
             self.result = self._context.run(self.work, connection)
         except connections.Replay as replay:
             self.result = replay.result
-        except (Exception, units.SavepointsNeeded) as error:  # noqa: BLE001 - it is raised to its caller
+        except KeyboardInterrupt:  # of the thread that leads
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is raised to its caller
             connections.hide_parameters(error)
             self.error = error
         else:
