@@ -97,6 +97,21 @@ def test_by_titles_and_properties(store: Any, talks: dict[str, Any]) -> None:
     assert sums(store.usage(by="property:odd\u00e9\x00")) == [("\ud800", 2, 2), (None, 3, 1_110)]
 
 
+@pytest.mark.parametrize(
+    "by", ["title", "label:team", "property:tier", "conversation_id", "conversation_status", "metadata:plan"]
+)
+def test_a_user_sees_nothing_of_a_conversation_that_is_anothers_by_now(store: Any, by: str) -> None:
+    """What ann has spent in it stays hers."""
+    talk = spent(store, "ann's", {"team": "a"}, FIRST, tokens=1)
+    spent(store, "other", {"team": "b"}, FIRST, tokens=10)
+    talk.update(user_id="ben", title="ben's", labels={"team": "secret"}, properties={"tier": "gold"})
+    ann = store.for_user("ann")
+    assert sums(ann.usage(by=by))[-1] in [(None, 1, 1), (None, 2, 11)]  # with what else has none
+    assert sums(ann.usage()) == [(2, 11)]
+    assert sums(ann.usage(labels={"team": "secret"})) == [(0, None)]
+    assert sums(ann.usage(conversation_id=None)) == [(1, 1)]
+
+
 def test_by_what_is_said_of_responses(store: Any) -> None:
     """The attempts that have no response, and responses without an opinion, count under None."""
     talk = store.create_conversation(model="m", input="Hi", metadata={"variant": "a"})

@@ -164,13 +164,16 @@ def named_parameter(number: int) -> str:
 
 
 def _joined(key: StatementKey) -> Select[Any]:
-    """Sums by what conversations and responses have: deleted ones have nothing and count together."""
+    """Sums by what conversations and responses have: deleted ones have nothing and count together.
+
+    In a store for one user, those that are another's by now have nothing, either.
+    """
     own = [name for name in key.by if not is_joined_with(name)]
     ids = ["conversation_id", "response"] if any(map(_is_of_response, key.by)) else ["conversation_id"]
     by = (*(name for name in own if name not in ids), *ids)
     inner = _of_ledger(replace(key, by=by)).subquery("ledger")
     *others, talk, number = [*inner.c][: key_width(replace(key, by=by))] + [None] * (2 - len(ids))
-    joined: Any = inner.outerjoin(conversations, sa.and_(*_has_key(talk)))
+    joined: Any = inner.outerjoin(conversations, sa.and_(*_is_shown(key, talk)))
     columns: list[Any] = []
     rest: Iterator[Any] = iter(others)
     for place, name in enumerate(key.by):
@@ -267,7 +270,7 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
         where.append(table.user_id == bindparam("user"))
     if key.is_of_conversation:
         where.append(table.conversation_id == bindparam("conversation"))
-    where += [table.conversation_id.in_(_labelled(number)) for number in range(key.labels)]
+    where += [table.conversation_id.in_(_labelled(key, number)) for number in range(key.labels)]
     if key.ranges is not None:
         days = _in_ranges(table.day, "day", key.ranges)
         where.append(tested(days) if key.labels else days)  # an index of days has those of all other conversations, too
@@ -282,11 +285,11 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
     return select(*groups, *counts).where(*where).group_by(*_group_names(groups), *more)
 
 
-def _labelled(number: int) -> Select[Any]:
+def _labelled(key: StatementKey, number: int) -> Select[Any]:
     """The conversations with the label of a number, without deleted ones."""
     labelled = with_label(bindparam("tenant"), bindparam(f"label_{number}"), bindparam(f"label_value_{number}"))
     labels = labelled.selected_columns.conversation_id
-    return labelled.join(conversations, sa.and_(*_has_key(labels)))
+    return labelled.join(conversations, sa.and_(*_is_shown(key, labels)))
 
 
 def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
@@ -358,6 +361,12 @@ def _scattered(table: Table, key: StatementKey) -> _Days:
     return _Days(sa.and_(within, are_unchanged), [sa.and_(outside, are_unchanged)], flag)
 
 
+def _is_shown(key: StatementKey, column: Any) -> list[Any]:
+    """Conditions for a conversation that is not deleted, and the user's where the store is for one."""
+    own = [conversations.c.user_id == bindparam("user")] if key.is_of_user else []
+    return [*_has_key(column), *own]
+
+
 def _has_key(column: Any) -> list[Any]:
     """Conditions for a conversation that is not deleted, by its key."""
     return [*of_tenant(conversations), conversations.c.id == column, conversations.c.status != DELETED]
@@ -414,7 +423,7 @@ def _filters(key: StatementKey, table: Table) -> list[Any]:
         values = [bindparam(filter_parameter(name, number), type_=column.type) for number in range(count)]
         alternatives: list[Any] = [column == values[0] if count == 1 else column.in_(values)] if values else []
         if has_null:
-            deleted = ~select(conversations.c.id).where(*_has_key(column)).correlate(usage_records).exists()
+            deleted = ~select(conversations.c.id).where(*_is_shown(key, column)).correlate(usage_records).exists()
             alternatives.append(deleted if name == "conversation_id" else column.is_(None))
         where.append(sa.or_(*alternatives) if alternatives else sa.false())
     return where
