@@ -116,7 +116,8 @@ class RecordingThread:
             now = time.monotonic()
             if now >= end or now - self._stored_at >= WAIT_SECONDS:
                 return
-            self._news = news = self._news or (asyncio.get_running_loop(), asyncio.Event())
+            with self._lock:
+                self._news = news = self._news or (asyncio.get_running_loop(), asyncio.Event())
             with suppress(TimeoutError):
                 async with asyncio.timeout(end - now):
                     await news[1].wait()
@@ -281,7 +282,7 @@ class RecordingThread:
             self._open.discard(exchange)
             if exchange.is_behind:
                 self._behind.add(exchange.facts.owner.name, -1)
-        news, self._news = self._news, None
+            news, self._news = self._news, None
         if news is not None:
             with suppress(RuntimeError):  # the server has ended
                 news[0].call_soon_threadsafe(news[1].set)
