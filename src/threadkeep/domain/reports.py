@@ -86,9 +86,9 @@ class UsageRow:
     Attributes:
         hour, day, week, month: the beginning of the hour (aware), or a date: the day, or the first day of the week or
             month. These and the other keys raise AttributeError unless the report is grouped by them.
-        model, provider, format, user_id, conversation_id, conversation_status, title, feedback, approval, status,
-            tool_set, response, tenant: shared by all attempts of the row. `keys` has those with names of yours, too:
-            ``row.keys["label:team"]``.
+        model, provider, format, status, tool_set, response: shared by all attempts of the row.
+        user_id, conversation_id, conversation_status, title, feedback, approval, tenant: shared by them, too. `keys`
+            has all of these, and those with names of yours: ``row.keys["label:team"]``.
         attempts: the number of attempts, including failed ones.
         input_tokens, cached_tokens, cache_write_tokens, output_tokens, reasoning_tokens, total_tokens: as in
             `NormalizedUsage`.
