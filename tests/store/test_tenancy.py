@@ -245,6 +245,9 @@ def test_reports_over_all_tenants_are_for_the_store_of_all(
     totals = [row for row in every.usage(by="tenant", order_by="attempts") if row.tenant in names]
     assert [(row.tenant, row.attempts) for row in totals] == [(names[1], 2), (names[0], 1)]
     assert {row.tenant for row in every.usage(by="tenant", user_id="ben")} & {*names} == {names[1]}
+    other.set_feedback(1, rating=1)
+    rated = [row for row in every.usage(by=("feedback", "tenant")) if row.tenant in names]
+    assert [(row.feedback, row.tenant) for row in rated] == [(1, names[1]), (None, names[0]), (None, names[1])]
     for one in (store, stranger, store.for_user("ann")):
         for by in ("tenant", ("tenant", "day")):
             with pytest.raises(InvalidOption, match="tenant"):

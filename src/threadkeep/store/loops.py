@@ -112,7 +112,7 @@ class ToolLoop:
     """What runs in a loop.
 
     Attributes:
-        registry: the functions that run; None for the default registry.
+        registry: the functions that run.
         needs_approval: which of their calls run only once they are approved; names as they were registered.
         max_rounds: how often the model is asked at most.
     """

@@ -117,7 +117,7 @@ def roll_up(connection: Connection, tenant: int, days: Sequence[date], now: date
         rows = [
             {"tenant_id": tenant, "day": day, "number": number}
             | dict(zip((*KEYS_OF[table], *SUMS_OF[table]), (*key, *ledger[day][key]), strict=True))
-            for day in days for number, key in enumerate(sorted(ledger.get(day, ()), key=_order))
+            for day in days for number, key in enumerate(sorted(ledger.get(day, ()), key=order_of))
         ]  # fmt: skip
         if rows:
             connection.execute(insert(table), rows)
@@ -207,8 +207,8 @@ def joined(rows: Iterable[Sequence[Any]], width: int) -> list[Sequence[Any]]:
     return ordered([(*key, *sums) for key, sums in found.items()], width)
 
 
-def _order(key: Key) -> list[tuple[bool, str | None]]:
-    """Sort rows so that reports find them nearly in order."""
+def order_of(key: Iterable[Any]) -> list[tuple[bool, Any]]:
+    """What rows are sorted by, from their keys: unknown ones come last. So reports find stored rows nearly in order."""
     return [(name is None, name) for name in key]
 
 
