@@ -7,7 +7,6 @@ import html
 import io
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import answer, with_tools
 from threadkeep.domain.charts import Day, columns, lines
 from threadkeep.viewer import Owner
-from threadkeep.viewer.dashboard import percentile
 from threadkeep.viewer.texts import MAX_DECIMALS, UNKNOWN, axis_count, axis_duration, money, money_padding
 
 
@@ -54,6 +52,21 @@ def test_figures_lead_to_what_fits_the_filters(pages: Pages, filters: str) -> No
     page = pages.get(f"/usage?{filters}")
     assert "model-ben" not in page
     assert "min 30 s" not in page
+
+
+def test_latencies_are_those_of_all_calls_by_day_and_by_model(pages: Pages) -> None:
+    for number in range(1, 101):
+        called(pages, "ann" if number > 50 else "ben", latency_ms=100 * number)
+    table = r'{}</(?:th|a></th)>((?:<td class="n">[^<]*</td>){{4}})</tr>'
+    found = pages.get("/usage")
+    for key, latencies in {
+        str(datetime.now(UTC).date()): (5.0, 9.5, 9.9),
+        "model-ben": (2.5, 4.8, 5.0),
+        "model-ann": (7.5, 9.8, 10.0),
+    }.items():
+        [figures] = re.findall(table.format(key), found)
+        shown = [float(text) for text in re.findall(r">([\d.]+) s<", figures)]
+        assert shown == pytest.approx(latencies, rel=0.02), key
 
 
 def test_models_and_users_lead_to_the_days_that_are_shown(pages: Pages) -> None:
@@ -133,6 +146,7 @@ def test_sums_as_csv(pages: Pages) -> None:
 def test_pages_take_a_few_statements(pages: Pages) -> None:
     for number in range(15):
         with_tools(pages.store, user=f"user {number}").update(title=f"Trains {number}" if number % 2 else None)
+    with_tools(pages.store).fork(at=0).user("And then?")
     assert pages.statements("/usage") <= MAX_STATEMENTS
     assert pages.statements("/usage?tz=Asia/Tokyo") <= MAX_STATEMENTS
     assert pages.statements("/search?q=train") <= MAX_STATEMENTS
@@ -194,13 +208,6 @@ def test_lines_are_interrupted_where_nothing_is_known() -> None:
 def test_a_chart_of_nothing() -> None:
     assert columns([], str).columns == []
     assert lines([], [[]], str).lines[0].path == ""
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "expected"), [([], 0.5, None), ([7], 0.95, 7), ([1, 2, 3], 0.5, 2), ([0, 10], 0.95, 9.5)]
-)
-def test_percentiles(values: list[int], share: float, expected: Any) -> None:
-    assert percentile(values, share) == expected
 
 
 def test_a_period_ends_today(pages: Pages) -> None:

@@ -29,7 +29,6 @@ LAST_DAY: Final = date(9998, 12, 31)  # days around it have to exist, too, in an
 TOP: Final = 10
 MAX_TOOLS: Final = 200
 TOOL_CONVERSATIONS: Final = 1_000  # in which calls of functions are counted
-SAMPLE: Final = 2_000  # the newest calls, of which latencies are compared
 FAILED: Final = "failed"
 KINDS: Final = ("input", "input from the cache", "output", "reasoning")
 CSV_KEYS: Final = (
@@ -107,10 +106,9 @@ class UsageOverview:
     """What the dashboard is made of."""
 
     period: Period
-    rows: Sequence[reports.UsageRow]
+    found: overviews.DayUsage
     users: Sequence[overviews.Top]
     conversations: Sequence[overviews.Top]
-    latencies: Sequence[tuple[date, str | None, int | None, int | None]]
     total: Sums = field(default_factory=Sums)
     days: dict[date, Sums] = field(default_factory=dict)
     models: dict[str | None, Sums] = field(default_factory=dict)
@@ -118,7 +116,7 @@ class UsageOverview:
     def __post_init__(self) -> None:
         length = (self.period.last - self.period.first).days + 1
         self.days = {self.period.first + timedelta(number): Sums() for number in range(length)}
-        for row in self.rows:
+        for row in self.found.rows:
             for sums in (
                 self.total,
                 self.days.setdefault(row.day, Sums()),
@@ -129,12 +127,10 @@ class UsageOverview:
 
 def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> UsageOverview:
     """Return what was used in a period, in a few statements."""
-    bounds: dict[str, Any] = {**period.bounds(), **filters}
-    rows = store.usage(by=("day", "model", "status"), **bounds)
+    found = overviews.day_usage(store, **period.bounds(), filters=filters)
     users = overviews.top_users(store, period.first, period.last, filters, TOP)
     conversations = overviews.top_conversations(store, period.first, period.last, filters, TOP)
-    sample = overviews.latencies(store, period.first, period.last, filters, SAMPLE)
-    return UsageOverview(period, rows, users, conversations, sample)
+    return UsageOverview(period, found, users, conversations)
 
 
 def period_of(view: View) -> Period:
@@ -189,20 +185,13 @@ async def usage_page(view: View) -> Response:
     days = [(day, sums, links.to(on=day, through=None)) for day, sums in usage.days.items()]
     models = [(name, sums, links.to(model=name)) for name, sums in _ranked(usage.models)]
     users = [(row, links.to(user=row.user_id)) for row in usage.users]
-    grouped: dict[date, list[Any]] = {day: [] for day in usage.days}
-    for row in usage.latencies:
-        grouped.setdefault(row[0], []).append(row)
-    latencies = [(day, Latency.of(rows)) for day, rows in sorted(grouped.items())]
     shares = [sums.cache_share for sums in usage.days.values()]
     cache = charts.lines([_short(day) for day in usage.days], [shares], axis_percent)
-    series = [[latency.median for _, latency in latencies], [latency.high for _, latency in latencies]]
-    slowest = max((value for values in series for value in values if value is not None), default=0)
-    latency = charts.lines([_short(day) for day, _ in latencies], series, partial(axis_duration, largest=slowest))
     return view.page(
         "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
         tokens=_token_chart(days), calls=_call_chart(days, links), cache=cache,
-        latency=latency, latencies=latencies, model_latencies=_by_model(usage), sample=SAMPLE,
-        most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0), last=len(days) > 0,
+        latency=_latency_chart(usage),
+        most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0),
     )  # fmt: skip
 
 
@@ -241,43 +230,11 @@ def _call_chart(days: Iterable[DayRow], links: Links) -> charts.Chart:
     return charts.columns(drawn, partial(axis_count, largest=max((sum(day.values) for day in drawn), default=0)))
 
 
-class Latency(NamedTuple):
-    """Percentiles of some calls, in milliseconds: the median, the 95th, and the median time to the first token."""
-
-    calls: int
-    median: float | None
-    high: float | None
-    first_token: float | None
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[date, str | None, int | None, int | None]]) -> Latency:
-        """Return the latencies of rows of the sample."""
-        known = [row[2] for row in rows if row[2] is not None]
-        first = [row[3] for row in rows if row[3] is not None]
-        return cls(len(known), percentile(known, 0.5), percentile(known, 0.95), percentile(first, 0.5))
-
-
-def percentile(values: Sequence[int], share: float) -> float | None:
-    """Return the value below which a share (0 to 1) of the values lies; None of none.
-
-    >>> percentile([10, 20, 30, 40], 0.5)
-    25.0
-    """
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def _by_model(usage: UsageOverview) -> list[tuple[str | None, Latency]]:
-    grouped: dict[str | None, list[Any]] = {}
-    for row in usage.latencies:
-        grouped.setdefault(row[1], []).append(row)
-    found = [(name, Latency.of(rows)) for name, rows in grouped.items()]
-    return sorted(found, key=lambda pair: -pair[1].calls)[:TOP]
+def _latency_chart(usage: UsageOverview) -> charts.Chart:
+    found = [usage.found.by_day.get(day, {}) for day in usage.days]
+    series = [[one.get(f"{share}_latency_ms") for one in found] for share in ("p50", "p95")]
+    slowest = max((value for values in series for value in values if value is not None), default=0)
+    return charts.lines([_short(day) for day in usage.days], series, partial(axis_duration, largest=slowest))
 
 
 async def tools_page(view: View) -> Response:

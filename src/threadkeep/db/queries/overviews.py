@@ -191,16 +191,6 @@ def open_response(tenant: int, key: int, branch: int) -> Select[Any]:
     return select(table.number).where(*where).limit(1)
 
 
-def latencies(tenant: int, user: str | None, first: date, last: date, limit: int) -> Select[Any]:
-    """Day, model and latencies of the newest calls of some days, from an index alone."""
-    table = usage_records.c
-    where = [table.tenant_id == tenant, table.day >= first, table.day <= last]
-    if user is not None:
-        where.append(table.user_id == user)
-    columns = (table.day, table.model, table.latency_ms, table.first_token_ms)
-    return select(*columns).where(*where).order_by(table.day.desc()).limit(limit)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Statements on how much a conversation holds
 

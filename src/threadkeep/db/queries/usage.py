@@ -31,8 +31,8 @@ TIMES: Final = ("hour", "day", "week", "month")
 # What rolled-up days are summed by
 KEYS: Final = ("provider", "model", "format", "status")
 MODEL_KEYS: Final = ("model",)
-# Durations that percentiles are read from; a report about one has rows of groups, a duration, how often it occurs, and
-# instead of these two counts of many
+# Durations that percentiles are read from; a report about them has rows of groups, a duration, how often it occurs,
+# instead of these two counts of many, and the number of which it is
 MEASURES: Final = ("latency_ms", "first_token_ms")
 CACHED_VALUES: Final = 100  # in the filters of a statement that is cached
 NEVER_NULL: Final = ("format",)
@@ -72,7 +72,8 @@ class StatementKey:
     order_by: str | None = None  # the sum to order by, largest first
     is_limited: bool = False
     is_read: bool = False  # keys are read from JSON texts, which brings rows together
-    measure: str | None = None  # the duration whose occurrences are counted, in place of sums
+    durations: bool = False  # occurrences of durations are counted, in place of sums
+    measure: str | None = None  # the one that is, in a part of the statement
 
     @property
     def is_unordered(self) -> bool:
@@ -142,11 +143,17 @@ def report_statement(key: StatementKey) -> Statement:
 
 
 def _report(key: StatementKey) -> Statement:
+    if not key.durations:
+        return Statement(_of_days(key) if key.reads_days else _ordered(_of_days(key), key), binary=True)
+    parts = [_of_days(replace(key, durations=False, measure=name)).subquery(name) for name in MEASURES]
+    numbered = (select(part, literal_column(str(number)).label("measure")) for number, part in enumerate(parts))
+    return Statement(sa.union_all(*numbered), binary=True)
+
+
+def _of_days(key: StatementKey) -> Any:
     if key.reads_days:
-        return Statement(_with_rolled_up(key), binary=True)
-    is_joined = any(map(is_joined_with, key.by))
-    statement = _joined(key) if is_joined else _of_ledger(key)
-    return Statement(statement if key.measure else _ordered(statement, key), binary=True)
+        return _with_rolled_up(key)
+    return _joined(key) if any(map(is_joined_with, key.by)) else _of_ledger(key)
 
 
 def is_joined_with(name: str) -> bool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sqlalchemy import Connection
 
-from threadkeep.db import driver, models, types
+from threadkeep.db import driver, types
 from threadkeep.db.queries import conversations
 from threadkeep.db.queries import overviews as statements
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
+from threadkeep.domain.sketches import percentiles_of
 from threadkeep.domain.stored import Branch, ConversationSummary, Feedback, Page, StoredItem, StoredResponse
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
@@ -25,7 +26,7 @@ from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import lists, responses
 from threadkeep.store.reading.items import ItemWindow, read_window
 from threadkeep.store.store import Store
-from threadkeep.store.usage.reports import UsageQuery, run_query
+from threadkeep.store.usage.reports import UsageQuery, UsageReport, query_of, run_query
 from threadkeep.store.work import positions, refs
 
 MAX_CALLS: Final = 500  # of a page
@@ -355,18 +356,38 @@ def is_answering(conversation: Conversation) -> bool:
     return found is not None
 
 
-def latencies(
-    store: Store, first: date, last: date, filters: Mapping[str, str], limit: int
-) -> list[tuple[date, str | None, int | None, int | None]]:
-    """Return the day, the model, the latency and the time to the first token of the newest calls of some days.
+Latencies: TypeAlias = Mapping[Any, Mapping[str, float | None]]
 
-    Both times are in milliseconds; `filters` as for `top_users`.
+
+class DayUsage(NamedTuple):
+    """What was used in some days.
+
+    Attributes:
+        rows: sums by day, model and status.
+        by_day, by_model: percentiles of latencies and times to the first token, by the names of those of a `UsageRow`.
+            Both are made of the same counts, which are read once.
     """
+
+    rows: Sequence[reports.UsageRow]
+    by_day: Latencies
+    by_model: Latencies
+
+
+def day_usage(store: Store, since: date, until: date, tz: str, filters: Mapping[str, Any]) -> DayUsage:
+    """Return what was used from a day until (exclusive) another; arguments as for `Store.usage`."""
+    query = query_of(("day", "model", "status"), filters, since, until, tz, None, None, percentiles=True)
     scope = store.handle.scope
-    statement = statements.latencies(scope.tenant, scope.user, first, last, limit)
-    statement = statement.where(*(models.usage_records.c[name] == value for name, value in filters.items()))
-    rows = store.handle.transactions.read_any(lambda connection: connection.execute(statement).all())
-    return [tuple(row) for row in rows]
+    rows, counted = store.handle.transactions.read_any(
+        lambda connection: UsageReport.of_query(connection, scope, query).rows_and_durations(connection)
+    )
+    return DayUsage(rows, _percentiles(counted, 0), _percentiles(counted, 1))
+
+
+def _percentiles(counted: Mapping[str, Sequence[Sequence[Any]]], place: int) -> Latencies:
+    """The percentiles by one of the keys."""
+    by_key = {name: [(row[place], *row[3:]) for row in rows] for name, rows in counted.items()}
+    keys = list({row[0] for rows in by_key.values() for row in rows})
+    return dict(zip(keys, percentiles_of(by_key, [(key,) for key in keys]), strict=True))
 
 
 def _call(row: Any) -> LedgerCall:

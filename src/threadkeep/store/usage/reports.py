@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from threadkeep.db import backends, models, types
+from threadkeep.db import backends, models
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain import ids, jsontext, sketches
@@ -225,21 +225,13 @@ def span_of(since: object, until: object, zone: tzinfo) -> tuple[Any, Any]:
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
     """Return the sums; figures that no record contains are None."""
-    values = dict(query.values)
-    if "conversation_id" in values:
-        values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
-    since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
-    days = values.get("day", ())
-    if days and None not in days:
-        since = max(moment_of(min(days), UTC), since or EARLIEST)
-        until = min(moment_of(min(max(days), LAST) + DAY, UTC), until or LATEST)
-    report = UsageReport(query, scope, since, until, values)
-    rows = UsageRow.each(query.by, report.found(connection)) or ([UsageRow(keys={})] if not query.by else [])
-    if query.percentiles:
-        counted = {name: report.of(name).found(connection) for name in statements.MEASURES}
-        keys = [tuple(row.keys.values()) for row in rows]
-        for row, percentiles in zip(rows, sketches.percentiles_of(counted, keys), strict=True):
-            row.percentiles = percentiles
+    report = UsageReport.of_query(connection, scope, query)
+    if not query.percentiles:
+        return report.rows(connection)
+    rows, counted = report.rows_and_durations(connection)
+    keys = [tuple(row.keys.values()) for row in rows]
+    for row, percentiles in zip(rows, sketches.percentiles_of(counted, keys), strict=True):
+        row.percentiles = percentiles
     return rows
 
 
@@ -252,12 +244,43 @@ class UsageReport:
     since: datetime | None
     until: datetime | None
     values: Mapping[str, Sequence[Any]]  # by column, as it holds them
-    measure: str | None = None  # the duration that is counted, instead of sums
+    counts_durations: bool = False  # instead of sums
+    # What several statements have in common, where it has been read: the rolled-up days, and the ends of the ledger
+    ranges: Ranges | None = None
+    ends: tuple[date, date] | None = None
 
-    def of(self, measure: str) -> UsageReport:
-        """The same report, of how often a duration occurs."""
+    @classmethod
+    def of_query(cls, connection: Connection, scope: Scope, query: UsageQuery) -> UsageReport:
+        """The report of a query."""
+        values = dict(query.values)
+        if "conversation_id" in values:
+            values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
+        since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
+        days = values.get("day", ())
+        if days and None not in days:
+            since = max(moment_of(min(days), UTC), since or EARLIEST)
+            until = min(moment_of(min(max(days), LAST) + DAY, UTC), until or LATEST)
+        return cls(query, scope, since, until, values)
+
+    def rows(self, connection: Connection) -> list[UsageRow]:
+        """The sums."""
+        by = self.query.by
+        return UsageRow.each(by, self.found(connection)) or ([UsageRow(keys={})] if not by else [])
+
+    def rows_and_durations(self, connection: Connection) -> tuple[list[UsageRow], dict[str, list[Row]]]:
+        """The sums, and how often each duration occurs, by its name, as `percentiles_of` takes it."""
         query = replace(self.query, order_by=None, limit=None)
-        return UsageReport(query, self.scope, self.since, self.until, self.values, measure)
+        report = self
+        if query.fits_rollups(self.scope):
+            parameters = self._parameters() | _range_parameters("rolled_up", [self._whole_days])
+            report = replace(self, ranges=_rolled_up_ranges(connection, parameters))
+        elif not query.is_utc:
+            report = replace(self, ends=self._ends(connection))
+        durations = replace(report, query=query, counts_durations=True).found(connection)
+        counted: dict[str, list[Row]] = {name: [] for name in statements.MEASURES}
+        for row in durations:
+            counted[statements.MEASURES[row[-1]]].append(row[:-1])
+        return report.rows(connection), counted
 
     def found(self, connection: Connection) -> list[Row]:
         """Keys and figures, from rolled-up days if they are enough."""
@@ -278,6 +301,12 @@ class UsageReport:
         """The last UTC day of which a part is included."""
         return LAST if self.until is None else (self.until - timedelta.resolution).date()
 
+    @property
+    def _whole_days(self) -> tuple[date, date]:
+        """The first and the last day that may be rolled up, and of which all is included."""
+        last = min(self.last - DAY * is_within_day(self.until), last_day(datetime.now(UTC)))
+        return self.first + DAY * is_within_day(self.since), last
+
     def from_ledger(self, connection: Connection) -> list[Row]:
         """The rows, from the ledger alone."""
         parameters = self._parameters()
@@ -293,18 +322,17 @@ class UsageReport:
         Mostly all days between the first and the last one are rolled up, and a statement can find out these two by
         itself. MySQL needs them as parameters: it uses no index for a bound that is a subquery.
         """
-        first = self.first + DAY * is_within_day(self.since)
-        last = min(self.last - DAY * is_within_day(self.until), last_day(datetime.now(UTC)))
+        first, last = self._whole_days
         if first > last:
             return None
         parameters = self._parameters() | _range_parameters("rolled_up", [(first, last)])
-        if backends.backend_of(connection).seeks_by_subquery:
+        if self.ranges is None and backends.backend_of(connection).seeks_by_subquery:
             ends = _range_parameters("day", [(self.first, self.last)])
             key = self._statement_key(spans=True)
             rows = _execute(connection, key, parameters | ends)
-            if rows and (self.measure or rows[0][len(key.by)]):
+            if rows and (self.counts_durations or rows[0][len(key.by)]):
                 return self._rows(key, rows)
-        ranges = _rolled_up_ranges(connection, parameters)
+        ranges = _rolled_up_ranges(connection, parameters) if self.ranges is None else self.ranges
         if not ranges or len(ranges) > MAX_RANGES:
             return None
         rest = gaps_of(ranges, self.first, self.last)
@@ -317,9 +345,9 @@ class UsageReport:
     ) -> list[Row] | None:
         """The rows, from ranges of days; None where these are not rolled up any more."""
         rows = _execute(connection, key, parameters)
-        if rows and (key.by or self.measure):
+        if rows and (key.by or self.counts_durations):
             return self._rows(key, rows)
-        if self.measure:
+        if self.counts_durations:
             return None
         if not key.by:
             return self._rows(key, rows) if rows[0][-1] else None
@@ -331,15 +359,15 @@ class UsageReport:
         """The rows of a report, of which there can be many."""
         if "hour" in key.by:
             rows = [_with_hour(row, key) for row in rows]
-        if key.is_unordered and not self.measure:  # as the database orders them, so before names are read
+        if key.is_unordered and not self.counts_durations:  # as the database orders them, so before names are read
             rows = rollups.ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            reader = _reader(name)
+            reader = rollups.key_reader(name)
             if reader is not None:
                 values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
                 if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
                     rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
-        if key.is_read and not self.measure:
+        if key.is_read and not self.counts_durations:
             rows = rollups.joined(rows, len(key.by))
             if (order_by := self.query.order_by) is not None:
                 place = len(key.by) + SUMS.index(order_by)
@@ -362,7 +390,7 @@ class UsageReport:
             order_by=None if self._is_read else query.order_by,
             is_limited=query.limit is not None and not self._is_read,
             is_read=self._is_read,
-            measure=self.measure,
+            durations=self.counts_durations,
             **more,
         )
 
@@ -385,13 +413,16 @@ class UsageReport:
                 parameters[statements.named_parameter(number)] = name.partition(":")[2]
         return parameters
 
+    def _ends(self, connection: Connection) -> tuple[date, date]:
+        """The first and the last day of the ledger."""
+        table = models.usage_records.c
+        statement = select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
+        first, last = connection.execute(statement).one()
+        return first or FIRST, last or FIRST
+
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
         """How far local time is ahead while there are records; the moments of changes become parameters."""
-        table = models.usage_records.c
-        ends = connection.execute(
-            select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
-        ).one()
-        first, last = ends[0] or FIRST, ends[1] or FIRST
+        first, last = self.ends or self._ends(connection)
         since = max(moment_of(first, UTC), self.since or moment_of(FIRST, UTC))
         until = min(moment_of(last + DAY, UTC), self.until or moment_of(LAST, UTC))
         changes, offsets = changes_of(self.query.zone, since, max(since, until))
@@ -409,10 +440,10 @@ def _rolled_up_ranges(connection: Connection, parameters: Mapping[str, Any]) -> 
     [(first, last, count)] = statements.rolled_up_span().fetch_all(connection, parameters)
     if not count:
         return []
-    span = date_of(first), date_of(last)
+    span = rollups.date_of(first), rollups.date_of(last)
     if _days_in(span) == count:  # no gaps, as nearly always
         return [span]
-    return ranges_of([date_of(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
+    return ranges_of([rollups.date_of(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
 
 
 def _days_in(range_: tuple[date, date]) -> int:
@@ -432,48 +463,3 @@ def _with_hour(row: Row, key: statements.StatementKey) -> Row:
     wall = row[index] if isinstance(row[index], datetime) else datetime.fromisoformat(row[index])
     # with its distance from UTC as the zone: times in a zone that clocks show twice would be equal
     return (*row[:index], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
-
-
-def date_of(value: Any) -> date:
-    """A day as the drivers give it."""
-    if isinstance(value, datetime):
-        return value.date()
-    return value if isinstance(value, date) else date.fromisoformat(value)
-
-
-def _public_id(value: Any) -> str | None:
-    return None if value is None else ids.public_id_text(bytes(value))
-
-
-def _text(value: Any) -> str | None:
-    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
-
-
-def _member(value: Any, *names: str) -> str | None:
-    """A text within a JSON text, by the names that lead there; another value as JSON."""
-    text = _text(value)
-    found = None if text is None else jsontext.loads(text)
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) or found is None else jsontext.dumps(found).decode()
-
-
-def _hex(value: Any) -> str | None:
-    return None if value is None else bytes(value).hex()
-
-
-# How the keys of rows are read that are not names; None: as they are
-_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
-    "hour": None, "day": date_of, "week": date_of, "month": date_of, "conversation_id": _public_id, "tool_set": _hex,
-    "response": None, "title": _text, "feedback": None,
-}  # fmt: skip
-
-
-def _reader(name: str) -> Callable[[Any], Any] | None:
-    """How the key of that name is read; None: as it is."""
-    path = name.partition(":")[2:]
-    if name.startswith(statements.PROPERTY):
-        return lambda text: _member(text, *path)
-    if name.startswith(statements.METADATA):
-        return lambda text: _member(text, "metadata", *path)
-    return _READERS.get(name, types.name_from)

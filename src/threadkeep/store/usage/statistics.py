@@ -18,8 +18,8 @@ from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.reports import SUMS, LargeConversation, Statistics, ToolUsage, UsageRow, changes_of
 from threadkeep.domain.sketches import percentiles_of
 from threadkeep.errors import InvalidOption, shown
-from threadkeep.store.usage import rollups
-from threadkeep.store.usage.reports import UsageQuery, date_of, query_of, run_query, span_of
+from threadkeep.store.usage.reports import UsageQuery, query_of, run_query, span_of
+from threadkeep.store.usage.rollups import date_of, order_of
 from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
@@ -193,7 +193,7 @@ def _usage_of_tenants(transactions: Transactions, query: UsageQuery, place: int)
         ]
 
     order, rows = query.order_by, transactions.read_any(read)
-    rows.sort(key=lambda row: rollups.order_of(row.keys.values()))
+    rows.sort(key=lambda row: order_of(row.keys.values()))
     if order is not None:
         rows.sort(key=lambda row: (getattr(row, order) is None, -(getattr(row, order) or 0)))
     return rows[: query.limit]
