@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -17,13 +17,13 @@ from threadkeep.domain import charts, reports
 from threadkeep.errors import InvalidOption
 from threadkeep.store.reading import overviews
 from threadkeep.store.store import Store
+from threadkeep.store.usage import statistics
 from threadkeep.store.work.validation import time_zone
-from threadkeep.viewer.listing import day_of
+from threadkeep.viewer.filters import MAX_DAYS, bar_of, day_of, labels_of, period_of
 from threadkeep.viewer.pages import View
 from threadkeep.viewer.texts import axis_count, axis_duration, axis_percent, count, money, query_text
 
 DAYS: Final = 30
-MAX_DAYS: Final = 366
 FIRST_DAY: Final = date(1970, 1, 1)
 LAST_DAY: Final = date(9998, 12, 31)  # days around it have to exist, too, in any time zone
 TOP: Final = 10
@@ -39,7 +39,7 @@ CSV_KINDS: Final = ("label:", "property:", "item_label:", "metadata:")  # each w
 _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets would run
 
 
-class Period(NamedTuple):
+class Days(NamedTuple):
     """The days that are shown, both included, and whose days they are."""
 
     first: date
@@ -47,7 +47,7 @@ class Period(NamedTuple):
     zone: str
 
     def bounds(self) -> dict[str, Any]:
-        """The period as arguments of `Store.usage`."""
+        """The days as arguments of `Store.usage`."""
         return {"since": self.first, "until": self.last + timedelta(1), "tz": self.zone}
 
 
@@ -105,7 +105,7 @@ class Sums:
 class UsageOverview:
     """What the dashboard is made of."""
 
-    period: Period
+    period: Days
     found: overviews.DayUsage
     users: Sequence[overviews.Top]
     conversations: Sequence[overviews.Top]
@@ -125,7 +125,7 @@ class UsageOverview:
                 sums.add(row)
 
 
-def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> UsageOverview:
+def read_usage(store: Store, period: Days, filters: Mapping[str, Any]) -> UsageOverview:
     """Return what was used in a period, in a few statements."""
     found = overviews.day_usage(store, **period.bounds(), filters=filters)
     users = overviews.top_users(store, period.first, period.last, filters, TOP)
@@ -133,28 +133,30 @@ def read_usage(store: Store, period: Period, filters: Mapping[str, Any]) -> Usag
     return UsageOverview(period, found, users, conversations)
 
 
-def period_of(view: View) -> Period:
-    """Return the period in the address; by default, the last days.
+def days_of(view: View) -> Days:
+    """Return the days in the address; by default, the last ones.
 
     Raises:
-        InvalidOption: it cannot be shown.
+        InvalidOption: they cannot be shown.
     """
-    zone = view.query("tz") or "UTC"
-    last = day_of(view, "until") or datetime.now(UTC if zone == "UTC" else time_zone(zone)).date()
-    length = view.number("days", DAYS, 1) or DAYS
-    first = day_of(view, "since")
-    for name, day in (("until", last), ("since", first)):
+    first, last, zone = period_of(view, DAYS)
+    for name in ("until", "since"):
+        day = day_of(view, name)
         if day is not None and not FIRST_DAY <= day <= LAST_DAY:
             raise InvalidOption(f"must be a day from {FIRST_DAY} to {LAST_DAY}, not {day}.", argument=name)
-    first = first or last - timedelta(min(length, MAX_DAYS) - 1)
+    last = last or datetime.now(time_zone(zone)).date()
+    first = first or last
     if not 0 <= (last - first).days < MAX_DAYS:
         raise InvalidOption(f"must be at most {MAX_DAYS} days before the last one, {last}.", argument="since")
-    return Period(first, last, zone)
+    return Days(first, last, zone)
 
 
 def filters_of(view: View) -> dict[str, Any]:
     """Return the filters in the address as filters of a report."""
-    named = {"model": view.query("model"), "user_id": view.query("user"), "provider": view.query("provider")}
+    named = {
+        "model": view.query("model"), "user_id": view.query("user"), "provider": view.query("provider"),
+        "labels": labels_of(view) or None,
+    }  # fmt: skip
     return {name: value for name, value in named.items() if value is not None}
 
 
@@ -163,23 +165,26 @@ class Links(NamedTuple):
 
     base: str | None
     shared: Mapping[str, Any]
+    labels: Mapping[str, str]
 
     @classmethod
-    def of(cls, view: View, period: Period) -> Links:
+    def of(cls, view: View, period: Days) -> Links:
         """Return a page's links; none without access to conversations."""
         base = view.request.scope.get("root_path", "").rstrip("/") if "read" in view.scopes else None
         filters = {name: view.query(name) for name in ("model", "user", "provider")}
-        return cls(base, {**filters, "on": period.first, "through": period.last, "status": "any"})
+        days = {"on": period.first, "through": period.last, "status": "any"}
+        return cls(base, {**filters, **days}, labels_of(view))
 
     def to(self, **query: Any) -> str | None:
         """Return the link of a figure, with what restricts it besides; None for those who may not see them."""
-        known = {name: value for name, value in {**self.shared, **query}.items() if value is not None}
-        return None if self.base is None else f"{self.base}/?{query_text(known.items())}"
+        known = [(name, value) for name, value in {**self.shared, **query}.items() if value is not None]
+        known += [("label", f"{name}={value}") for name, value in self.labels.items()]
+        return None if self.base is None else f"{self.base}/?{query_text(known)}"
 
 
 async def usage_page(view: View) -> Response:
     """Show what was used in some days."""
-    period, filters = period_of(view), filters_of(view)
+    period, filters = days_of(view), filters_of(view)
     usage = await view.read(read_usage, period, filters)
     links = Links.of(view, period)
     days = [(day, sums, links.to(on=day, through=None)) for day, sums in usage.days.items()]
@@ -188,7 +193,8 @@ async def usage_page(view: View) -> Response:
     shares = [sums.cache_share for sums in usage.days.values()]
     cache = charts.lines([_short(day) for day in usage.days], [shares], axis_percent)
     return view.page(
-        "usage.html", usage=usage, days=days, models=models, users=users, kinds=KINDS, period=period, filters=filters,
+        "usage.html", bar=bar_of(view, {"provider": False, "tz": True}, days=DAYS), usage=usage, days=days,
+        models=models, users=users, kinds=KINDS, period=period,
         tokens=_token_chart(days), calls=_call_chart(days, links), cache=cache,
         latency=_latency_chart(usage),
         most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0),
@@ -239,16 +245,19 @@ def _latency_chart(usage: UsageOverview) -> charts.Chart:
 
 async def tools_page(view: View) -> Response:
     """Show how often functions were called in some days."""
-    period = period_of(view)
-    tools = await view.store.tool_usage(
-        **period.bounds(),
-        user_id=view.query("user"),
-        limit=MAX_TOOLS,
-        conversations=TOOL_CONVERSATIONS,
-        percentiles=True,
-    )
+    period = days_of(view)
+    wanted: dict[str, Any] = {"user_id": view.query("user"), "model": view.query("model"), "labels": labels_of(view)}
+    tools = await view.read(_tools, {**period.bounds(), **wanted})
     most = max((one.calls for one in tools), default=0)
-    return view.page("tools.html", tools=tools, period=period, most=most, conversations=TOOL_CONVERSATIONS)
+    values = {"tools": tools, "period": period, "most": most, "conversations": TOOL_CONVERSATIONS}
+    return view.page("tools.html", bar=bar_of(view, {"tz": True}, days=DAYS), **values)
+
+
+def _tools(store: Store, wanted: Mapping[str, Any]) -> Sequence[reports.ToolUsage]:
+    return statistics.tool_usage(
+        store.handle.transactions, store.handle.scope, by=None, percentiles=True, limit=MAX_TOOLS,
+        conversations=TOOL_CONVERSATIONS, **wanted,
+    )  # fmt: skip
 
 
 # CSV
@@ -262,7 +271,7 @@ async def usage_csv(view: View) -> Response:
         raise InvalidOption(f"must be some of {known}, not {unknown[0][:40]!r}.", argument="by")
     if "read" not in view.scopes and any(name.startswith(reports.CONTENT_KEYS) for name in by):
         raise HTTPException(403, "Titles and properties need the scope 'read'")
-    options: dict[str, Any] = {**period_of(view).bounds(), **filters_of(view)}
+    options: dict[str, Any] = {**days_of(view).bounds(), **filters_of(view)}
     rows = await view.store.usage(by=by, **options)
     text = io.StringIO()
     writer = csv.writer(text)

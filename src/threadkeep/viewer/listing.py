@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup, escape
@@ -12,12 +11,14 @@ from starlette.responses import Response
 from threadkeep.domain.printing import printable
 from threadkeep.domain.stored import ConversationSummary, Page, SearchResult
 from threadkeep.errors import InvalidOption
-from threadkeep.store.reading.overviews import CallSums, call_sums, list_matching, previews
+from threadkeep.store.reading.overviews import CallSums, call_sums, list_matching, previews, search_matching
 from threadkeep.store.store import Store
+from threadkeep.viewer.filters import bar_of, day_of, labels_of, period_of
 from threadkeep.viewer.pages import View
 
 PAGE: Final = 50
-FILTERS: Final = ("user", "label", "model", "status", "since", "until", "on", "through", "provider", "errors")
+# The filters of the list that are its own, and whether it has a field for each
+OWN: Final = {"status": True, "errors": True, "on": False, "through": False, "provider": False}
 STATUSES: Final = {"active": "active", "archived": "archived", "any": None}
 _NEW: Final = CallSums()
 
@@ -40,14 +41,8 @@ async def list_page(view: View) -> Response:
     wanted = wanted_of(view)
     listing = await view.read(read_list, {**wanted, "after": view.query("after"), "limit": PAGE})
     rows = [(summary, listing.sums.get(summary.id, _NEW)) for summary in listing.page]
-    filters = {name: value for name in FILTERS if (value := view.query(name)) is not None}
-    return view.page(
-        "list.html",
-        rows=rows,
-        next=listing.page.next,
-        filters=filters,
-        is_first="after" not in view.request.query_params,
-    )
+    is_first = "after" not in view.request.query_params
+    return view.page("list.html", rows=rows, next=listing.page.next, bar=bar_of(view, OWN), is_first=is_first)
 
 
 def wanted_of(view: View) -> dict[str, Any]:
@@ -59,11 +54,8 @@ def wanted_of(view: View) -> dict[str, Any]:
     status = view.query("status") or "active"
     if status not in STATUSES:
         raise InvalidOption(f"must be one of {', '.join(STATUSES)}, not {status[:40]!r}.", argument="status")
-    wanted: dict[str, Any] = {"status": STATUSES[status], "user_id": view.query("user"), "labels": _labels(view)}
-    wanted["since"] = start_of(day_of(view, "since"))
-    until = day_of(view, "until")
-    wanted["until"] = None if until is None else start_of(min(until, date.max - timedelta(1)) + timedelta(1))
-    return {**wanted, "calls": _calls(view)}
+    wanted = {"status": STATUSES[status], "user_id": view.query("user"), "labels": labels_of(view)}
+    return {**wanted, **period_of(view).bounds(), "calls": _calls(view)}
 
 
 def _calls(view: View) -> dict[str, Any]:
@@ -76,38 +68,6 @@ def _calls(view: View) -> dict[str, Any]:
     return calls
 
 
-def _labels(view: View) -> dict[str, str]:
-    labels = {}
-    for text in view.request.query_params.getlist("label"):
-        if not text.strip():
-            continue
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InvalidOption("must look like name=value.", argument="label")
-        labels[name.strip()] = value.strip()
-    return labels
-
-
-def day_of(view: View, name: str) -> date | None:
-    """Return a day in the address.
-
-    Raises:
-        InvalidOption: it is none.
-    """
-    text = view.query(name)
-    if text is None:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidOption(f"must be a day such as 2026-11-22, not {text[:40]!r}.", argument=name) from error
-
-
-def start_of(day: date | None) -> datetime | None:
-    """Return when a day begins, in UTC."""
-    return None if day is None else datetime.combine(day, time(), UTC)
-
-
 RESULTS: Final = 30
 ROLES: Final = ("user", "assistant", "system", "developer")
 
@@ -116,17 +76,15 @@ async def search_page(view: View) -> Response:
     """Show what matches a search, with the words marked, each with a link to its place."""
     text = view.query("q")
     found: Page[SearchResult] = Page([])
-    filters: dict[str, Any] = {"user_id": view.query("user"), "role": view.query("role")}
+    wanted: dict[str, Any] = {"role": view.query("role"), "labels": labels_of(view), "model": view.query("model")}
+    wanted |= {**period_of(view).bounds(), "user_id": view.query("user"), "after": view.query("after")}
     if text is not None:
-        found = await view.store.search(
-            text, status=None, since=day_of(view, "since"), until=day_of(view, "until"), after=view.query("after"),
-            limit=RESULTS, **filters,
-        )  # fmt: skip
+        found = await view.read(search_matching, text, {**wanted, "limit": RESULTS})
     hits = [(one, marked(one)) for one in found]
     opened = await view.read(previews, [one.conversation_id for one in found if one.title is None])
     is_first = view.query("after") is None
     values = {"text": text, "hits": hits, "previews": opened, "next": found.next, "roles": ROLES, "is_first": is_first}
-    return view.page("search.html", **values)
+    return view.page("search.html", bar=bar_of(view, {"role": True}, ["q"]), **values)
 
 
 def marked(result: SearchResult) -> Markup:

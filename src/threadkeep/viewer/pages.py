@@ -41,6 +41,7 @@ from threadkeep.store.aio import AsyncStore
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
 from threadkeep.viewer.access import Access, Forms, keep_secret, present_key, secret_of_forms
+from threadkeep.viewer.filters import shared_pairs
 
 MAX_FILES: Final = 8  # that are made or wait, in a process
 RETRY_SECONDS: Final = 5  # after which somebody who wants too many may try again
@@ -194,7 +195,8 @@ class View(NamedTuple):
 
     def page(self, template: str, /, **values: Any) -> Response:
         """Return the page of a template."""
-        return render_page(self.request, template, 200, scopes=self.scopes, **values)
+        kept = shared_pairs(self.request.query_params)
+        return render_page(self.request, template, 200, scopes=self.scopes, kept=kept, **values)
 
 
 Handler: TypeAlias = Callable[[View], Awaitable[Response]]
@@ -236,8 +238,8 @@ def render_page(request: Request, template: str, status: int, /, **values: Any) 
     access: Access = request.app.state.viewer.access
     secret = secret_of_forms(request) if values.get("has_form") or access.can_forget(request) else None
     values = {
-        "scopes": frozenset(), "base": base, "path": request.url.path, "query": request.query_params, "secret": secret,
-        "can_sign_out": access.can_forget(request), **values,
+        "scopes": frozenset(), "kept": (), "base": base, "path": request.url.path, "query": request.query_params,
+        "secret": secret, "can_sign_out": access.can_forget(request), **values,
     }  # fmt: skip
     values["with_query"] = lambda **changes: _with_query(request, changes)
     page = HTMLResponse(environment().get_template(template).render(values), status)

@@ -245,7 +245,7 @@ def test_on_a_phone_the_header_is_one_row_and_filters_are_folded(chromium: Brows
         expect(page.get_by_label("User")).to_be_hidden()
         page.get_by_text("Filters", exact=True).click()
         expect(page.get_by_label("User")).to_be_visible()
-        expect(watched.open("/?user=ann").get_by_label("User")).to_be_visible()
+        expect(watched.open("/?user=ann").get_by_role("link", name="user ann")).to_be_visible()
 
 
 def test_the_id_is_copied_by_key(chromium: Browser, site: str, paths: dict[str, str]) -> None:

@@ -234,6 +234,22 @@ def with_label(tenant: Any, key: Any, value: Any) -> Select[Any]:
     return select(label.conversation_id).where(label.tenant_id == tenant, label.key == key, label.value == value)
 
 
+def narrowed(labels: int, *, of_model: bool = False) -> list[ColumnElement[bool]]:
+    """Conditions that each conversation is tested for: labels (key_0, value_0 …), and a call of the model `model`."""
+    label, calls = conversation_labels.c, models.usage_records.c
+    own = [label.tenant_id == conversations.c.tenant_id, label.conversation_id == conversations.c.id]
+    pairs = [(label.key == bindparam(f"key_{number}"), f"value_{number}") for number in range(labels)]
+    found = [
+        select(label.key).where(*own, key, label.value == bindparam(value)).correlate(conversations).exists()
+        for key, value in pairs
+    ]
+    if of_model:
+        of_it = [calls.tenant_id == conversations.c.tenant_id, calls.conversation_id == conversations.c.id]
+        called = select(calls.model).where(*of_it, calls.model == bindparam("model"))
+        found.append(called.correlate(conversations).exists())
+    return [*found]
+
+
 def tested(condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """A condition for which no index is used, and that PostgreSQL expects most rows to meet.
 

@@ -14,7 +14,7 @@ from threadkeep.db import models
 from threadkeep.db.driver import Statement
 from threadkeep.db.functions import byte_size
 from threadkeep.db.models import blobs, conversations, item_blobs, items, responses, usage_records
-from threadkeep.db.queries.conversations import DELETED, of_conversation
+from threadkeep.db.queries.conversations import DELETED, of_conversation, with_label
 from threadkeep.db.queries.items import between, in_ranges, revision_of
 from threadkeep.db.queries.responses import LISTED, is_lost
 
@@ -54,14 +54,28 @@ def sums_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
 
 
 class TopQuery(NamedTuple):
-    """Filters for the calls to sum: days (UTC), a user, and values of columns."""
+    """Filters for the calls to sum: days (UTC), a user, values of columns, and labels of conversations."""
 
     tenant: int
     user: str | None
     first: date
     last: date
-    filters: Mapping[str, str]
+    filters: Mapping[str, Any]
     limit: int
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """The conditions for the calls."""
+        table, filters = usage_records.c, dict(self.filters)
+        labels: Mapping[str, str] = filters.pop("labels", {})
+        where = [table.tenant_id == self.tenant, table.day >= self.first, table.day <= self.last]
+        where += [table[name] == value for name, value in filters.items()]
+        talks = conversations.c
+        for pair in labels.items():
+            labelled = with_label(self.tenant, *pair)
+            is_shown = [talks.id == labelled.selected_columns.conversation_id, talks.status != DELETED]
+            found = labelled.join(conversations, and_(talks.tenant_id == self.tenant, *is_shown))
+            where.append(table.conversation_id.in_(found))
+        return where if self.user is None else [*where, table.user_id == self.user]
 
 
 def top(query: TopQuery, column: str) -> Select[Any]:
@@ -70,12 +84,8 @@ def top(query: TopQuery, column: str) -> Select[Any]:
     Of so many calls, the newest ones count. The limit also keeps databases from grouping by an index of all days.
     """
     table = usage_records.c
-    where = [table.tenant_id == query.tenant, table.day >= query.first, table.day <= query.last]
-    where += [table[name] == value for name, value in query.filters.items()]
-    if query.user is not None:
-        where.append(table.user_id == query.user)
     columns = (table[column].label("key"), table.total_tokens, table.cost_nano)
-    newest = select(*columns).where(*where).order_by(table.day.desc()).limit(MAX_SUMMED).subquery("newest")
+    newest = select(*columns).where(*query.conditions()).order_by(table.day.desc()).limit(MAX_SUMMED).subquery("newest")
     calls = newest.c
     figures = [func.sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano")]
     found = select(calls.key, func.count().label("calls"), *figures).group_by(calls.key)

@@ -15,7 +15,7 @@ from threadkeep.db.driver import RowReader, Statement
 from threadkeep.db.functions import bytewise, from_now, milliseconds_between, now, seconds, smallest_first
 from threadkeep.db.models import approvals, conversations, items, responses, stream_parts
 from threadkeep.db.queries import usage
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, of_conversation, of_tenant, visible
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, narrowed, of_conversation, of_tenant, visible
 
 NEW, PART = "new_", "part_"  # before the names of parameters that are values of a new response, or part of one
 
@@ -241,7 +241,8 @@ Among: TypeAlias = Literal["newest", "oldest"]
 @cache
 def tool_usage(
     *, scoped: bool, since: bool, until: bool, of_user: bool, limited: bool, among: Among | None = None,
-    by: str | None = None, offsets: tuple[int, ...] = (0,), durations: bool = False,
+    by: str | None = None, offsets: tuple[int, ...] = (0,), durations: bool = False, labels: int = 0,
+    of_model: bool = False,
 ) -> sa.Select[Any]:  # fmt: skip
     """Calls by the name of the function: their number, how many have no output, and how many failed.
 
@@ -252,9 +253,10 @@ def tool_usage(
     An output belongs to the nearest earlier call with its id; where another call with that id is between them on the
     same branch, to that one. Calls of one response with the same id are answered in order. Parameters: tenant; user
     where scoped; the bounds and `user_id` where they are used; `conversations`, how many are looked at, where they are
-    `among` some.
+    `among` some; those of `narrowed`.
     """
-    calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among)
+    narrow = narrowed(labels, of_model=of_model)
+    calls = _calls(since=since, scoped=scoped, of_user=of_user, among=among, narrow=narrow)
     comes_first = sa.or_(calls.c.next_call.is_(None), calls.c.next_output < 2 * calls.c.next_call)
     is_answered = sa.and_(calls.c.next_output.is_not(None), comes_first)
     # `next_output` is twice the position, and one more for an output that failed
@@ -264,6 +266,7 @@ def tool_usage(
         conversations.c.id == calls.c.conversation_id,
         *visible(scoped=scoped),
         calls.c.type.in_(CALLS),
+        *narrow,
     ]
     if until:
         conditions.append(calls.c.occurred_at < sa.bindparam("until"))
@@ -293,7 +296,9 @@ def tool_usage(
     return statement.limit(sa.bindparam("limit", type_=sa.Integer)) if limited else statement
 
 
-def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> Any:
+def _calls(
+    *, since: bool, scoped: bool, of_user: bool, among: Among | None, narrow: list[sa.ColumnElement[bool]]
+) -> Any:
     """Calls and outputs, each with the next output of its id, and the next call of its id on its branch.
 
     A user's calls are found by the user's conversations: otherwise all users' calls would be sorted first.
@@ -303,7 +308,7 @@ def _calls(*, since: bool, scoped: bool, of_user: bool, among: Among | None) -> 
     where.append(columns.type.in_([*CALLS, *OUTPUTS]))
     users = [name for name, is_asked in (("user", scoped), ("user_id", of_user)) if is_asked]
     if among is not None:
-        where.append(columns.conversation_id.in_(_some_conversations(users, among, since=since)))
+        where.append(columns.conversation_id.in_(_some_conversations(users, among, narrow, since=since)))
     for name in users if among is None else ():
         of_one = of_tenant(conversations, user_id=name)
         where.append(columns.conversation_id.in_(sa.select(conversations.c.id).where(*of_one)))
@@ -343,10 +348,12 @@ def _numbered(where: Sequence[sa.ColumnElement[bool]]) -> Any:
     return sa.select(*chosen, *figures).where(*where).subquery("numbered")
 
 
-def _some_conversations(users: list[str], among: Among, *, since: bool) -> sa.Select[Any]:
+def _some_conversations(
+    users: list[str], among: Among, narrow: list[sa.ColumnElement[bool]], *, since: bool
+) -> sa.Select[Any]:
     """Ids of so many `conversations` that were active; for each status in the order of an index."""
     moment, key = conversations.c.last_activity_at, conversations.c.id
-    where = [*of_tenant(conversations), *(conversations.c.user_id == sa.bindparam(name) for name in users)]
+    where = [*of_tenant(conversations), *(conversations.c.user_id == sa.bindparam(name) for name in users), *narrow]
     if since:
         where.append(moment >= sa.bindparam("since"))
     most = sa.bindparam("conversations", type_=sa.Integer)

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from threadkeep.db.functions import as_committed
-from threadkeep.db.models import conversation_labels, conversations, items, search_documents
-from threadkeep.db.queries.conversations import ACTIVE, DELETED, of_conversation, of_tenant
+from threadkeep.db.models import conversations, items, search_documents
+from threadkeep.db.queries.conversations import ACTIVE, DELETED, narrowed, of_conversation, of_tenant
 from threadkeep.domain.ids import MAX_KEY
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term
 
@@ -193,6 +193,7 @@ class SearchQuery:
     labels: Mapping[str, str] = field(default_factory=dict)
     status: str | None = ACTIVE  # None: active and archived
     conversation: bytes | None = None  # its public id
+    model: str | None = None  # that was called in the conversation
     type: str | None = None
     role: str | None = None
     since: datetime | None = None
@@ -202,7 +203,7 @@ class SearchQuery:
 
     def filters(self) -> dict[str, Any]:
         """The conditions that it has, by name."""
-        found = {name: getattr(self, name) for name in (*OF_TALKS, *_OF_DOCUMENTS)}
+        found = {name: getattr(self, name) for name in (*OF_TALKS, "model", *_OF_DOCUMENTS)}
         return {name: value for name, value in found.items() if value is not None}
 
 
@@ -363,10 +364,4 @@ def _of_talks(shape: Shape) -> list[ColumnElement[bool]]:
     """The conditions of conversations."""
     wanted = [condition for name, condition in OF_TALKS.items() if name in shape.filters]
     # Looked up for one conversation after the other: there may be many with a label
-    found: list[ColumnElement[bool]] = []
-    for number in range(shape.labels):
-        label = conversation_labels.alias(f"label_{number}")
-        equal = [label.c.tenant_id == TALKS.tenant_id, label.c.conversation_id == TALKS.id]
-        pair = [label.c.key == bindparam(f"key_{number}"), label.c.value == bindparam(f"value_{number}")]
-        found.append(select(label.c.key).where(*equal, *pair).correlate(conversations).exists())
-    return [TALKS.status != DELETED, *wanted, *found]
+    return [TALKS.status != DELETED, *wanted, *narrowed(shape.labels, of_model="model" in shape.filters)]

@@ -19,12 +19,21 @@ from threadkeep.db.queries import overviews as statements
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
 from threadkeep.domain.sketches import percentiles_of
-from threadkeep.domain.stored import Branch, ConversationSummary, Feedback, Page, StoredItem, StoredResponse
+from threadkeep.domain.stored import (
+    Branch,
+    ConversationSummary,
+    Feedback,
+    Page,
+    SearchResult,
+    StoredItem,
+    StoredResponse,
+)
 from threadkeep.errors import NotFound
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading import lists, responses
 from threadkeep.store.reading.items import ItemWindow, read_window
+from threadkeep.store.search import query as searching
 from threadkeep.store.store import Store
 from threadkeep.store.usage.reports import UsageQuery, UsageReport, query_of, run_query
 from threadkeep.store.work import positions, refs
@@ -157,6 +166,13 @@ def list_matching(store: Store, wanted: Mapping[str, Any]) -> Page[ConversationS
     return lists.list_summaries(store.handle.transactions, store.handle.scope, {**defaults, **wanted})
 
 
+def search_matching(store: Store, text: str, wanted: Mapping[str, Any]) -> Page[SearchResult]:
+    """Return a page of results by the arguments of `Store.search`, and `model`, one that the conversation called."""
+    defaults = {"status": None, "conversation_id": None, "type": None}
+    query = searching.search_query(text, **{**defaults, **wanted})
+    return searching.search(store.handle.transactions, store.handle.searched_scope, query)
+
+
 def call_sums(store: Store, ids: Sequence[str]) -> dict[str, CallSums]:
     """Return what the ledger says of conversations, by their ids; those without calls are missing."""
     found: dict[str, CallSums] = {}
@@ -197,8 +213,8 @@ def previews(store: Store, ids: Iterable[str | None]) -> dict[str, str]:
     return store.handle.transactions.read_any(read)
 
 
-def top_users(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
-    """Return the users whose calls cost most in some days (UTC); `filters` are values of columns of the ledger."""
+def top_users(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> list[Top]:
+    """Return the users whose calls cost most in some days (UTC); `filters` as of `Store.usage`, of one value each."""
     query = _top_query(store, first, last, filters, limit)
     rows = store.handle.transactions.read_any(
         lambda connection: connection.execute(statements.top(query, "user_id")).all()
@@ -206,7 +222,7 @@ def top_users(store: Store, first: date, last: date, filters: Mapping[str, str],
     return [Top(types.name_from(row.key), None, None, *_figures(row)) for row in rows]
 
 
-def top_conversations(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> list[Top]:
+def top_conversations(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> list[Top]:
     """Return the conversations whose calls cost most; see `top_users`."""
     query = _top_query(store, first, last, filters, limit)
 
@@ -219,7 +235,7 @@ def top_conversations(store: Store, first: date, last: date, filters: Mapping[st
     return store.handle.transactions.read_any(read)
 
 
-def _top_query(store: Store, first: date, last: date, filters: Mapping[str, str], limit: int) -> statements.TopQuery:
+def _top_query(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> statements.TopQuery:
     scope = store.handle.scope
     return statements.TopQuery(scope.tenant, scope.user, first, last, filters, limit)
 

@@ -100,9 +100,9 @@ def _unindexed_places(transactions: Transactions, tenant: int, query: SearchQuer
 def search_query(
     text: object, *, user_id: str | None, labels: Mapping[str, str] | None, status: str | None,
     conversation_id: str | None, type: str | None, role: str | None, since: date | None, until: date | None,
-    after: str | None, limit: int,
+    after: str | None, limit: int, model: str | None = None,
 ) -> SearchQuery:  # fmt: skip
-    """The query of a text and filters; see `Store.search`."""
+    """The query of a text and filters; see `Store.search`. `model`: only conversations in which it was called."""
     terms = _checked_terms(text if isinstance(text, str) else "")
     if all(term.is_excluded for term in terms):
         raise InvalidOption(f"has no word to search for: {shown(text)}.", argument="text")
@@ -112,6 +112,7 @@ def search_query(
         labels=validation.label_filter(labels),
         status=validation.status_filter(status),
         conversation=None if conversation_id is None else ids.public_id_bytes(conversation_id),
+        model=model,
         type=validation.optional_identifier("type", type),
         role=validation.optional_identifier("role", role),
         since=_moment("since", since),

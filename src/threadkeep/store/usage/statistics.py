@@ -23,7 +23,7 @@ from threadkeep.store.usage.rollups import date_of, order_of
 from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import column_names, optional_identifier, page_size, time_zone
+from threadkeep.store.work.validation import column_names, label_filter, optional_identifier, page_size, time_zone
 
 PERIODS: Final = ("day", "week", "month")
 _FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC)  # before that, clocks are taken to have been as then
@@ -109,8 +109,12 @@ def _integer(connection: Connection, statement: Select[Any]) -> int:
 def tool_usage(
     transactions: Transactions, scope: Scope, *, by: str | None, since: date | None, until: date | None, tz: str,
     user_id: str | None, limit: int | None, conversations: int | None, percentiles: bool,
+    labels: Mapping[str, str] | None = None, model: str | None = None,
 ) -> list[ToolUsage]:  # fmt: skip
-    """Calls by tool, the most called first; deleted conversations do not count. See `Store.tool_usage`."""
+    """Calls by tool, the most called first; deleted conversations do not count. See `Store.tool_usage`.
+
+    With `labels` and `model`, only conversations count that have these labels, and in which this model was called.
+    """
     zone = time_zone(tz)
     first, end = span_of(since, until, zone)
     changes, offsets = _offsets(by, zone, first)
@@ -124,13 +128,17 @@ def tool_usage(
         filters["conversations"] = page_size(conversations, "conversations", most=MAX_CONVERSATIONS)
     among: tool_calls.Among = "newest" if end is None or end > datetime.now(UTC) else "oldest"
     parameters = scope.parameters(**{name: value for name, value in filters.items() if value is not None})
-    parameters |= changes
+    parameters |= changes | ({} if model is None else {"model": model})
+    pairs = sorted(label_filter(labels).items())
+    for number, (name, value) in enumerate(pairs):
+        parameters |= {f"key_{number}": name, f"value_{number}": value}
 
     def rows(connection: Connection, *, durations: bool) -> Sequence[Any]:
         statement = tool_calls.tool_usage(
             scoped=scope.user is not None, since="since" in parameters, until="until" in parameters,
             of_user="user_id" in parameters, limited="limit" in parameters and not durations,
             among=among if "conversations" in parameters else None, by=by, offsets=offsets, durations=durations,
+            labels=len(pairs), of_model=model is not None,
         )  # fmt: skip
         return connection.execute(statement, parameters).all()
 
