@@ -270,7 +270,7 @@ class ProviderError(CannotParse):
 
 
 class Conflict(ThreadkeepError):
-    """Another writer changed the conversation first."""
+    """Another writer was first, or has not ended."""
 
 
 class HeadConflict(Conflict):

@@ -8,21 +8,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, delete, event, select, text, update
 from sqlalchemy.exc import OperationalError
 
+from tests.databases import Database
 from tests.factories import a_picture, an_answer, noise
 from tests.store.sweeps import meanwhile
 from tests.store.test_uploads import let_expire
 from tests.store.watching import Tables, engine_of
-from threadkeep import NotFound, Session, Store
+from threadkeep import Conflict, NotFound, Session, Store
 from threadkeep.db.models import configs, conversations, item_blobs, tool_sets, usage_records
 from threadkeep.db.refusals import is_transient
 from threadkeep.domain import ids
+from threadkeep.store.removing import rules
 from threadkeep.store.store import from_handle
 from threadkeep.store.usage.ledger import record_unstored
 from threadkeep.store.usage.observing import ObservedCall, add_observer
@@ -110,17 +112,23 @@ def begun(store: Any, since: datetime) -> Any:
     return from_handle(Store, replace(store.handle, since=since))
 
 
-def test_a_user_is_erased_while_a_call_without_a_conversation_is_counted(store: Any, elsewhere: Any) -> None:
-    """The transaction of its row begins when the erasure is over."""
+def a_call() -> ObservedCall:
+    """A call without a conversation, which failed."""
     calls: list[ObservedCall] = []
     with Store("sqlite://") as other:
         add_observer(other, calls.append)
         other.create_conversation(model="m").record_attempt("open_responses", error="ann is away")
+    return calls[0]
+
+
+def test_a_user_is_erased_while_a_call_without_a_conversation_is_counted(store: Any, elsewhere: Any) -> None:
+    """The transaction of its row begins when the erasure is over."""
+    call = a_call()
     ann = begun(store.for_user("ann"), datetime.now(UTC))
     with watched(engine_of(store), once_before("", lambda: elsewhere.erase_user("ann"))):
-        record_unstored(ann, calls[0], ids.new_key())
+        record_unstored(ann, call, ids.new_key())
     assert ledger_rows(store) == [(None, None, "failed")]
-    record_unstored(begun(store.for_user("ann"), datetime.now(UTC)), calls[0], ids.new_key())
+    record_unstored(begun(store.for_user("ann"), datetime.now(UTC)), call, ids.new_key())
     assert min(map(str, ledger_rows(store))).startswith("('ann'")
 
 
@@ -151,6 +159,53 @@ def test_what_names_a_user_is_not_written_if_it_was_begun_before_the_erasure(
     late = begun(store, datetime.now(UTC))
     NAMING[what](late, late.get_conversation(talk.id))
     early.for_user("ben").create_conversation(model="m", input="Hi")  # who was not erased
+
+
+def rows_naming(engine: Engine, store: Any, user: str) -> int:
+    with engine.connect() as connection:
+        return sum(connection.scalar(count) for count in rules.counts_of_user(store.handle.scope.tenant, user))
+
+
+@SERVERS
+@pytest.mark.parametrize("what", [*NAMING, "a call"])
+def test_an_erasure_waits_for_what_names_the_user_and_is_not_committed(
+    store: Any, elsewhere: Any, watching: Engine, what: str
+) -> None:
+    """It was written when nothing said that there is an erasure, by a transaction of which nothing is seen before."""
+    talk = store.create_conversation(model="m", user_id="ben", input="Hi")
+    name = NAMING | {"a call": lambda store, _: record_unstored(store.for_user("ann"), a_call(), ids.new_key())}
+    looks = iter([*[lambda: None] * (watching.dialect.name == "postgresql"), (waits := Event()).set])
+
+    def watch(statement: str) -> None:
+        if "pg_locks" in statement or "LOCK IN SHARE MODE" in statement:
+            next(looks, lambda: None)()
+
+    with watching.connect() as host, ThreadPoolExecutor(1) as pool, watched(engine_of(elsewhere), watch):
+        early = begun(store.within(host), datetime.now(UTC))
+        name[what](early, early.get_conversation(talk.id))
+        erasure = pool.submit(elsewhere.erase_user, "ann")
+        erasure.add_done_callback(lambda _: waits.set())
+        assert waits.wait(30)
+        host.commit()
+        erasure.result(timeout=30)
+    assert rows_naming(watching, store, "ann") == 0
+
+
+@SERVERS
+def test_an_erasure_says_that_a_transaction_does_not_end(
+    database: Database, store: Any, tenant: str, watching: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("threadkeep.db.backends.BUSY_SECONDS", 0)
+    is_patient = "?init_command=SET innodb_lock_wait_timeout=1" if database.kind == "mariadb" else ""
+    with Store(database.url + is_patient, tenants=True) as opened, watching.connect() as host:
+        erasing = opened.for_tenant(tenant)
+        store.create_conversation(model="m", user_id="ann", input="Hi")
+        store.within(host).create_conversation(model="m", user_id="ann")
+        with pytest.raises(Conflict, match="began before the erasure of 'ann' is still open"):
+            erasing.erase_user("ann")
+        assert rows_naming(watching, store, "ann") == 0  # of what is committed
+        host.commit()
+        assert erasing.erase_user("ann").conversations == 1
 
 
 # Transactions of the caller that see the past
@@ -271,14 +326,14 @@ def test_tools_of_an_import_are_kept(store: Any, elsewhere: Any, watching: Engin
 @pytest.mark.parametrize("call", ["create_conversation", "update"])
 def test_options_that_go_are_not_taken_for_an_external_id(store: Any, elsewhere: Any, call: str) -> None:
     """They are written again, with what uses them."""
-    store.create_conversation(model="m", user_id="ann")
+    store.delete_conversation(store.create_conversation(model="m").id)
     other = store.create_conversation()
     verb, make = {
         "create_conversation": ("INSERT INTO", store.create_conversation),
         "update": ("UPDATE", other.update),
     }[call]
     number = 2 if call == "update" else 1  # it locks the row first
-    change = once_before(f"{verb} threadkeep_conversations", lambda: elsewhere.erase_user("ann"), number=number)
+    change = once_before(f"{verb} threadkeep_conversations", lambda: elsewhere.retain(content=30), number=number)
     with watched(engine_of(store), change):
         make(model="m", external_id="mine")
     assert elsewhere.find_conversation(external_id="mine").model == "m"

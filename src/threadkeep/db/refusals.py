@@ -13,7 +13,8 @@ _TRANSIENT_STATES: Final = frozenset({"40001", "40P01", "55P03"})
 _STALE_STATES: Final = frozenset({"26000", "42P05"})
 _VIOLATION: Final = "08P01"
 # MySQL/MariaDB: lock wait timeout, deadlock, record changed since last read
-_TRANSIENT_NUMBERS: Final = frozenset({1205, 1213, 1020})
+_LOCK_TIMEOUT: Final = 1205
+_TRANSIENT_NUMBERS: Final = frozenset({_LOCK_TIMEOUT, 1213, 1020})
 # PostgreSQL: read_only_sql_transaction. MariaDB: "WSREP has not yet prepared node for application use", and "running
 # with the --read-only option"
 _READ_ONLY_STATE: Final = "25006"
@@ -49,6 +50,12 @@ def is_transient(error: DBAPIError) -> bool:
         return code & 0xFF in _TRANSIENT_CODES
     arguments: tuple[Any, ...] = getattr(cause, "args", ())
     return bool(arguments) and arguments[0] in _TRANSIENT_NUMBERS
+
+
+def is_held(error: DBAPIError) -> bool:
+    """Whether MySQL or MariaDB has waited in vain for a lock of another transaction."""
+    arguments: tuple[Any, ...] = getattr(error.orig, "args", ())
+    return arguments[:1] == (_LOCK_TIMEOUT,)
 
 
 def is_unmet_reference(error: DBAPIError) -> bool:

@@ -11,7 +11,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from sqlalchemy import URL, Column, ColumnElement, Connection, Delete, Engine, Insert, Table, Update, bindparam
+from sqlalchemy import (
+    URL,
+    Column,
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Insert,
+    Select,
+    Table,
+    Update,
+    bindparam,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
 
@@ -136,6 +148,14 @@ class Backend:
     def sees_commits(self, connection: Connection) -> bool:
         """Whether its next statement sees what was committed before it; the transaction may be the caller's."""
         return connection.get_isolation_level() in {"READ COMMITTED", "READ UNCOMMITTED", "AUTOCOMMIT"}
+
+    def open_writers(self, connection: Connection, rows: Sequence[Select[Any]]) -> frozenset[str]:
+        """Names of open transactions that may have written some of these rows, counted by a statement for each table.
+
+        A read that waits for them returns none. SQLite has none while another transaction begins.
+        """
+        del connection, rows
+        return frozenset()
 
     # Statements
 

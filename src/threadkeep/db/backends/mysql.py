@@ -10,17 +10,17 @@ closed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from sqlalchemy import URL, Column, ColumnElement, Connection, Engine, Insert, Table, event, text
+from sqlalchemy import URL, Column, ColumnElement, Connection, Engine, Insert, Select, Table, event, text
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.mysql import insert
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from threadkeep.db import backends, hosts, sessions
+from threadkeep.db import backends, hosts, refusals, sessions
 
 _PACKET: Final = "threadkeep_packet"
 _PACKET_HEADROOM: Final = 64 * 1024
@@ -91,6 +91,18 @@ class _MySQL(backends.Backend):
         table = column.table.c
         these = statement.where(table.tenant_id == tenant, values_of(table.conversation_id, column).in_(places))
         return connection.execute(these).rowcount
+
+    def open_writers(self, connection: Connection, rows: Sequence[Select[Any]]) -> frozenset[str]:
+        """A read with locks waits for the rows of others; one that waits in vain has a name for them all."""
+        try:
+            for counted in rows:
+                connection.execute(counted.with_for_update(read=True))
+                connection.rollback()
+        except OperationalError as error:
+            if not refusals.is_held(error):
+                raise
+            return frozenset({"held"})
+        return frozenset()
 
     def row_limit(self, connection: Connection) -> int | None:
         """The server's max_allowed_packet, with room for the statement."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, URL, Column, Connection, Engine, cast, func, select, text
+from sqlalchemy import ARRAY, URL, Column, Connection, Engine, Select, Table, cast, func, select, text
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.postgresql import insert
 
@@ -21,6 +21,12 @@ _GROWN: Final = text(
     "CROSS JOIN LATERAL (SELECT to_regclass(name) AS table) named LEFT JOIN pg_inherits ON inhparent = named.table "
     "JOIN pg_class ON oid = coalesce(inhrelid, named.table) GROUP BY named.table "
     "HAVING sum(pg_relation_size(oid)) > 2 * current_setting('block_size')::bigint * greatest(sum(relpages), :pages)"
+)
+# Whoever writes to a table has this lock until the end; everybody may read that
+_WRITERS: Final = text(
+    "SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid() "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND relation IN (SELECT to_regclass(name) FROM unnest(CAST(:names AS text[])) AS name)"
 )
 
 
@@ -94,6 +100,11 @@ class _PostgreSQL(backends.Backend):
     def is_autocommitting(self, connection: Connection) -> bool:
         driver: Any = connection.connection.dbapi_connection
         return connection.dialect.driver in refusals.PSYCOPG and bool(driver.autocommit)
+
+    def open_writers(self, connection: Connection, rows: Sequence[Select[Any]]) -> frozenset[str]:
+        """Those that have written to the tables."""
+        names = {table.name for counted in rows for table in counted.get_final_froms() if isinstance(table, Table)}
+        return frozenset(connection.execute(_WRITERS, {"names": list(names)}).scalars())
 
     def change_places(
         self,

@@ -10,7 +10,7 @@ from operator import itemgetter
 from time import monotonic
 from typing import Any, Final, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Update, delete, true, update
+from sqlalchemy import ColumnElement, Connection, Select, Update, delete, true, update
 
 from threadkeep.db import backends, models
 from threadkeep.db.queries.conversations import DELETED
@@ -24,6 +24,8 @@ from threadkeep.store.work.pacing import Breaks, Change, Find, Pace
 from threadkeep.store.work.transactions import Transactions
 
 FOUND: Final = 1_000  # rows that are looked for at once
+_FIRST_PAUSE: Final = 0.005  # seconds between two looks at who writes
+_LONGEST_PAUSE: Final = 0.25
 _OPTIONS: Final = "options and tools"  # what progress is told of
 
 T = TypeVar("T")
@@ -71,6 +73,24 @@ class Batches:
             transactions.commits_itself and transactions.read(backends.backend_of).is_server
         )  # other writers
         self.conversations = 0  # that are purged
+
+    def wait_for_writers(self, rows: Sequence[Select[Any]]) -> bool:
+        """Wait until the transactions have ended that have written such rows; return whether they did within a time.
+
+        `rows` are statements as for `Backend.open_writers`.
+        """
+        if not self._has_rivals:
+            return True
+
+        def find(connection: Connection) -> frozenset[str]:
+            return backends.backend_of(connection).open_writers(connection, rows)
+
+        pause, end, left = _FIRST_PAUSE, monotonic() + backends.BUSY_SECONDS, self._transactions.read(find)
+        while left and monotonic() < end:
+            connections.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            left &= self._transactions.read(find)
+        return not left
 
     def find(self, find: Callable[..., T], **which: Any) -> T:
         """Look for rows."""

@@ -19,7 +19,7 @@ from threadkeep.db import backends, change_keys, models, partitions, search
 from threadkeep.db.models import conversations, response_bodies
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.reports import Backlog, Due, ErasureReport, RetentionReport
-from threadkeep.errors import InvalidOption
+from threadkeep.errors import Conflict, InvalidOption, shown
 from threadkeep.store.media import collecting
 from threadkeep.store.removing import purging, rules
 from threadkeep.store.removing.batches import FOUND, Batches, Progress
@@ -103,6 +103,7 @@ def erase_user(
     check_blobs(transactions, scope.tenant, resources)
     note = partial(erasures.note_erasure, tenant=scope.tenant, user=user, now=datetime.now(UTC))
     transactions.write(note, is_repeatable=True)
+    is_alone = removal.wait_for_writers(rules.counts_of_user(scope.tenant, user))
     removal.purge_found(conversations.c.user_id == user, lambda keys: removal.run(rules.attempts_of_others(user, keys)))
     counts = {rows.table: removal.run(rows) for rows in rules.rows_of_user(user)}
     after: str | None = ""
@@ -117,6 +118,9 @@ def erase_user(
         is_scrubbed = None if transactions.read(backends.backend_of).is_server else False
     resources.configs.clear()
     resources.histories.clear()
+    if not is_alone:
+        problem = f"A transaction that began before the erasure of {shown(user)} is still open, and may write the name."
+        raise Conflict(problem, hint="What is committed was removed. Call this again when it has ended.")
     return ErasureReport(removal.conversations, counts[models.usage_records], counts[models.items], is_scrubbed)
 
 

@@ -100,6 +100,16 @@ def rows_of_user(user: str) -> Iterator[Rows]:
             yield Rows(table, column == user, cleared, name=name, is_indexed=is_indexed)
 
 
+def counts_of_user(tenant: int, user: str) -> list[sa.Select[Any]]:
+    """Statements that count the rows that name a user, for each table."""
+    return [
+        sa.select(sa.func.count()).select_from(table).where(table.c.tenant_id == tenant, column == user)
+        for table in models.METADATA.sorted_tables
+        if table is not models.search_documents  # which name no user as such
+        for column in base.columns_holding(table, "user")
+    ]
+
+
 def attempts_of_others(user: str, conversations: Sequence[int]) -> Rows:
     """The provider's data of attempts from before these conversations were the user's."""
     table, data = models.usage_records.c, base.columns_holding(models.usage_records, "content")
