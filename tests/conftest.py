@@ -79,10 +79,12 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the matrix does not have."""
-    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
-    items[:] = [item for item in items if is_selected(item)]
+    """Leave out what the matrix does not have, before the others are put in order by their fixtures."""
+    selected = {item for item in items if is_selected(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
+    items[:] = [item for item in items if item in selected]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine
-from sybil import Sybil
+from sybil import Document
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import name_page
@@ -45,7 +45,8 @@ def prose(page: Path) -> str:
 
 # Examples
 
-EXAMPLES = Sybil(parsers=[PythonCodeBlockParser(), SkipParser()])
+
+PARSERS = (PythonCodeBlockParser(), SkipParser())
 # pages about packages that are not in every environment of the tests
 NEEDED = {"agents-sdk.md": "agents", "langchain.md": "langchain_openai"}
 
@@ -56,7 +57,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="make test-peers has it")
     monkeypatch.chdir(tmp_path)
-    examples = EXAMPLES.parse(page)
+    examples = Document.parse(str(page), *PARSERS)
     try:
         for example in examples:
             example.evaluate()

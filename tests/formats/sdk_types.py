@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from anthropic.types import MessageParam, ToolUnionParam
@@ -13,13 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 Json = dict[str, Any]
 
 # key of a request -> the type of each of its elements
-TYPES: dict[str, dict[str, TypeAdapter[Any]]] = {
-    "open_responses": {"input": TypeAdapter(ResponseInputItemParam), "tools": TypeAdapter(ToolParam)},
-    "chat_completion": {
-        "messages": TypeAdapter(ChatCompletionMessageParam),
-        "tools": TypeAdapter(ChatCompletionToolUnionParam),
-    },
-    "messages": {"messages": TypeAdapter(MessageParam), "tools": TypeAdapter(ToolUnionParam)},
+TYPES: dict[str, dict[str, Any]] = {
+    "open_responses": {"input": ResponseInputItemParam, "tools": ToolParam},
+    "chat_completion": {"messages": ChatCompletionMessageParam, "tools": ChatCompletionToolUnionParam},
+    "messages": {"messages": MessageParam, "tools": ToolUnionParam},
 }
 # keys that the types require, and the service does not
 TOLERATED: dict[str, Json] = {
@@ -35,9 +33,16 @@ TOLERATED: dict[str, Json] = {
 }
 
 
+@cache
+def adapter_of(format_name: str, key: str) -> TypeAdapter[Any]:
+    """What validates the elements of a key of a request."""
+    return TypeAdapter(TYPES[format_name][key])
+
+
 def unfit(payload: Json, format_name: str) -> Iterator[str]:
     """What the types of a format refuse."""
-    for key, adapter in TYPES[format_name].items():
+    for key in TYPES[format_name]:
+        adapter = adapter_of(format_name, key)
         for element in payload.get(key, []):
             try:
                 forced(adapter.validate_python(completed(element) if format_name == "open_responses" else element))

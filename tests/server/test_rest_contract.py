@@ -14,17 +14,14 @@ from tests.conftest import MATRIX, is_set
 from tests.server.servers import running
 from tests.server.test_rest import UPSTREAMS
 from threadkeep import AsyncStore, Store
+from threadkeep.domain.jsontext import loads
 from threadkeep.http import Owner, rest_app
-from threadkeep.server.rest.application import ROUTES
-from threadkeep.server.rest.routing import openapi_document
+from threadkeep.server.rest.application import ROUTES, openapi_text
 
 EXAMPLES = 300 if is_set("THREADKEEP_LONG") else 3 if MATRIX == "quick" else 6
-load_all_checks()
 KEPT = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
 )  # fmt: skip
-CHECKED = [CHECKS.get_one(name) for name in KEPT]
-SCHEMA = schemathesis.openapi.from_dict(openapi_document(ROUTES))
 
 pytestmark = [pytest.mark.sampled, pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 300)]
 
@@ -52,17 +49,24 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[st
         yield address, known
 
 
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    load_all_checks()
+    return schemathesis.openapi.from_dict(loads(openapi_text()))
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.unique_id)
-def test_answers_are_those_of_the_document(url: tuple[str, dict[str, str]], route: Any) -> None:
+def test_answers_are_those_of_the_document(url: tuple[str, dict[str, str]], schema: Any, route: Any) -> None:
     base_url, known = url
     [method] = route.methods
+    checks = [CHECKS.get_one(name) for name in KEPT]
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(SCHEMA[route.path][method].as_strategy())
+    @given(schema[route.path][method].as_strategy())
     def keeps(case: Any) -> None:
-        case.call_and_validate(base_url=base_url, checks=CHECKED)
+        case.call_and_validate(base_url=base_url, checks=checks)
         if case.path_parameters and method != "DELETE":  # the same about what there is
             case.path_parameters = {name: known[name] for name in case.path_parameters}
-            case.call_and_validate(base_url=base_url, checks=CHECKED)
+            case.call_and_validate(base_url=base_url, checks=checks)
 
     keeps()

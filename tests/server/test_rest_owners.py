@@ -15,11 +15,11 @@ from tests.server.scripts import Scripted
 from tests.server.test_owners import BODY
 from tests.server.test_rest import UPSTREAMS, Rest
 from threadkeep import InvalidOption
+from threadkeep.domain.jsontext import loads
 from threadkeep.http import Owner, rest_app
 from threadkeep.server.owners import Scope
 from threadkeep.server.rest import models, thread_models
-from threadkeep.server.rest.application import ROUTES
-from threadkeep.server.rest.routing import openapi_document
+from threadkeep.server.rest.application import ROUTES, openapi_text
 
 # a body of each kind that could be used
 BODIES: dict[type, dict[str, Any]] = {
@@ -64,7 +64,7 @@ class Operation(NamedTuple):
         return cls(method, route.path, scope, body, "requestBody" in described and body is None)
 
 
-DOCUMENT = openapi_document(ROUTES)
+DOCUMENT = loads(openapi_text())
 OPERATIONS = [Operation.of(route) for route in ROUTES]
 NAMED = [one for one in OPERATIONS if "{" in one.path]
 PICTURE = base64.b64encode(noise(20_000, seed=11)).decode()

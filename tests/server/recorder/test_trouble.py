@@ -158,26 +158,32 @@ def test_what_waits_is_limited(database: Database) -> None:
         recorded.wait_for(2, dropped=1)
 
 
-BOMB = zlib.compress(json.dumps({**MESSAGES, "messages": [{"role": "user", "content": "x" * 50_000_000}]}).encode(), 9)
+@pytest.fixture(scope="module")
+def bomb() -> bytes:
+    """A small body that is large when it is decompressed."""
+    body = {**MESSAGES, "messages": [{"role": "user", "content": "x" * 50_000_000}]}
+    return zlib.compress(json.dumps(body).encode(), 9)
 
 
-def test_a_request_that_is_too_large_when_decompressed_is_not_recorded(database: Database) -> None:
+def test_a_request_that_is_too_large_when_decompressed_is_not_recorded(database: Database, bomb: bytes) -> None:
     with recorder(database, max_waiting_bytes=1_000_000) as recorded:
         recorded.provider.says(whole("messages", "Fine."), whole("messages", "Fine."))
-        assert httpx2.post(f"{recorded.url}/v1/messages", content=BOMB, headers=DEFLATE).is_success
+        assert httpx2.post(f"{recorded.url}/v1/messages", content=bomb, headers=DEFLATE).is_success
         recorded.wait_for(0, dropped=1)
-        assert recorded.provider.calls[0].body == BOMB
+        assert recorded.provider.calls[0].body == bomb
         post(recorded)
         recorded.wait_for(1, dropped=1)
         recorded.wait_until_idle()
 
 
 @pytest.mark.parametrize("headers", [JSON, EVENTS], ids=["whole", "stream"])
-def test_an_answer_that_is_too_large_when_decompressed_passes_and_is_not_kept(database: Database, headers: Any) -> None:
+def test_an_answer_that_is_too_large_when_decompressed_passes_and_is_not_kept(
+    database: Database, bomb: bytes, headers: Any
+) -> None:
     with recorder(database, max_waiting_bytes=100_000_000, max_answer_bytes=1_000_000) as recorded:
-        recorded.provider.says(Reply(200, {**headers, **DEFLATE}, [BOMB]), whole("messages", "Fine."))
+        recorded.provider.says(Reply(200, {**headers, **DEFLATE}, [bomb]), whole("messages", "Fine."))
         with httpx2.stream("POST", f"{recorded.url}/v1/messages", json=MESSAGES) as answer:
-            assert b"".join(answer.iter_raw()) == BOMB
+            assert b"".join(answer.iter_raw()) == bomb
         recorded.wait_for(1)
         [row] = recorded.conversations()[0].usage(by="status")
         assert row.status == ("failed" if headers is JSON else "incomplete")
@@ -186,9 +192,9 @@ def test_an_answer_that_is_too_large_when_decompressed_passes_and_is_not_kept(da
         recorded.wait_until_idle()
 
 
-def test_an_answer_that_cannot_wait_is_an_attempt(database: Database) -> None:
+def test_an_answer_that_cannot_wait_is_an_attempt(database: Database, bomb: bytes) -> None:
     with recorder(database, max_waiting_bytes=1_000_000) as recorded:
-        recorded.provider.says(Reply(200, {**JSON, **DEFLATE}, [BOMB]))
+        recorded.provider.says(Reply(200, {**JSON, **DEFLATE}, [bomb]))
         assert httpx2.post(f"{recorded.url}/v1/messages", json=MESSAGES).is_success
         recorded.wait_for(0, dropped=1)
         [row] = recorded.conversations()[0].usage(by="status")
