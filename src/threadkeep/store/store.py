@@ -400,10 +400,10 @@ class Store:
     def erase_user(self, user_id: str, *, progress: tk.Progress | None = None, vacuum: bool = True) -> tk.ErasureReport:
         """Remove all content of a user, in bounded transactions. An interrupted call can be repeated.
 
-        This deletes the user's conversations with all that belongs to them (items, responses, raw bodies, media, labels,
-        idempotency keys, search documents), options and tools that are not used elsewhere, the providers' usage objects
-        and error messages. The ledger's figures are kept. On SQLite, the file is rewritten at the end, unless `vacuum`
-        is False: see the page Retention of the documentation, also for what logs and backups keep. `progress`: see `Progress`.
+        This deletes the user's conversations with all that belongs to them (items, responses, raw bodies, media,
+        labels, keys, search documents), options and tools that are not used elsewhere, the providers' usage objects and
+        error messages. The ledger's figures are kept. On SQLite, the file is rewritten at the end, unless `vacuum` is
+        False: see the page Retention, also for what logs and backups keep. `progress`: see `Progress`.
 
         Raises:
             Conflict: what is committed is removed, but another transaction may still name the user: call it again.
