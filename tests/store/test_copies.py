@@ -17,7 +17,7 @@ from tests.store.conftest import Stores
 from tests.store.test_exports import bodies, full, rows
 from tests.store.watching import statements_of
 from threadkeep import AsyncStore, InvalidOption, NotFound
-from threadkeep.store.moving.restoring import ImportTarget
+from threadkeep.store.moving.blocks import ImportWriter
 
 # From one to another: each kind to and from another one
 PAIRS = [("sqlite", "sqlite"), ("sqlite", "postgresql"), ("postgresql", "mariadb"), ("mariadb", "sqlite")]
@@ -75,7 +75,7 @@ def test_a_copy_is_the_same(store: Any, other: Any) -> None:
 def test_an_interrupted_copy_goes_on(store: Any, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         full(store, f"user {number}", str(number))
-    write, calls = ImportTarget._insert_conversation, iter(range(100))
+    write, calls = ImportWriter._insert, iter(range(100))
 
     def interrupted(*arguments: Any, **named: Any) -> int:
         result = write(*arguments, **named)
@@ -83,7 +83,7 @@ def test_an_interrupted_copy_goes_on(store: Any, other: Any, monkeypatch: pytest
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(ImportTarget, "_insert_conversation", interrupted)
+    monkeypatch.setattr(ImportWriter, "_insert", interrupted)
     with pytest.raises(KeyboardInterrupt):
         copied(store, other)
     monkeypatch.undo()

@@ -23,6 +23,7 @@ from tests.wires import SPOKEN
 from threadkeep import CannotParse, Conflict, InvalidOption, NotFound, Store, ThreadkeepError
 from threadkeep.db import models as schema
 from threadkeep.formats import NAMES, FormatName
+from threadkeep.store.moving import blocks
 from threadkeep.store.moving.contents import BY_NAME, LEFT_BEHIND, PARTS, SHARED, Digest, add_to, short_name
 
 # Tables that are carried in ways of their own, or made again
@@ -375,6 +376,47 @@ def test_an_export_and_an_import_take_statements_by_the_batch(stores: Any, store
         counts[size] = len(seen), len(written)
     assert counts[1_000][0] - counts[10][0] == 5
     assert counts[1_000][1] - counts[10][1] <= 3  # a second batch, and PostgreSQL counts a table that has doubled
+
+
+def test_short_conversations_are_written_together(
+    stores: Any, store: Any, face: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction for some thousand rows, each table by one statement: 40 take what 4 do."""
+    counts = {}
+    for size in (4, 40):
+        made = [store.create_conversation(model="m", input=str(number), labels={"a": "b"}) for number in range(size)]
+        lines = list(store.export(conversation_ids=[conversation.id for conversation in made]))
+        target = a_target(stores, face, f"{tenant} {size}")
+        with statements_of(target) as seen:
+            assert target.import_export(lines).conversations == size
+        counts[size] = len(seen)
+        assert target.import_export(lines).skipped == size
+    assert counts[40] <= counts[4] + 1  # PostgreSQL counts a table that has grown
+    monkeypatch.setattr(blocks, "BATCH_ROWS", 12)
+    target = a_target(stores, face, f"{tenant} in small batches")
+    assert target.import_export(lines).conversations == 40
+    assert rows(list(target.export())) == rows(lines)
+
+
+def test_what_comes_before_a_conversation_that_is_refused_is_kept(
+    stores: Any, store: Any, face: str, tenant: str
+) -> None:
+    """The error names its line, as if each had been written alone; what comes behind it is not there."""
+    made = [store.create_conversation(model="m", input=f"no {number}", external_id=f"{number}") for number in range(4)]
+    lines = list(store.export(conversation_ids=[conversation.id for conversation in made]))
+    ends = [number for number, line in enumerate(lines, 1) if '"end":"conversation"' in line]
+    taken, unfit, known = (a_target(stores, face, f"{tenant} {name}") for name in ("taken", "unfit", "known"))
+    taken.create_conversation(external_id="2")
+    with pytest.raises(Conflict, match="external_id '2'"):
+        taken.import_export(lines)
+    assert len(list(taken.list_conversations())) == 3
+    with pytest.raises(CannotParse, match=rf"line {ends[2] + 1}: .*do not fit together"):
+        unfit.import_export(changed([one for line in lines for one in [line] * (1 + ("no 2" in line))], "\x00", "\x00"))
+    assert len(list(unfit.list_conversations())) == 2
+    known.import_export(list(store.export(conversation_ids=[made[1].id])))
+    with pytest.raises(Conflict, match=rf"before line {ends[1]}\) is there"):
+        known.import_export(lines, existing="refuse")
+    assert len(list(known.list_conversations())) == 2
 
 
 def test_an_unused_call_is_a_fine_export(store: Any) -> None:

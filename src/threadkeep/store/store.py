@@ -460,8 +460,8 @@ class Store:
     def import_export(self, lines: Iterable[str | bytes], *, existing: restoring.Existing = "skip") -> tk.ImportReport:
         """Read the lines of an export; ids are kept.
 
-        Each conversation is checked and then written in one transaction, so that a call that failed can be repeated.
-        A conversation that is there already is left as it is ("skip"), or Conflict is raised ("refuse").
+        Each conversation is checked and written in one transaction, short ones with others, so that a call that failed
+        can be repeated. One that is there already is left as it is ("skip"), or Conflict is raised ("refuse").
 
         Raises:
             CannotParse: a line is damaged or missing; the error has its number.

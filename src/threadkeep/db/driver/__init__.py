@@ -239,8 +239,10 @@ class CompiledStatement:
         """The parameters of many rows as the driver takes them, processed column by column; each row has them all."""
         columns = [[row[name] for row in rows] for name in self.names]
         for index, processor in self._processors:
-            if columns[index].count(None) < len(rows):
-                columns[index] = list(map(processor, columns[index]))  # bind processors take None, too
+            column = columns[index]
+            is_as_it_is = processor is escaped_or_none and is_plain("".join(filter(None, column)))
+            if not is_as_it_is and column.count(None) < len(rows):
+                columns[index] = list(map(processor, column))  # bind processors take None, too
         values = zip(*columns, strict=True)
         return list(values) if self.is_positional else [dict(zip(self.names, row, strict=True)) for row in values]
 

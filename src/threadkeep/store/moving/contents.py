@@ -15,7 +15,7 @@ import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from itertools import compress
 from types import SimpleNamespace
@@ -54,22 +54,18 @@ def decode_row(table: sa.Table, record: Any, given: Mapping[str, Any]) -> Row:
     """The row of a JSON object, with the columns `given`; ValueError says what is wrong with it."""
     if not isinstance(record, dict):
         raise ValueError(f"the row is not an object but {shown(record)}")  # noqa: TRY004 - as all that is wrong with it
-    codecs = _codecs(table)
-    if not record.keys() <= codecs.keys() or not given.keys().isdisjoint(record):
-        unknown = min(name for name in record if name not in codecs or name in given)
-        raise ValueError(f"there is no column {unknown!r}")
-    row: Row = {}
-    for name, is_nullable in _columns(table):
-        if name in given:
-            row[name] = given[name]
-        elif (value := record.get(name)) is not None:
-            try:
-                row[name] = codecs[name].decode(value)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise ValueError(f"{name} cannot be {shown(value)}") from error
-        elif is_nullable:
-            row[name] = None
-        else:
+    decoders, blank = _decoding(table, frozenset(given))
+    if not record.keys() <= decoders.keys():
+        raise ValueError(f"there is no column {min(record.keys() - decoders.keys())!r}")
+    row, name = {**blank, **given}, ""
+    try:
+        for name, value in record.items():
+            if value is not None:
+                row[name] = decoders[name](value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"{name} cannot be {shown(record[name])}") from error
+    for name in _required(table):
+        if row[name] is None and name not in given:
             raise ValueError(f"{name} is missing")
     return row
 
@@ -91,9 +87,16 @@ class Digest:
 
 
 @cache
-def _columns(table: sa.Table) -> list[tuple[str, bool]]:
-    """The names of columns, and whether they may be NULL."""
-    return [(column.name, bool(column.nullable)) for column in base.written_columns(table)]
+def _decoding(table: sa.Table, given: frozenset[str]) -> tuple[dict[str, Callable[[Any], Any]], Row]:
+    """What reads the columns that are not given, and a row without values."""
+    codecs = _codecs(table)
+    return {name: codec.decode for name, codec in codecs.items() if name not in given}, dict.fromkeys(codecs)
+
+
+@cache
+def _required(table: sa.Table) -> list[str]:
+    """The names of the columns that may not be NULL."""
+    return [column.name for column in base.written_columns(table) if not column.nullable]
 
 
 @cache
@@ -121,7 +124,7 @@ def _codec_of(column: sa.Column[Any]) -> _Codec:
         return _Codec(lambda value: bytes(value).hex(), lambda value: _hash(value, length))
     if isinstance(kind, sa.Integer):
         bits = 63 if isinstance(kind, sa.BigInteger) else 15 if isinstance(kind, sa.SmallInteger) else 31
-        return _Codec(int, lambda value: _number(value, 1 << bits))
+        return _Codec(int, partial(_number, numbers=range(-(1 << bits), 1 << bits)))
     if isinstance(kind, types.Identifier):
         return _Codec(str, _name)
     return _Codec(str, _text if isinstance(kind, types.EscapedText) else _storable_text)
@@ -148,8 +151,8 @@ def _hash(value: str, length: int) -> bytes:
     return digest
 
 
-def _number(value: object, limit: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
+def _number(value: object, numbers: range) -> int:
+    if type(value) is not int or value not in numbers:
         raise ValueError(value)
     return value
 
@@ -162,7 +165,7 @@ def _text(value: object) -> str:
 
 def _name(value: object) -> str:
     text = _text(value)
-    if len(types.escaped(text).encode()) > types.IDENTIFIER_BYTES:
+    if len(text) > types.IDENTIFIER_BYTES // 6 and len(types.escaped(text).encode()) > types.IDENTIFIER_BYTES:
         raise ValueError(text)
     return text
 

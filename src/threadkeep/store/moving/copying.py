@@ -160,7 +160,7 @@ class _Copy:
         with block.file:
             lines = Lines(block.lines())
             begin = lines.next()
-            is_new = begin is not None and self._target.write_block(lines, begin[1])[1]
+            is_new = begin is not None and self._target.write_conversation(lines, begin[1])
         if is_new:
             self.report.conversations += 1
         else:

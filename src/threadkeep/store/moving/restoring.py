@@ -1,4 +1,4 @@
-"""Reading exports back: each block is checked as a whole, and then written in one transaction.
+"""Reading exports back: each block is checked as a whole, and written in one transaction, with others if it is short.
 
 What is read may come from anywhere: a row can say nothing about another tenant, and what conversations share is stored
 only under the hash of what it holds.
@@ -8,33 +8,26 @@ Reading the lines of an export: what is wrong is said with the number of the lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
-from secrets import randbelow, token_bytes
-from tempfile import SpooledTemporaryFile
-from typing import IO, Final, Literal
+from typing import Final, Literal
 
-from sqlalchemy import Connection, LargeBinary, Table, Text, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, Table, select
 
-from threadkeep.db import backends, base, models, types
-from threadkeep.db.driver.inserting import insert_many, insert_statement
-from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
-from threadkeep.domain import ids, stored
+from threadkeep.db import backends, models
+from threadkeep.db.driver.inserting import insert_many
+from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
+from threadkeep.domain import ids
 from threadkeep.domain.jsontext import JsonObject, loads, mismatch
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, NotFound, shown
-from threadkeep.store.changes.feed import change_row, insert_changes
-from threadkeep.store.media.cutting import new_name, places_now, remove_unused, removed_unused
-from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.moving import contents
-from threadkeep.store.moving.exporting import CONVERSATION, IN_MEMORY, KEYS, LEDGER, VERSION
+from threadkeep.store.moving import blocks, contents
+from threadkeep.store.moving.exporting import CONVERSATION, KEYS, LEDGER, VERSION
 from threadkeep.store.usage.rollups import invalidate
-from threadkeep.store.work import caches, connections, pacing, validation
-from threadkeep.store.work.refs import TENANT_WIDE, Scope, tenant_not_found
+from threadkeep.store.work import pacing, validation
+from threadkeep.store.work.refs import TENANT_WIDE, Scope
 from threadkeep.store.work.transactions import Transactions
 
 # The counters of a conversation, and the table and column whose values are below them
@@ -86,17 +79,6 @@ class Lines:
         return value
 
 
-def decode_line(value: JsonObject, tenant: int, key: int) -> tuple[Table, contents.Row]:
-    """The row of a line of a conversation; ValueError says what is wrong with it."""
-    table = contents.BY_NAME.get(value.get("table")) if isinstance(value.get("table"), str) else None  # type: ignore[arg-type]
-    if table is None:
-        raise ValueError(f"there is no table {shown(value.get('table'))} in conversations")
-    given: JsonObject = dict.fromkeys(contents.omitted(table)) | {"tenant_id": tenant}
-    if "conversation_id" in given:
-        given["conversation_id"] = key
-    return table, contents.decode_row(table, value.get("row"), given)
-
-
 Decode = Callable[[JsonObject], tuple[Table, contents.Row]]
 
 
@@ -132,7 +114,7 @@ class Checks:
 
     def row(self, value: JsonObject) -> tuple[Table, contents.Row]:
         """The row of a line."""
-        return decode_line(value, self._scope.tenant, 0)
+        return blocks.decode_line(value, self._scope.tenant, 0)
 
     def add(self, table: Table, row: contents.Row) -> None:
         """Look at a row."""
@@ -199,45 +181,11 @@ class Checks:
         self._own = row
 
 
-_MEDIA: bytes = b'"blobs"'  # in the lines with media, and hardly any other
-
-
-@contextmanager
-def placed_media(transactions: Transactions, scope: Scope, file: IO[bytes]) -> Iterator[Mapping[bytes, str]]:
-    """Put the media of these lines into the blob store, if there is one; gives their names by their hashes.
-
-    Whatever no row names afterwards is removed again, as by `write_placed`: the database had it already, or the write
-    failed.
-    """
-    places: dict[bytes, str] = {}
-    if scope.blobs is None:
-        yield places
-        return
-    with removed_unused(transactions, scope, scope.blobs, places):
-        _put(transactions, scope, scope.blobs, file, places)
-        yield places
-    remove_unused(transactions, scope, scope.blobs, places)
-
-
-def _put(transactions: Transactions, scope: Scope, store: BlobStore, file: IO[bytes], places: dict[bytes, str]) -> None:
-    file.seek(0)
-    for line in file:
-        if _MEDIA not in line[:40]:
-            continue
-        table, row = decode_line(loads(line), scope.tenant, 0)
-        if table is models.blobs and not places_now(transactions, scope, [row["hash"]]):
-            name = places[row["hash"]] = new_name(scope.tenant, row["hash"])
-            connections.run_blocking(store.put, name, row["content"], row["media_type"])
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Reading exports back: each block is checked as a whole, and then written in one transaction
 
 Existing = Literal["skip", "refuse"]
 """What happens when a conversation of an export is there already."""
-BATCH_ROWS: Final = 500  # written with one call
-BATCH_BYTES: Final = 4 * 1024 * 1024
-REVISIONS: Final = 2**30  # of which a conversation gets one
 
 
 @dataclass(slots=True)
@@ -256,97 +204,50 @@ class ImportReport:
 
 
 class ImportTarget:
-    """Writes blocks into the tenant of a scope; `is_checked`: without rows that only other users could have written."""
+    """Writes blocks into the tenant of a scope; `is_checked` and `refuses` as in `ImportWriter`."""
 
-    def __init__(self, transactions: Transactions, scope: Scope, *, is_checked: bool = False) -> None:
-        self.transactions, self.scope, self._is_checked = transactions, scope, is_checked
+    def __init__(
+        self, transactions: Transactions, scope: Scope, *, is_checked: bool = False, refuses: bool = False
+    ) -> None:
+        self.transactions, self.scope = transactions, scope
+        self.batch = blocks.BlockBatch(blocks.ImportWriter(transactions, scope, is_checked, refuses))
         self._upkeep = pacing.Upkeep(transactions)
 
-    def write_block(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
-        """Check a block, and write it; returns its kind, and how many conversations or rows were written."""
-        first = lines.number
-        written = self._write(lines, begin)
-        self._upkeep.add(lines.number - first)
-        return written
+    def write_conversation(self, lines: Lines, begin: JsonObject) -> bool:
+        """Check a conversation, and write it in a transaction of its own; returns whether it was not there yet."""
+        before = self.batch.written
+        self.add_conversation(lines, begin)
+        self.flush()
+        return self.batch.written > before
 
-    def _write(self, lines: Lines, begin: JsonObject) -> tuple[str, int]:
-        kind = begin.get("begin")
-        if kind == CONVERSATION:
-            return kind, self._write_conversation(lines, begin)
-        if kind in (LEDGER, KEYS):
-            table = models.usage_records if kind == LEDGER else models.appends
-            decode = partial(self._row_beside, lines, table)
-            return kind, self._insert_beside(kind, [row for _, _, row in rows_until_end(lines, kind, decode)])
-        raise lines.error(f"a block of the unknown kind {shown(kind)} begins")
-
-    def _write_conversation(self, lines: Lines, begin: JsonObject) -> int:
+    def add_conversation(self, lines: Lines, begin: JsonObject) -> None:
+        """Check a conversation, and write it, soon, with others."""
         try:
             public_id = ids.public_id_bytes(begin.get("id"))
         except NotFound as error:
             raise lines.error(f"{shown(begin.get('id'))} is not the id of a conversation") from error
-        checks = Checks(lines, self.scope, public_id)
-        with SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+        checks, block = Checks(lines, self.scope, public_id), blocks.ConversationBlock(self.scope.tenant)
+        try:
             for line, table, row in rows_until_end(lines, CONVERSATION, checks.row):
                 checks.add(table, row)
-                file.write(line.rstrip(b"\r\n") + b"\n")
-            own = checks.end()
-            with placed_media(self.transactions, self.scope, file) as places:
-                write = partial(self._insert_conversation, own=own, file=file, places=places)
-                try:
-                    return self.transactions.write(write, is_repeatable=True)
-                except IntegrityError as error:
-                    raise lines.error(f"the rows of {ids.public_id_text(public_id)} do not fit together") from error
+                block.add(line, table, row)
+            block.own, block.line = checks.end(), lines.number
+        except BaseException:
+            block.close()
+            raise
+        self._upkeep.add(self.batch.add(block))
 
-    def _insert_conversation(
-        self, connection: Connection, own: contents.Row, file: IO[bytes], places: Mapping[bytes, str]
-    ) -> int:
-        _check_tenant(connection, self.scope.tenant)
-        if self._exists(connection, own):
-            raise connections.Replay(0)
-        file.seek(0)
-        batch: list[contents.Row] = []
-        last: Table | None = None
-        size = 0
-        for line in file:
-            table, row = decode_line(loads(line), self.scope.tenant, own["id"])
-            if self._is_checked and not contents.is_shown(self.scope, table, row):
-                continue
-            _complete(table, row, places)
-            if batch and (table is not last or len(batch) == BATCH_ROWS or size > BATCH_BYTES):
-                self._insert(connection, last, batch)
-                batch, size = [], 0
-            batch.append(row)
-            last, size = table, size + len(line)
-        self._insert(connection, last, batch)
-        change = change_row(
-            self.scope.tenant, own["id"], own["public_id"], stored.APPENDED, datetime.now(UTC),
-            branch=0, from_position=0, to_position=own["head_position"],
-        )  # fmt: skip
-        insert_changes(connection, [change])
-        return 1
+    def flush(self) -> None:
+        """Write the conversations that wait for others."""
+        self._upkeep.add(self.batch.flush())
 
-    def _exists(self, connection: Connection, own: contents.Row) -> bool:
-        """Whether the conversation is there; Conflict where something else has its place."""
-        row = models.conversations.c
-        named = ids.public_id_text(own["public_id"])
-        known = select(row.tenant_id, row.status, row.user_id).where(row.public_id == own["public_id"])
-        for found in connection.execute(known):  # of all tenants, for which there is but one index
-            if found.tenant_id != self.scope.tenant:
-                continue
-            if found.status == DELETED:
-                raise Conflict(f"The conversation {named} is being deleted.", hint="Call purge_deleted() first.")
-            if self.scope.user not in {None, found.user_id}:
-                raise Conflict(f"The id {named} is taken.")
-            return True
-        statement = select(row.id).where(row.tenant_id == self.scope.tenant)
-        if connection.execute(statement.where(row.id == own["id"])).first() is not None:
-            raise Conflict(f"Another conversation has the internal key of {named}.")
-        if own["external_id"] is not None:
-            taken = connection.execute(statement.where(row.external_id == own["external_id"])).first()
-            if taken is not None:
-                problem = f"Another conversation has the external_id {own['external_id']!r} of {named}."
-                raise Conflict(problem, hint="Change or delete one of them.")
-        return False
+    def write_beside(self, lines: Lines, kind: str) -> int:
+        """Check a block of rows outside of conversations, and write it; returns how many rows of the ledger are new."""
+        table = models.usage_records if kind == LEDGER else models.appends
+        decode = partial(self._row_beside, lines, table)
+        rows = [row for _, _, row in rows_until_end(lines, kind, decode)]
+        self.flush()
+        return self.write_rows(kind, rows)
 
     def _row_beside(self, lines: Lines, table: Table, value: JsonObject) -> tuple[Table, contents.Row]:
         record = value.get("row")
@@ -369,7 +270,7 @@ class ImportTarget:
         insert_rows = self._insert_attempts if kind == LEDGER else self._insert_keys
 
         def write(connection: Connection) -> int:
-            _check_tenant(connection, self.scope.tenant)
+            blocks.check_tenant(connection, self.scope.tenant)
             return insert_rows(connection, rows)
 
         return self.transactions.write(write, is_repeatable=True)
@@ -405,66 +306,42 @@ class ImportTarget:
             connection.execute(backends.backend_of(connection).insert_missing(models.appends), rows)
         return 0
 
-    def _insert(self, connection: Connection, table: Table | None, rows: list[contents.Row]) -> None:
-        if table is None or not rows:
-            return
-        unlimited = (Text, LargeBinary, types.EscapedText)
-        columns = [column.name for column in base.written_columns(table) if isinstance(column.type, unlimited)]
-        backends.check_sizes(connection, rows, f"threadkeep_{contents.short_name(table)}", columns)
-        if table is models.tool_definitions:
-            caches.insert_definitions(connection, self.scope.tenant, rows)
-        elif table in contents.SHARED:
-            connection.execute(backends.backend_of(connection).insert_missing(table), rows)
-        elif len(rows) == 1:
-            insert_statement(table).execute(connection, rows[0])
-        else:
-            insert_many(connection, table, rows)
-
-
-def _check_tenant(connection: Connection, tenant: int) -> None:
-    """Refuse to write for a tenant that is deleted, which then waits: rows of the ledger have no foreign key."""
-    statement = select(models.tenants.c.id).where(models.tenants.c.id == tenant)
-    if connection.execute(statement.with_for_update(read=True, key_share=True)).one_or_none() is None:
-        raise tenant_not_found()
-
-
-def _complete(table: Table, row: contents.Row, places: Mapping[bytes, str]) -> None:
-    """Set the columns that an export does not have; `places` are the names of media in the blob store."""
-    if table is models.conversations:
-        row["search_from"] = 0 if row["next_position"] or row["title"] is not None else None
-        row["revision"] = randbelow(REVISIONS)  # who has read it here before it was deleted must not go on from that
-    elif table is models.responses and row["open_branch"] is not None:
-        row["lease_token"] = token_bytes(16)  # its recorder writes to the other database
-    elif table is models.blobs and row["hash"] in places:
-        row |= {"content": None, "location": places[row["hash"]]}
-
 
 def import_export(
     transactions: Transactions, scope: Scope, lines: Iterable[str | bytes], existing: Existing
 ) -> ImportReport:
     """Read an export; see `Store.import_export`."""
     validation.one_of("existing", existing, ("skip", "refuse"))
-    read, target, report = Lines(lines), ImportTarget(transactions, scope, is_checked=True), ImportReport()
-    _check_header(read)
-    while (line := read.next()) is not None:
+    read = Lines(lines)
+    target = ImportTarget(transactions, scope, is_checked=True, refuses=existing == "refuse")
+    try:
+        attempts = _import_blocks(read, target)
+    except Exception:
+        target.flush()  # what was complete
+        raise
+    batch = target.batch
+    return ImportReport(batch.written, batch.read - batch.written, attempts)
+
+
+def _import_blocks(lines: Lines, target: ImportTarget) -> int:
+    """Read and write the blocks of an export; returns how many rows of the ledger were new."""
+    _check_header(lines)
+    attempts = 0
+    while (line := lines.next()) is not None:
         value = line[1]
+        kind = value.get("begin")
         if value.get("complete") is True:
-            if value.get("conversations") != report.conversations + report.skipped:
-                raise read.error("conversations are missing before it")
-            return report
-        kind, count = target.write_block(read, value)
-        if kind == LEDGER:
-            report.attempts += count
-        elif kind == CONVERSATION and count:
-            report.conversations += 1
-        elif kind == CONVERSATION:
-            if existing == "refuse":
-                raise Conflict(
-                    f"The conversation {value['id']} (before line {read.number}) is there already.",
-                    hint='Pass existing="skip" to leave it as it is and go on.',
-                )
-            report.skipped += 1
-    raise read.cut_off()
+            if value.get("conversations") != target.batch.read:
+                raise lines.error("conversations are missing before it")
+            target.flush()
+            return attempts
+        if kind == CONVERSATION:
+            target.add_conversation(lines, value)
+        elif kind in (LEDGER, KEYS):
+            attempts += target.write_beside(lines, kind)
+        else:
+            raise lines.error(f"a block of the unknown kind {shown(kind)} begins")
+    raise lines.cut_off()
 
 
 def _check_header(lines: Lines) -> None:
