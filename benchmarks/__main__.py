@@ -36,6 +36,7 @@ BENCHMARKS: Final = {
         "search": "searching",
         "search-growth": "search_growth",
         "usage": "usage",
+        "spend": "spending",
         "start": "starting",
         "viewer": "viewing",
         "growth": "growth",

@@ -9,8 +9,10 @@ import pytest
 
 from tests.conftest import FACES
 from tests.store.ledger import attempt_at
-from tests.store.watching import statements_of
+from tests.store.plans import recorded
+from tests.store.watching import engine_of, statements_of, transactions_of
 from threadkeep import InvalidOption
+from threadkeep.store.removing.purging import hide_conversation
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 DAYS = [NOON - timedelta(days=number) for number in range(5)]
@@ -72,6 +74,36 @@ def test_deleted_conversations_count_for_their_user_and_no_label(store: Any, tea
     store.delete_conversation(teams["anna"].id)
     assert cost(store, user_id="ann") == 55
     assert cost(store, labels={"team": "a"}) == 500
+
+
+def test_conversations_that_are_being_deleted_count_for_no_label(
+    store: Any, stores: Any, teams: dict[str, Any]
+) -> None:
+    gone = teams["boba"]
+    scope, transactions = gone.handle.ref.scope, transactions_of(stores.get("sync"))
+    transactions.write(lambda connection: hide_conversation(connection, scope, gone.id, None))
+    for labels in ({"team": "a"}, {"team": "a", "tier": "2"}, {"tier": "2", "team": "a"}):
+        assert cost(store, labels=labels) == (0 if "tier" in labels else 5)
+
+
+def test_attempts_that_count_as_nothing_are_counted(store: Any, teams: dict[str, Any]) -> None:
+    attempt_at(teams["anna"], NOON, status="cancelled")
+    attempt_at(teams["anna"], NOON, status="failed", figures={"input_tokens": 3})
+    for asked in ({}, {"user_id": "ann"}, {"labels": {"team": "a"}}):
+        row = store.spend(since=date(2026, 3, 10), **asked)
+        assert (row.unknown_costs, row.attempts) == (2, 2 + row.costs)
+    assert store.spend(user_id="bob").unknown_costs == 0
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_label_reads_its_attempts_and_not_its_conversations(store: Any, teams: dict[str, Any]) -> None:
+    with recorded(store) as statements:
+        cost(store, labels={"team": "a", "tier": "1"}, since=date(2026, 3, 8))
+    [(text, parameters)] = statements
+    with engine_of(store).connect() as connection:
+        plan = [step[3] for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)]
+    [of_conversations] = [step for step in plan if "threadkeep_conversations " in step]
+    assert "(status=? AND tenant_id=?)" in of_conversations  # the deleted ones
 
 
 def test_other_tenants_have_spent_nothing(stores: Any, face: str, store: Any, teams: dict[str, Any]) -> None:

@@ -192,6 +192,14 @@ class UsageRow:
         return None if self.cost_nano is None else usage.ARITHMETIC.scaleb(Decimal(self.cost_nano), -9)
 
     @property
+    def unknown_costs(self) -> int:
+        """The number of attempts that count as nothing in the cost, because it is unknown.
+
+        They failed or were stopped before the provider told its usage, or have no price.
+        """
+        return self.attempts - self.costs
+
+    @property
     def mean_cost_usd(self) -> float | None:
         """The mean cost in US dollars of the attempts with a known cost, or None."""
         return None if self.cost_usd is None or not self.costs else float(self.cost_usd) / self.costs

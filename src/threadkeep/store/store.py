@@ -617,9 +617,9 @@ class Store:
     ) -> tk.UsageRow:  # fmt: skip
         """Return what a user, the conversations with some labels, or this store has used since a time, as one row.
 
-        To be compared with a budget before each turn: one statement reads sums of days, or an index. What is still
-        being streamed is not in it. Without `user_id` and `labels` it is that of all of the store; with both, what
-        that user has used in such conversations. Arguments as for `usage`.
+        For budgets, before each turn: one statement reads sums of days, or an index. It lacks what is being streamed,
+        and the cost of `unknown_costs` attempts. Without `user_id` and `labels` it is that of all of the store; with
+        both, of that user in such conversations. Name the rarest label first. Arguments as for `usage`.
 
         Raises:
             InvalidOption: an argument cannot be used.

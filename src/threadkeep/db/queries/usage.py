@@ -277,7 +277,8 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
         where.append(table.user_id == bindparam("user"))
     if key.is_of_conversation:
         where.append(table.conversation_id == bindparam("conversation"))
-    where += [table.conversation_id.in_(_labelled(key, number)) for number in range(key.labels)]
+    if key.labels:
+        where.append(table.conversation_id.in_(_labelled(key)))
     if key.ranges is not None:
         days = _in_ranges(table.day, "day", key.ranges)
         where.append(tested(days) if key.labels else days)  # an index of days has those of all other conversations, too
@@ -292,11 +293,22 @@ def _of_ledger(key: StatementKey) -> Select[Any]:
     return select(*groups, *counts).where(*where).group_by(*_group_names(groups), *more)
 
 
-def _labelled(key: StatementKey, number: int) -> Select[Any]:
-    """The conversations with the label of a number, without deleted ones."""
-    labelled = with_label(bindparam("tenant"), bindparam(f"label_{number}"), bindparam(f"label_value_{number}"))
-    labels = labelled.selected_columns.conversation_id
-    return labelled.join(conversations, sa.and_(*_is_shown(key, labels)))
+def _labelled(key: StatementKey) -> Select[Any]:
+    """The conversations with all labels, without deleted ones: those with the first label, of which others are tested.
+
+    Deleted ones lose their labels soon, so an index has the few that still have some.
+    """
+    label = conversation_labels.c
+    labelled = with_label(bindparam("tenant"), bindparam("label_0"), bindparam("label_value_0"))
+    for number in range(1, key.labels):
+        other = conversation_labels.alias(f"label_{number}").c
+        here = other.tenant_id == label.tenant_id, other.conversation_id == label.conversation_id
+        is_one = other.key == bindparam(f"label_{number}"), other.value == bindparam(f"label_value_{number}")
+        labelled = labelled.where(select(other.value).where(*here, *is_one).correlate(conversation_labels).exists())
+    if key.is_of_user:
+        return labelled.join(conversations, sa.and_(*_is_shown(key, label.conversation_id)))
+    deleted = select(conversations.c.id).where(*of_tenant(conversations), conversations.c.status == DELETED)
+    return labelled.where(label.conversation_id.not_in(deleted))
 
 
 def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
