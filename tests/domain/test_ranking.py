@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from threadkeep.domain.searching import (
-    BY_LENGTH,
     IS_UNUSUAL,
-    LENGTH,
     REPEATS,
     question_of,
     respelled,
@@ -23,7 +21,8 @@ from threadkeep.domain.searching import (
 
 def score(text: str, question: str) -> float:
     """As the search ranks it: by the words that are stored beside a text, or else by the text."""
-    return score_of(respelled(text) or text, question_of(terms_of(question)))
+    stored = respelled(text) or text
+    return score_of(stored, question_of(terms_of(question)), len(stored))
 
 
 BETTER = [
@@ -70,10 +69,11 @@ def test_a_word_counts_as_often_as_it_is_there(text: str, data: st.DataObject) -
     words = words_of(text) or ["nothing"]
     word = data.draw(st.sampled_from(words))
     count = words_of(text).count(word)
-    length = REPEATS * (1 - BY_LENGTH + BY_LENGTH * len(text) / LENGTH)
-    assert score_of(text, word) == count * (1 + REPEATS) / (count + length)
+    assert (
+        score_of(text, word, 500) == (1 + REPEATS) / (1 + REPEATS / count) if count else score_of(text, word, 500) == 0
+    )
 
 
 @given(st.text(), st.text())
 def test_every_text_has_a_score_for_every_question(text: str, question: str) -> None:
-    assert 0 <= score_of(text, question_of(terms_of(question) or terms_of("x"))) < 3 * (len(question) + 1)
+    assert 0 <= score_of(text, question_of(terms_of(question) or terms_of("x")), len(text)) < 3 * (len(question) + 1)

@@ -64,7 +64,7 @@ def _sqlite(connection: Connection, statement: Statement, most: int) -> Iterator
     """Tables that are scanned, or searched by what all have in common, where that is not ended by a LIMIT."""
     text, parameters = statement
     driver: Any = connection.connection.driver_connection
-    driver.create_function(SCORE, 2, score_of, deterministic=True)  # as a search gives it to its connection
+    driver.create_function(SCORE, 3, score_of, deterministic=True)  # as a search gives it to its connection
     names = {name: table for table, name in _ALIAS.findall(text)}
     found = []
     for *_, detail in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters):

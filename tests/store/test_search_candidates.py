@@ -59,15 +59,19 @@ def test_pages_go_on_behind_the_newest_matches(store: Any, conversation: Any, fe
         assert all((one.score, one.position) > (next_.score, next_.position) for one, next_ in pairwise(window))
 
 
-def test_what_comes_between_two_pages_moves_nothing(store: Any, conversation: Any, few: int) -> None:
-    conversation.add_items([a_message("needle") for _ in range(20)])
+@pytest.mark.parametrize("count", [20, 6])
+def test_what_comes_between_two_pages_moves_nothing(store: Any, conversation: Any, few: int, count: int) -> None:
+    """… even where there were fewer matches than are ranked together, and there are more by now."""
+    conversation.add_items([a_message("needle") for _ in range(count)])
     seen, after = list[int](), None
     for number in range(7):
         page = store.search("needle", limit=3, after=after)
-        seen += [result.position for result in page if result.position < 20]
+        seen += [result.position for result in page if result.position < count]
         conversation.add_items([a_message(f"needle {number}"), a_message("needle needle")])
         after = page.next
-    assert seen == list(range(19, -1, -1))
+        if after is None:
+            break
+    assert seen == list(range(count - 1, -1, -1))
 
 
 @pytest.mark.parametrize("limit", [1, 2, 100])

@@ -308,8 +308,7 @@ _FOLDING: Final = _Folding()
 def snippet_of(text: str, terms: Sequence[Term]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """A piece of a text around the first match, on one line, and where in it the matches are (start, end)."""
     line = _BREAKS.sub(" ", text)
-    plain = line.lower() if line.isascii() else line.translate(_FOLDING)
-    matches = _shown_pattern(tuple(terms)).finditer(plain)
+    matches = _matches(line, _shown_pattern(tuple(terms)))
     first = next(matches, None)
     start, end = _around(line, first.start() if first else 0)
     spans = [first.span()] if first else []
@@ -318,6 +317,19 @@ def snippet_of(text: str, terms: Sequence[Term]) -> tuple[str, tuple[tuple[int, 
     shift = len(head) - start
     marks = tuple((begin + shift, last + shift) for begin, last in spans if last <= end)
     return f"{head}{line[start:end]}{tail}", marks
+
+
+def _matches(line: str, pattern: Pattern) -> Iterator[re.Match[str]]:
+    """The first match and, as far as they are shown with it, those behind. What is behind that is not even folded."""
+    size = 2 * SNIPPET_CHARACTERS
+    while True:
+        part = line[:size]
+        plain = part.lower() if part.isascii() else part.translate(_FOLDING)
+        matches = pattern.finditer(plain)
+        first = next(matches, None)
+        if size >= len(line) or (first is not None and first.end() + SNIPPET_CHARACTERS <= size):
+            return iter(()) if first is None else chain((first,), matches)
+        size *= 4
 
 
 def _around(line: str, index: int) -> tuple[int, int]:
@@ -376,7 +388,7 @@ def _escaped(piece: str) -> str:
 
 REPEATS: Final = 1.2  # how much the second, third … time counts: towards 1 + this
 BY_LENGTH: Final = 0.75  # how much of the length counts
-LENGTH: Final = 500  # characters of an ordinary text
+LENGTH: Final = 500  # bytes of an ordinary text, which databases count faster than characters
 _DOTTED: Final = "\u0130"  # Turkish: the only letter that in lower case is two characters
 _WORD_START, _WORD_END, _BETWEEN = r"(?<![^\W_]%s)", r"(?![^\W_])", r"[\W_]+"
 
@@ -386,17 +398,28 @@ def question_of(terms: Iterable[Term]) -> str:
     return "\n".join(" ".join(term.words) + "*" * term.is_prefix for term in terms if not term.is_excluded)
 
 
-def score_of(text: str, question: str) -> float:
-    """How well a text fits; more is better. Accents and cases are as in the text, or dropped."""
+def score_of(text: str, question: str, size: int) -> float:
+    """How well a text of so many bytes fits; more is better. Accents and cases are as in the text, or dropped."""
     plain, accented = _patterns(question)
     is_plain = text.isascii()
     lower = (text if is_plain else text.replace(_DOTTED, "i")).lower()
-    per_length = REPEATS * (1 - BY_LENGTH + BY_LENGTH * len(text) / LENGTH)
+    divisor = per_length(size)
     score = 0.0
     for pattern in plain if is_plain else accented:
-        count = len(pattern.findall(lower))
-        score += count * (1 + REPEATS) / (count + per_length)
+        if count := len(pattern.findall(lower)):
+            score += (1 + REPEATS) / (1 + divisor / count)
     return score
+
+
+def per_length(length: Any) -> Any:
+    """By how much a text of so many bytes has to say it more often; a number, or a column."""
+    return REPEATS * (1 - BY_LENGTH + BY_LENGTH * length / LENGTH)
+
+
+def overlaps_itself(term: Term) -> bool:
+    """Whether a term may begin inside of itself, where `score_of` counts it once: "a b a" in "a b a b a"."""
+    first, *others = term.words
+    return len(set(term.words)) < len(term.words) or (term.is_prefix and any(map(first.startswith, others[-1:])))
 
 
 @lru_cache(maxsize=64)

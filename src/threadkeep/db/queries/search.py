@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
+from threadkeep.db.driver import Statement
 from threadkeep.db.functions import as_committed
 from threadkeep.db.models import conversations, items, search_documents
 from threadkeep.db.queries.conversations import ACTIVE, DELETED, narrowed, of_conversation, of_tenant
@@ -27,7 +28,7 @@ from threadkeep.domain.ids import MAX_KEY
 from threadkeep.domain.searching import JSON_LIMIT, TITLE_POSITION, Term
 
 if TYPE_CHECKING:
-    from threadkeep.db.search import SearchIndex
+    from threadkeep.db.search import FewDocuments, SearchIndex
 
 
 _PLACES: Final = 100  # conversations that a search waits for
@@ -48,9 +49,9 @@ def unindexed_conversations() -> Select[Any]:
 
 
 @cache
-def any_unindexed() -> Select[Any]:
+def any_unindexed() -> Statement:
     """One such conversation, without a lock."""
-    return select(conversations.c.id).where(*_is_unindexed()).limit(1)
+    return Statement(select(conversations.c.id).where(*_is_unindexed()).limit(1))
 
 
 @cache
@@ -162,7 +163,7 @@ class PageStart(NamedTuple):
 
     score: int = MAX_KEY
     key: int = MAX_KEY
-    bottom: int = 0  # 0: that of the last candidate, which is not known yet
+    bottom: int = 0  # 0: that of the last candidate, which is not known, or is the last match
     top: int = MAX_KEY
     seen: int = MAX_KEY  # the top of the first window
 
@@ -180,8 +181,7 @@ class PageStart(NamedTuple):
 
     def text(self) -> str:
         """The name of the page."""
-        is_first = not self.bottom and self.top == MAX_KEY  # with everything that there is
-        return ".".join(map(str, self[:2] if is_first else self))
+        return ".".join(map(str, self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +216,20 @@ class Shape:
     labels: int
     terms: tuple[tuple[int, bool, bool], ...] = ()  # see `SearchIndex.terms`
     is_near: bool = False  # what is there is read conversation by conversation, without the index
+    is_counted: bool = False  # the index counts the words, see `SearchIndex.few_documents`
+    is_whole: bool = False  # all that matches is ranked
+    is_continued: bool = False  # behind a result of such a ranking
 
     @classmethod
-    def of(cls, index: SearchIndex, query: SearchQuery, *, is_near: bool = False) -> Shape:
+    def of(
+        cls, index: SearchIndex, query: SearchQuery, *, is_near: bool = False, few: FewDocuments | None = None
+    ) -> Shape:
         """The shape of a query."""
-        return cls(index, frozenset(query.filters()), len(query.labels), index.terms(query), is_near)
+        is_whole = few is not None and few.is_whole
+        return cls(
+            index, frozenset(query.filters()), len(query.labels), index.terms(query), is_near,
+            is_counted=few is not None, is_whole=is_whole, is_continued=is_whole and query.after.score < MAX_KEY,
+        )  # fmt: skip
 
     def is_limited(self) -> bool:
         """Whether a question is limited to some conversations."""
@@ -274,8 +283,10 @@ def matching_documents(shape: Shape) -> Select[Any]:
     id of the last one.
     """
     ranked = _ranked(shape)
+    if shape.is_whole:
+        return _shown(_page_of(ranked, shape))
     page = select(ranked, *_window(ranked)).subquery("page")
-    return _shown(_page_of(page), "candidates", "bottom", "top")
+    return _shown(_page_of(page, shape), "candidates", "bottom", "top")
 
 
 @lru_cache(maxsize=256)
@@ -286,9 +297,11 @@ def matching_conversations(shape: Shape) -> Select[Any]:
     place = func.row_number().over(partition_by=of_one, order_by=(ranked.c.score.desc(), ranked.c.id.desc()))
     hits, newest = func.count().over(partition_by=of_one), func.max(ranked.c.created_at).over(partition_by=of_one)
     columns = (place.label("place"), hits.label("hits"), newest.label("newest_at"))
-    grouped = select(ranked, *columns, *_window(ranked)).subquery("grouped")
+    window = () if shape.is_whole else _window(ranked)
+    grouped = select(ranked, *columns, *window).subquery("grouped")
     best = select(grouped).where(grouped.c.place == 1).subquery("firsts")
-    return _shown(_page_of(best), "hits", "newest_at", "conversation_id", "candidates", "bottom", "top")
+    others = ("hits", "newest_at", "conversation_id", *(column.name for column in window))
+    return _shown(_page_of(best, shape), *others)
 
 
 @lru_cache(maxsize=256)
@@ -310,17 +323,18 @@ def nearby_documents(shape: Shape) -> Select[Any]:
     return select(func.count()).select_from(found.limit(bindparam("most")).subquery("nearby"))
 
 
-def _window(ranked: sa.Subquery) -> list[ColumnElement[Any]]:
+def _window(ranked: sa.Subquery) -> list[sa.Label[Any]]:
     """How many candidates there are, and the lowest and highest of their ids."""
     bottom, top = func.min(ranked.c.id).over(), func.max(ranked.c.id).over()
     return [func.count().over().label("candidates"), bottom.label("bottom"), top.label("top")]
 
 
-def _page_of(ranked: sa.Subquery) -> sa.Subquery:
-    score, key = bindparam("score", type_=sa.BigInteger), bindparam("after", type_=sa.BigInteger)
-    is_behind = sa.and_(ranked.c.score <= score, sa.or_(ranked.c.score < score, ranked.c.id < key))
-    page = select(ranked).where(is_behind).order_by(ranked.c.score.desc(), ranked.c.id.desc())
-    return page.limit(bindparam("limit")).subquery("best")
+def _page_of(ranked: sa.Subquery, shape: Shape) -> sa.Subquery:
+    page = select(ranked).order_by(ranked.c.score.desc(), ranked.c.id.desc()).limit(bindparam("limit"))
+    if shape.is_continued or not shape.is_whole:
+        score, key = bindparam("score", type_=sa.BigInteger), bindparam("after", type_=sa.BigInteger)
+        page = page.where(ranked.c.score <= score, sa.or_(ranked.c.score < score, ranked.c.id < key))
+    return page.subquery("best")
 
 
 def _shown(best: sa.Subquery, *others: str) -> Select[Any]:
@@ -335,10 +349,12 @@ def _ranked(shape: Shape) -> sa.Subquery:
     source, where, key, score = _matching(shape)
     window = [key <= bindparam("top", type_=sa.BigInteger), key >= bindparam("bottom", type_=sa.BigInteger)]
     columns: Any = (key.label("id"), DOCUMENTS.conversation_id, DOCUMENTS.created_at, score.label("rank"))
-    newest = select(*columns).select_from(source).where(*where, *window).order_by(key.desc())
+    newest = select(*columns).select_from(source).where(*where, *window)
     if shape.is_near:  # it begins with the conversations
         newest = newest.prefix_with("STRAIGHT_JOIN")
-    candidates = newest.limit(bindparam("candidates")).subquery("candidates")
+    if not shape.is_whole:
+        newest = newest.order_by(key.desc()).limit(bindparam("candidates"))
+    candidates = newest.subquery("candidates")
     rank = shape.index.rank(candidates.c.rank)
     parts = sa.cast(func.round(rank * SCORE_PARTS), sa.BigInteger).label("score")
     kept: Any = candidates.c["id", "conversation_id", "created_at"]

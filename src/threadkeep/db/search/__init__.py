@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 LOG: Final = getLogger("threadkeep.search")
 REBUILD_HINT: Final = "Rebuild it with store.reindex(rebuild=True) or `threadkeep reindex --rebuild`."
+
+
+class FewDocuments(NamedTuple):
+    """The key of the newest match, and whether all matches are candidates."""
+
+    newest: int
+    is_whole: bool
 
 
 class SearchIndex:
@@ -104,6 +111,16 @@ class SearchIndex:
     def matching(self, shape: Shape) -> Matching:
         """Which documents match."""
         raise NotImplementedError
+
+    def few_documents(
+        self, connection: Connection, query: SearchQuery, shape: Shape, parameters: Mapping[str, Any]
+    ) -> FewDocuments | None:
+        """Return what is known of the matches if the index counts words sooner than they are counted in the texts.
+
+        Scores are the same. None: not so, because there are too many documents, or the query has too many terms.
+        """
+        del connection, query, shape, parameters
+        return None
 
     def rank(self, value: Any) -> Any:
         """The score of a candidate, from the value that `matching` has of it."""

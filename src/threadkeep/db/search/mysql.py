@@ -77,11 +77,9 @@ def _near_match(shape: Shape) -> Matching:
         for term, excluded in terms
         if not excluded
     ]
-    per_length = searching.REPEATS * (
-        1 - searching.BY_LENGTH + searching.BY_LENGTH * length(DOCUMENTS.text) / searching.LENGTH
-    )
-    score = sum(
-        (count * (1 + searching.REPEATS) / (count + per_length) for count in counts), start=sa.literal_column("0")
+    divisor = searching.per_length(func.octet_length(DOCUMENTS.text))
+    score: ColumnElement[Any] = sum(
+        (count * (1 + searching.REPEATS) / (count + divisor) for count in counts), start=sa.literal_column("0")
     )
     return models.search_documents, where, DOCUMENTS.id, score
 

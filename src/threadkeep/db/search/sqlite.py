@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from threadkeep.db import search, types
 from threadkeep.db.base import SEARCH_INDEX as INDEX_NAME
+from threadkeep.db.driver import Statement
 from threadkeep.db.models import conversations, search_documents
 from threadkeep.db.queries.conversations import of_tenant
 from threadkeep.db.queries.search import DOCUMENTS, OF_TALKS, TALKS, Matching, SearchQuery, Shape, parted
@@ -60,6 +62,11 @@ NOT_INDEXED: Final = sa.text(
     f"AND id NOT IN (SELECT rowid FROM {INDEX_NAME} WHERE {INDEX_NAME} MATCH 'scope : c' || :key)"
 )
 INDEX_ALL: Final = sa.text(f"INSERT INTO {INDEX_NAME} (rowid, words, scope) SELECT {_INDEXED}")
+# What the index knows of all its documents: how many there are, first
+TOTALS: Final = Statement(sa.text(f"SELECT block FROM {INDEX_NAME}_data WHERE id = 1"))  # noqa: S608 - a constant
+# For its own score, FTS5 looks at all documents with the words, and those of the tenant: that is as fast as to count
+# words of a match in Python where there are so many documents for each match
+PER_MATCH: Final = 16
 
 
 class _FtsIndex(search.SearchIndex):
@@ -132,7 +139,7 @@ class _FtsIndex(search.SearchIndex):
     def prepare(self, connection: Connection) -> None:
         if not connection.info.get(SCORE):
             driver: Any = connection.connection.dbapi_connection
-            driver.create_function(SCORE, 2, searching.score_of, deterministic=True)
+            driver.create_function(SCORE, 3, searching.score_of, deterministic=True)
             connection.info[SCORE] = True
 
     def parameters(
@@ -143,19 +150,70 @@ class _FtsIndex(search.SearchIndex):
 
     def matching(self, shape: Shape) -> Matching:
         """The index comes first, newest documents first, so that nothing is sorted: a plus keeps others from it."""
-        name: ColumnElement[Any] = sa.literal_column(INDEX_NAME)
-        index = sa.table(INDEX_NAME, sa.column("rowid", sa.BigInteger))
+        index, is_match = _matched(shape)
         source = index.join(search_documents, DOCUMENTS.id == sa.literal_column(f"+{INDEX_NAME}.rowid", sa.BigInteger))
-        match: ColumnElement[Any] = bindparam("match", type_=sa.Text)
-        if "conversation" in shape.filters:
-            this = select(sa.cast(TALKS.id, sa.Text)).where(*of_tenant(conversations), OF_TALKS["conversation"])
-            match = match.concat(" AND {scope} : c").concat(func.coalesce(this.correlate(None).scalar_subquery(), "0"))
         words = func.coalesce(DOCUMENTS.words, DOCUMENTS.text)
-        score: ColumnElement[Any] = sa.Function(SCORE, words, bindparam("wanted"), type_=sa.Double)
-        return source, [name.op("MATCH", is_comparison=True)(match)], index.c.rowid, score
+        size = func.length(sa.cast(words, sa.LargeBinary))
+        score: ColumnElement[Any] = sa.Function(SCORE, words, bindparam("wanted"), size, type_=sa.Double)
+        if shape.is_counted:
+            divisor = searching.per_length(size) / _count(index, is_match)
+            score = func.coalesce((1 + searching.REPEATS) / (1 + divisor), score)
+        return source, [is_match], index.c.rowid, score
+
+    def few_documents(
+        self, connection: Connection, query: SearchQuery, shape: Shape, parameters: Mapping[str, Any]
+    ) -> search.FewDocuments | None:
+        wanted, _ = parted(query.terms)
+        if len(wanted) > 1 or searching.overlaps_itself(wanted[0]):
+            return None
+        most = parameters["candidates"]
+        ((documents, _),) = [_number_at(averages, 0) for (averages,) in TOTALS.fetch_all(connection, {})]
+        needed, is_whole = documents // PER_MATCH + 1, documents <= most
+        if needed > most:
+            return None
+        counted = {**parameters, "candidates": needed if is_whole else most}
+        ((count, newest),) = _newest_matches(shape).fetch_all(connection, counted)
+        return search.FewDocuments(newest, is_whole or count < most) if count >= needed else None
 
 
 INDEX: Final = _FtsIndex()
+
+
+def _matched(shape: Shape) -> tuple[sa.TableClause, ColumnElement[bool]]:
+    """The index, and the condition of what matches."""
+    name: ColumnElement[Any] = sa.literal_column(INDEX_NAME)
+    match: ColumnElement[Any] = bindparam("match", type_=sa.Text)
+    if "conversation" in shape.filters:
+        this = select(sa.cast(TALKS.id, sa.Text)).where(*of_tenant(conversations), OF_TALKS["conversation"])
+        match = match.concat(" AND {scope} : c").concat(func.coalesce(this.correlate(None).scalar_subquery(), "0"))
+    return sa.table(INDEX_NAME, sa.column("rowid", sa.BigInteger)), name.op("MATCH", is_comparison=True)(match)
+
+
+@lru_cache(maxsize=256)
+def _newest_matches(shape: Shape) -> Statement:
+    """How many documents match, up to `candidates`, whatever their conversations are, and the key of the newest."""
+    index, is_match = _matched(shape)
+    key, top = index.c.rowid, bindparam("top", type_=sa.BigInteger)
+    newest = select(key).where(is_match, key <= top).order_by(key.desc()).limit(bindparam("candidates"))
+    return Statement(select(func.count(), func.max(newest.subquery("newest").c.rowid)))
+
+
+def _count(index: sa.TableClause, is_match: ColumnElement[bool]) -> ColumnElement[Any]:
+    """How often the only term occurs in a document. FTS5 says it in C, but only as a part of its own score.
+
+    For a count, that is rarity * count / (count + k), where counts are weighted by column. A large weight leaves the
+    rarity, and the words of the scope, of which each document has one, say what k is. Where that is 0, as all counts
+    have the same score, this is NULL.
+    """
+    scale = select(
+        (_bm25("0, 1e30") / _bm25("0, 1") - 1).label("once"), _bm25("1e30, 0").label("rarity")
+    ).select_from(index).where(is_match).limit(1).cte("scale")  # fmt: skip
+    once, rarity = (select(column).scalar_subquery() for column in scale.c)
+    return func.round(once / (rarity / _bm25("1, 0") - 1))
+
+
+def _bm25(weights: str) -> ColumnElement[Any]:
+    return sa.literal_column(f"bm25({INDEX_NAME}, {weights})", sa.Double)
 
 
 def user_token(tenant: int, user: str) -> str:

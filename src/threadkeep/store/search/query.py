@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from threadkeep.db import backends, refusals
 from threadkeep.db.queries import search as matches
 from threadkeep.db.queries.search import SCORE_PARTS, PageStart, SearchQuery, Shape, any_unindexed, unindexed_places
-from threadkeep.db.search import REBUILD_HINT, reason_of, search_of
+from threadkeep.db.search import REBUILD_HINT, FewDocuments, reason_of, search_of
 from threadkeep.domain import ids, items, searching
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError, shown
@@ -71,7 +71,7 @@ def _page(transactions: Transactions, scope: refs.Scope, query: SearchQuery, sta
 def _index_news(transactions: Transactions, tenant: int, query: SearchQuery) -> None:
     """Index what is new. What is searched, but locked, is soon free as a rule: another search is indexing it."""
     news = any_unindexed()
-    if not transactions.read(lambda connection: connection.execute(news, {"tenant": tenant}).first()):
+    if not transactions.read(lambda connection: news.fetch_all(connection, {"tenant": tenant})):
         return
     index_new(transactions, tenant, BATCHES_BEFORE_SEARCH)
     left = _unindexed_places(transactions, tenant, query)
@@ -179,6 +179,7 @@ class Search:
     def __init__(self, connection: Connection, tenant: int, query: SearchQuery, statement: Statement) -> None:
         self._connection, self._tenant, self._query, self._statement = connection, tenant, query, statement
         self._index, self._is_near = search_of(connection), False
+        self._few: FewDocuments | None = None
         self._index.prepare(connection)
         if self._index.reads_near and Shape.of(self._index, query).is_limited():
             self._is_near = bool(self._execute(matches.nearby_documents, query, most=NEAR + 1)[0][0] <= NEAR)
@@ -187,11 +188,15 @@ class Search:
         """A page; behind the last result of a window comes the next window, of older documents."""
         limit, place = self._query.limit, self._query.after
         found: list[RankedRow] = []
+        self._few = few = self._few_documents()
+        if few is not None and few.is_whole:
+            place = place.in_window(0, few.newest)
         for _ in range(STATEMENTS):
             wanted = limit + 1 - len(found)
             rows = self._rows(place, wanted)
-            if rows and not place.bottom and rows[0].candidates >= CANDIDATES:
-                place = place.in_window(rows[0].bottom, rows[0].top)
+            if rows and not place.bottom and not (few and few.is_whole):
+                is_full = rows[0].candidates >= CANDIDATES
+                place = place.in_window(rows[0].bottom if is_full else 0, rows[0].top)
             found += self._found(rows, place)
             if len(found) > limit:
                 return Page(found[:limit], found[limit - 1].place.text())
@@ -203,6 +208,13 @@ class Search:
                 return Page(found)
         return Page(found, place.text())
 
+    def _few_documents(self) -> FewDocuments | None:
+        """What is known of the matches where there are few documents, in the page's window or all that are older."""
+        query = self._query
+        values = matches.parameters_of(self._index, self._tenant, query) | {"candidates": CANDIDATES}
+        few = self._index.few_documents(self._connection, query, Shape.of(self._index, query), values)
+        return few._replace(is_whole=False) if few is not None and query.after.bottom else few
+
     def _rows(self, place: PageStart, limit: int) -> Sequence[Row[Any]]:
         return self._execute(self._statement, replace(self._query, after=place, limit=limit), candidates=CANDIDATES)
 
@@ -211,7 +223,7 @@ class Search:
         places = [place.behind(row.score, row.id) for row in rows]
         if self._statement is not matches.matching_conversations:
             return [RankedRow(row, behind) for row, behind in zip(rows, places, strict=True)]
-        if not place.bottom and place.seen == ids.MAX_KEY:  # all matches are in this window
+        if not place.bottom and place.seen == place.top:  # all matches are in this window
             return [RankedRow(row, behind, row.hits, row.newest_at) for row, behind in zip(rows, places, strict=True)]
         counts = {count.conversation_id: count for count in self._counts([row.conversation_id for row in rows], place)}
         found = [(row, behind, counts[row.conversation_id]) for row, behind in zip(rows, places, strict=True)]
@@ -231,7 +243,7 @@ class Search:
         self, statement: Statement, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
     ) -> Sequence[Row[Any]]:
         is_near = self._is_near or (bool(keys) and self._index.reads_near)
-        shape = Shape.of(self._index, query, is_near=is_near)
+        shape = Shape.of(self._index, query, is_near=is_near, few=self._few)
         values = matches.parameters_of(self._index, self._tenant, query, keys, is_near=is_near)
         return self._connection.execute(statement(shape), {**values, **parameters}).all()
 

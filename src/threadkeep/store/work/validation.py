@@ -24,6 +24,7 @@ T = TypeVar("T")
 MAX_NUMBER: Final = 2**31 - 1  # of branches and responses, in every database
 MAX_POSITION: Final = 2**62
 MAX_PAGE: Final = 1_000
+CURSOR_NUMBERS: Final = 5  # of a page of a search
 SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
 FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
@@ -205,9 +206,9 @@ def place_cursor(cursor: str) -> tuple[int, int] | None:
 
 @_cursor
 def search_cursor(cursor: str) -> tuple[int, ...] | None:
-    """The score and key of the last result of a page; of many also the bounds of keys, see `matches.Place`."""
+    """The score and key of the last result of a page, and the bounds of keys; see `PageStart`."""
     numbers = tuple(map(int, cursor.split(".")))
-    return numbers if len(numbers) in {2, 5} and all(0 <= number <= ids.MAX_KEY for number in numbers) else None
+    return numbers if len(numbers) == CURSOR_NUMBERS and all(0 <= number <= ids.MAX_KEY for number in numbers) else None
 
 
 def title_text(title: object) -> str | None:
