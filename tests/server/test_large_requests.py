@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import httpx2
@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.factories import noise
+from tests.server.test_responses import BODIES
 from tests.server.test_rest import Rest
 from tests.waiting import wait_until
 from threadkeep.http import Upstream, rest_app
@@ -19,6 +20,7 @@ from threadkeep.server import service
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.store.reading.overviews import request_bytes, settings_bytes
 
+Json = dict[str, Any]
 PICTURE = noise(300_000)
 URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 
@@ -44,6 +46,12 @@ def with_pictures(served: Any, user: str, count: int) -> Any:
     part = {"type": "input_image", "image_url": URL}
     served.call(conversation.add_items, [{"role": "user", "content": [part]} for _ in range(count)])
     return conversation
+
+
+def with_answer(served: Any, conversation: Any) -> str:
+    """The id of a response that is added to a conversation."""
+    served.call(conversation.add_response, BODIES["chat_completion"], "chat_completion")
+    return str(served.call(conversation.get_response, 0).id)
 
 
 def test_the_size_of_a_request_is_known_before_it_is_read(served: Any) -> None:
@@ -79,12 +87,23 @@ def test_settings_and_tools_count_for_a_request(served: Any) -> None:
     served.runner.run(run())
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/api/messages"])
+# which request -> its path, and what it says of the conversation and the response at its end
+REFUSED: dict[str, tuple[str, Callable[[str, str], Json]]] = {
+    "responses": ("/responses", lambda id_, _: {"conversation": id_}),
+    "not stored": ("/responses", lambda _, response: {"previous_response_id": response, "store": False}),
+    "compact": ("/responses/compact", lambda _, response: {"previous_response_id": response}),
+    "input_tokens": ("/responses/input_tokens", lambda id_, _: {"conversation": id_}),
+    "rest": ("", lambda *_: {}),
+}
+
+
+@pytest.mark.parametrize("which", REFUSED)
 def test_what_is_too_large_is_refused_and_leaves_nothing(
-    served: Any, path: str, monkeypatch: pytest.MonkeyPatch
+    served: Any, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MAX_REQUEST_BYTES", 1_000_000)
     conversation = with_pictures(served, "ann", 3)
+    response = with_answer(served, conversation)
     slow, read, engine = Slow(), list[bool](), served._store.sync.handle.root.engine
     slow.may_answer.set()
 
@@ -93,10 +112,10 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(
 
     event.listen(engine, "before_cursor_execute", note)
     try:
-        if path == "/v1/responses":
-            http = served.http(upstreams=slow.upstreams)
-            body = {"model": "m", "input": "And now?", "conversation": conversation.id}
-            answer = http.post("/responses", json=body)
+        path, of_place = REFUSED[which]
+        if path:
+            body = {"model": "m", "input": "And now?", **of_place(conversation.id, response)}
+            answer = served.http(upstreams=slow.upstreams).post(path, json=body)
         else:
             answer = (
                 Rest(served, upstreams=slow.upstreams)
@@ -108,8 +127,47 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (413, "request_too_large", "conversation")
     assert (slow.payloads, any(read)) == ([], False)
-    assert len(served.call(conversation.transcript, media="reference")) == 3
-    assert served.call(served.store.usage, by=("model",)) == []
+    assert len(served.call(conversation.transcript, media="reference")) == 5
+    assert [row.attempts for row in served.call(served.store.usage, by=("model",))] == [1]
+
+
+def test_only_what_a_request_goes_on_with_has_to_fit(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not stored, after an earlier response of a conversation that has become too large since."""
+    conversation = with_pictures(served, "ann", 2)
+    response = with_answer(served, conversation)
+    later = with_pictures(served, "ann", 1)  # its picture is known
+    served.call(conversation.add_items, [one.given() for one in served.call(later.transcript)] * 3)
+    monkeypatch.setattr(service, "MAX_REQUEST_BYTES", 1_000_000)
+    slow = Slow()
+    slow.may_answer.set()
+    body = {"model": "m", "input": "And now?", "previous_response_id": response, "store": False}
+    assert served.http(upstreams=slow.upstreams).post("/responses", json=body).status_code == 200
+    assert [message["role"] for message in slow.payloads[0]["messages"]].count("user") == 3
+
+
+def test_histories_of_answers_that_are_not_stored_leave_room_for_others(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SMALL", 10_000), ("OF_OWNER", 1_300_000), ("IN_ALL", 2_000_000)):
+        monkeypatch.setattr(service, name, value)
+    slow = Slow()
+    response = with_answer(served, with_pictures(served, "ann", 2))
+    body = {"model": "m", "input": "And now?", "previous_response_id": response, "store": False}
+
+    async def run() -> None:
+        application = served.application(upstreams=slow.upstreams)
+        transport = httpx2.ASGITransport(app=application)
+        headers = {"Authorization": "Bearer ann"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost/v1", headers=headers) as http:
+            first = asyncio.create_task(http.post("/responses", json=body))
+            await asyncio.to_thread(wait_until, lambda: slow.payloads)
+            refused = await http.post("/responses", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_large_requests")
+            slow.may_answer.set()
+            assert (await first).status_code == 200
+            assert application.state.service.request_bytes.total == 0
+
+    served.runner.run(run())
 
 
 def test_large_requests_leave_room_for_others(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

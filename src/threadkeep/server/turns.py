@@ -182,6 +182,7 @@ class Turn:
         is_taken_back: whether the input was removed with the end of a failed answer.
         is_replayed: whether the answer was stored before, under the same key.
         has_limit: whether the application or its client says how long the answer may be.
+        room: how many bytes of large requests it has taken.
     """
 
     call: service.Call
@@ -194,7 +195,7 @@ class Turn:
     is_taken_back: bool = False
     is_replayed: bool = False
     has_limit: bool = False
-    _room: int = 0  # bytes
+    room: int = 0
     _opened: Conversation = field(init=False)  # in the transaction in which the answer begins
     _conversation: AsyncConversation | None = field(init=False, default=None)
 
@@ -240,13 +241,13 @@ class Turn:
             size += overviews.request_bytes(conversation, service.SMALL)
         if service.checked_size(size) > service.SMALL:
             self.call.service.request_bytes.take(self.call.permission.owner.name, size)
-            self._room = size
+            self.room = size
 
     def leave_room(self) -> None:
         """Give the room back that was taken."""
-        if self._room:
-            self.call.service.request_bytes.give_back(self.call.permission.owner.name, self._room)
-            self._room = 0
+        if self.room:
+            self.call.service.request_bytes.give_back(self.call.permission.owner.name, self.room)
+            self.room = 0
 
     def _take_back(self, conversation: Conversation) -> None:
         self.is_begun = self.is_taken_back = True

@@ -32,6 +32,7 @@ from threadkeep.server import (
     request_state,
     response_objects,
     sealed,
+    service,
     unstored,
 )
 from threadkeep.server.event_streams import EventStream
@@ -47,6 +48,7 @@ from threadkeep.server.upstreams import Upstream
 from threadkeep.store.aio import AsyncConversation, AsyncStore, uninterrupted
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync.client_history import configure
+from threadkeep.store.reading import overviews
 from threadkeep.store.usage.ledger import record_unstored
 from threadkeep.store.work import connections, positions
 
@@ -311,6 +313,7 @@ class StatelessTurn(Turn):
         """Write the row of the ledger, and forget the conversation."""
         if not self.is_settled:
             self.is_settled = True
+            self.leave_room()
             await uninterrupted(self._settle())
 
     def begin_alone(self, face: Any) -> Rendered:
@@ -354,11 +357,22 @@ async def stateless(
         if is_given:
             text = f"{name} needs store: true: an answer that is not stored {why}."
             raise Problem(400, text, param=name, code="unsupported_value")
+    room = 0
     if given.place is not None:
-        given = await _with_history(given, given.place, options.previous_response_id)
-    memory = call.service.memories.take()
+        room = await given.place.run_sync(overviews.request_bytes, service.SMALL, given.end)
+        room = room if service.checked_size(room) > service.SMALL else 0
+    call.service.request_bytes.take(call.permission.owner.name, room)  # before it is read, until the turn counts it
+    try:
+        if given.place is not None:
+            given = await _with_history(given, given.place, options.previous_response_id)
+        memory = call.service.memories.take()
+    except BaseException:
+        call.service.request_bytes.give_back(call.permission.owner.name, room)
+        raise
     inner = call._replace(store=memory.store)
-    return StatelessTurn(inner, upstream, options, memory.store, given, ledger=call.store, memory=memory)
+    turn = StatelessTurn(inner, upstream, options, memory.store, given, ledger=call.store, memory=memory)
+    turn.room = room
+    return turn
 
 
 async def _with_history(given: ResponseInput, place: AsyncConversation, previous: str | None) -> ResponseInput:

@@ -433,22 +433,22 @@ def settings_bytes(conversation: Conversation) -> int:
     return sum(len(jsontext.dumps(one)) for one in (opened.settings, *opened.tools))
 
 
-def request_bytes(conversation: Conversation, most: int) -> int:
+def request_bytes(conversation: Conversation, most: int, upto: int | None = None) -> int:
     """Return about how many bytes the items of this branch have in a request, with their media in base64.
 
-    Where all branches together have at most `most`, it covers all of them.
+    Where all branches together have at most `most`, it covers all of them. `upto`: the last position that counts.
     """
     handle = conversation.handle
-    return handle.transactions.read(lambda connection: read_request_bytes(connection, handle.ref, most))
+    return handle.transactions.read(lambda connection: read_request_bytes(connection, handle.ref, most, upto))
 
 
-def read_request_bytes(connection: Connection, ref: refs.BranchRef, most: int) -> int:
+def read_request_bytes(connection: Connection, ref: refs.BranchRef, most: int, upto: int | None = None) -> int:
     """The same, of a branch."""
     size = _in_request(statements.sizes_of().fetch_all(connection, ref.parameters()))
     if size <= most:
         return size
     lineage, size = refs.get_lineage(connection, ref, refs.get_row(connection, ref)), 0
-    ranges = lineage.ranges(ref.branch, -1, lineage.head)
+    ranges = lineage.ranges(ref.branch, -1, lineage.head if upto is None else upto)
     for first in range(0, len(ranges), refs.MAX_RANGES):
         count, parameters = refs.range_parameters(ranges[first : first + refs.MAX_RANGES])
         rows = statements.sizes_in(count).fetch_all(connection, parameters | ref.parameters())
