@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,30 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, opened: Any) -> Non
         opened(f"sqlite:///{tmp_path}/chat.db")
 
 
+@contextmanager
+def connections_closed() -> Iterator[None]:
+    """Each connection to SQLite that is made meanwhile is closed at the end, although errors keep what made it."""
+    made: list[sqlite3.Connection] = []
+
+    class Kept(sqlite3.Connection):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            made.append(self)
+
+    def connect(*given: Any, **options: Any) -> sqlite3.Connection:
+        return connects(*given, factory=Kept, **options)
+
+    connects = sqlite3.dbapi2.connect
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3.dbapi2, "connect", connect)
+        yield
+    assert made
+    for one in made:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            one.cursor()
+
+
+@connections_closed()
 def test_a_file_that_is_no_database_is_named(tmp_path: Path, opened: Any) -> None:
     (tmp_path / "notes.txt").write_text("Not a database. " * 100)
     for place in (url := f"sqlite:///{tmp_path}/notes.txt", make_url(url)):

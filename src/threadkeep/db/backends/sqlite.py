@@ -176,6 +176,14 @@ def _on_checkout(connection: Any, record: ConnectionPoolEntry, proxy: object) ->
 
 
 def _prepare(connection: Any, record: object) -> None:  # noqa: ARG001 - SQLAlchemy's hook
+    try:
+        _set_up(connection)
+    except BaseException:
+        connection.close()  # SQLAlchemy 2.0 leaves it open
+        raise
+
+
+def _set_up(connection: Any) -> None:
     """Foreign keys, write-ahead log and patience; and what is deleted is overwritten."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
