@@ -37,3 +37,21 @@ def with_tools(store: Store, user: str = "ann") -> Conversation:
 def ask(conversation: Conversation, body: dict[str, Any], **options: Any) -> None:
     rendered = conversation.render("chat_completion")
     conversation.add_response(body, "chat_completion", rendered=rendered, provider="openai", **options)
+
+
+def with_decisions(store: Store) -> Conversation:
+    """Calls that were approved, denied, and are waiting; and what two users think of the answer between them."""
+    conversation = store.create_conversation(model="gpt-5.4", user_id="ann", title="Refund")
+    conversation.user("Refund my tent.")
+    for number in range(2):
+        ask(conversation, answer(None, number=number, call={"name": f"refund_{number}", "arguments": "{}"}))
+        if number:
+            conversation.deny("call_1", reason="Twice is too often.", decided_by="chiara")
+        else:
+            conversation.approve("call_0", decided_by="ben")
+            conversation.add_function_call_output(call_id="call_0", output="done")
+    ask(conversation, answer("It is refunded.", number=2))
+    conversation.set_feedback(conversation.head, rating=1, user_id="ann", comment="Quick.")
+    conversation.set_feedback(conversation.head, rating=-1, user_id="ben", comment="Too quick.")
+    ask(conversation, answer(None, number=3, call={"name": "close_ticket", "arguments": "{}"}))
+    return conversation

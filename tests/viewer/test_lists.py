@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
-from tests.viewer.samples import with_tools
+from tests.viewer.samples import with_decisions, with_tools
 
 TITLE = re.compile(r'class="title" href="/c/(conv_\w+)">([^<]*)<')
 
@@ -22,6 +22,14 @@ def test_a_row_says_what_a_conversation_is_and_what_it_cost(pages: Pages) -> Non
     html = pages.get("/")
     for text in ("Trains", ">ann<", "team=travel", "gpt-5.4", "At 10:02.", "1 failed", ">240<"):
         assert text in html
+
+
+def test_a_row_says_what_people_decided_and_think(pages: Pages) -> None:
+    with_decisions(pages.store)
+    with_tools(pages.store)
+    mark = re.compile(r'class="chip \w*" title="[^"]*">(?:<svg.*?</svg>)?\s*([^<]+)')
+    shown = [mark.findall(row) for row in pages.get("/").split("<tr data-row>")[1:]]
+    assert shown == [[], ["1 waiting", "1 denied", "1 approved", "1", "1"]]
 
 
 def test_an_empty_database_says_so(pages: Pages) -> None:
@@ -89,8 +97,9 @@ def test_others_have_their_own(pages: Pages) -> None:
 
 
 def test_a_list_takes_a_few_statements(pages: Pages) -> None:
-    for _ in range(60):
+    for _ in range(30):
         with_tools(pages.store)
+        with_decisions(pages.store)
     assert pages.statements("/") <= MAX_STATEMENTS
     assert pages.statements("/?user=ann&label=team%3Dtravel&model=gpt-5.4&errors=1") <= MAX_STATEMENTS
 

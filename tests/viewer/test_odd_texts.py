@@ -30,6 +30,8 @@ def odd(pages: Pages) -> str:
     conversation.add_response(body, "open_responses", provider=ODD)
     conversation.add_item(an_output(ODD, ODD))
     conversation.add_item(a_call(ODD, ODD, ODD))
+    conversation.deny(conversation.head, reason="No.", decided_by=ODD)
+    conversation.set_feedback(question.position, user_id=ODD, rating=1)
     conversation.label_item(question.id, {ODD: ODD})
     conversation.set_state(ODD, {ODD: ODD})
     return conversation.id

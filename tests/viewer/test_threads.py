@@ -12,7 +12,7 @@ import pytest
 
 from tests.factories import a_message, an_answer
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
-from tests.viewer.samples import PNG, answer, ask, with_tools
+from tests.viewer.samples import PNG, answer, ask, with_decisions, with_tools
 from threadkeep.viewer import exporting, html_of, thread
 from threadkeep.viewer.texts import Budget, markdown
 
@@ -51,6 +51,44 @@ def test_calls_with_the_same_id_are_shown_with_their_own_outputs(pages: Pages) -
     assert items(html) == [("call", 0), ("call", 1), ("call", 4)]
     shown = re.findall(r'<h2 class="role">(\w+)</h2>|<pre tabindex="0">sun in (\w+)</pre>', html)
     assert [name or output for name, output in shown] == ["hull", "hull", "york", "york", "ely", "ely"]
+
+
+def test_decisions_and_feedback_are_in_sight(pages: Pages) -> None:
+    conversation = with_decisions(pages.store)
+    html = pages.get(f"/c/{conversation.id}")
+    shown = re.findall(r">((?:approved|denied|waits)[^<]*)</span>", html)
+    assert shown == ["approved by ben", "denied by chiara", "waits for its output, or a decision"]
+    assert "Twice is too often." in html
+    assert re.findall(r'class="author">(\w+)</span>.*?>rated (-?1) </span>([^<]+)', html) == [
+        ("ann", "1", "Quick."), ("ben", "-1", "Too quick."),
+    ]  # fmt: skip
+
+
+def test_the_last_marks_of_each_kind_are_led_to_from_any_page(pages: Pages) -> None:
+    conversation = with_decisions(pages.store)
+    links = re.compile(r'class="chip \w*" title="(\w+)[^"]*: to the last one" href="\?branch=\d&amp;from=\d+#p(\d+)"')
+    expected = [("Calls", "6"), ("Calls", "3"), ("Calls", "1"), ("Bad", "5"), ("Good", "5")]
+    for query in ("", "?from=6"):
+        assert links.findall(pages.get(f"/c/{conversation.id}{query}")) == expected
+    conversation.fork(at=2).user("Something else")
+    assert links.findall(pages.get(f"/c/{conversation.id}?branch=1")) == [("Calls", "1")]
+
+
+def test_a_user_sees_no_feedback_of_others(pages: Pages) -> None:
+    conversation = with_decisions(pages.store)
+    for path in ("/", f"/c/{conversation.id}"):
+        html = pages.get(path, user="ann")
+        assert ("good ratings" in html, "bad ratings" in html, "Too quick" in html) == (True, False, False)
+
+
+def test_a_call_that_the_model_went_on_without_is_not_waiting(pages: Pages) -> None:
+    conversation = with_decisions(pages.store)
+    assert "1 waiting" in pages.get("/")
+    conversation.user("Never mind.")
+    ask(conversation, answer("All right.", number=4))
+    for path in ("/", f"/c/{conversation.id}"):
+        assert "waiting" not in pages.get(path)
+    assert "no output here" in pages.get(f"/c/{conversation.id}")
 
 
 def test_markup_is_text(pages: Pages) -> None:
@@ -220,7 +258,7 @@ def test_a_page_takes_a_few_statements(pages: Pages) -> None:
     conversation.set_feedback(stored.position, rating=1, comment="Good")
     html = pages.get(f"/c/{conversation.id}")
     assert "kind=picture" in html
-    assert "rated 1: Good" in html
+    assert re.search(r'<li class="good".*rated 1 .*Good</span></li>', html)
     assert pages.statements(f"/c/{conversation.id}") <= MAX_STATEMENTS
 
 

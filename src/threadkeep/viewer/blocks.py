@@ -10,6 +10,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from threadkeep.domain import media, transcripts
+from threadkeep.domain.running import Approval
 from threadkeep.domain.stored import StoredItem
 from threadkeep.errors import InvalidOption
 from threadkeep.formats.shared.pairing import are_twins
@@ -62,6 +63,8 @@ class Block:
         arguments: a call's arguments.
         output: the block with the output of a call.
         took_ms: how long a call took.
+        decision: what was decided about a call.
+        is_waiting: whether a call has neither an output nor a decision, and the model has not gone on without one.
     """
 
     stored: StoredItem
@@ -73,6 +76,8 @@ class Block:
     output: Block | None = None
     took_ms: float | None = None
     status: str | None = None
+    decision: Approval | None = None
+    is_waiting: bool = False
 
     @property
     def position(self) -> int:

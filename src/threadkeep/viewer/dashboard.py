@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from threadkeep.domain import charts, reports
 from threadkeep.errors import InvalidOption
-from threadkeep.store.reading import overviews
+from threadkeep.store.reading import spending
 from threadkeep.store.store import Store
 from threadkeep.store.usage import statistics
 from threadkeep.store.work.validation import time_zone
@@ -106,9 +106,9 @@ class UsageOverview:
     """What the dashboard is made of."""
 
     period: Days
-    found: overviews.DayUsage
-    users: Sequence[overviews.Top]
-    conversations: Sequence[overviews.Top]
+    found: spending.DayUsage
+    users: Sequence[spending.Top]
+    conversations: Sequence[spending.Top]
     total: Sums = field(default_factory=Sums)
     days: dict[date, Sums] = field(default_factory=dict)
     models: dict[str | None, Sums] = field(default_factory=dict)
@@ -127,9 +127,9 @@ class UsageOverview:
 
 def read_usage(store: Store, period: Days, filters: Mapping[str, Any]) -> UsageOverview:
     """Return what was used in a period, in a few statements."""
-    found = overviews.day_usage(store, **period.bounds(), filters=filters)
-    users = overviews.top_users(store, period.first, period.last, filters, TOP)
-    conversations = overviews.top_conversations(store, period.first, period.last, filters, TOP)
+    found = spending.day_usage(store, **period.bounds(), filters=filters)
+    users = spending.top_users(store, period.first, period.last, filters, TOP)
+    conversations = spending.top_conversations(store, period.first, period.last, filters, TOP)
     return UsageOverview(period, found, users, conversations)
 
 

@@ -102,8 +102,9 @@ def values_of(thread: Thread, start: int) -> dict[str, Any]:
     page, head = thread.page, thread.page.head
     return {
         "conversation": thread.conversation, "branch": page.branch, "groups": groups_of(thread, start, Budget()),
-        "totals": page.totals, "branches": page.branches, "start": start, "next": page.next, "head": head,
-        "previous": max(0, start - PAGE), "newest": max(0, head - PAGE + 1), "size": PAGE,
+        "totals": page.totals, "branches": page.branches, "marks": page.marks, "start": start,
+        "next": page.next, "head": head, "previous": max(0, start - PAGE), "newest": max(0, head - PAGE + 1),
+        "size": PAGE,
         "last": thread.page.items[-1].position if thread.page.items else start - 1,
         "is_open": any(response.is_open for response in thread.page.responses),
     }  # fmt: skip
@@ -120,7 +121,9 @@ def groups_of(thread: Thread, start: int, budget: Budget) -> list[Group]:
         calls.setdefault(call.response, []).append(call)
     groups: list[Group] = []
     shown: set[int] = set()
+    waiting = thread.page.marks.get("waiting", ())
     for block in blocks_of(thread.page.items, budget):
+        block.decision, block.is_waiting = thread.page.decisions.get(block.position), block.position in waiting
         answer = _answer_of(block, thread.page.responses, answers)
         if answer is not None and groups and groups[-1].response is answer:
             groups[-1].blocks.append(block)

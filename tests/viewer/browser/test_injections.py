@@ -81,7 +81,7 @@ def attacked(store: Store, attack: str, number: int) -> Conversation:
     body = answer(attack, number=number, call=call)
     body["model"], body["choices"][0]["finish_reason"] = attack, attack
     conversation.add_response(body, "chat_completion", provider=attack[:200])
-    conversation.add_function_call_output(call_id=f"call_{number}", output=attack)
+    conversation.deny(f"call_{number}", reason=attack, decided_by=attack[:200])
     conversation.add_item({"type": "reasoning", "summary": [{"type": "summary_text", "text": attack}]})
     conversation.add_item({"type": "message", "role": attack[:100], "content": attack}, known=False)
     conversation.add_item({"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": attack}]})

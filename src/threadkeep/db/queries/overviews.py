@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -17,8 +17,11 @@ from threadkeep.db.models import blobs, conversations, item_blobs, items, respon
 from threadkeep.db.queries.conversations import DELETED, of_conversation, with_label
 from threadkeep.db.queries.items import between, in_ranges, revision_of
 from threadkeep.db.queries.responses import LISTED, is_lost
+from threadkeep.domain import call_kinds
 
 FAILED: Final = "failed"
+_CALLS: Final = [kind.call for kind in call_kinds.KINDS if kind.name in ("function", "custom")]
+_OUTPUTS: Final = [kind.output for kind in call_kinds.KINDS if kind.name in ("function", "custom")]
 MAX_SUMMED: Final = 100_000  # calls that are looked at for a list of the most expensive
 # The columns of a call in the ledger
 CALL: Final = (
@@ -32,10 +35,64 @@ RESPONSE: Final = (
 )  # fmt: skip
 
 
-def keys_of(tenant: int, public_ids: Sequence[bytes]) -> Select[Any]:
-    """The keys of conversations, by their public ids."""
+def marks_of(tenant: int, public_ids: Sequence[bytes], user: str | None) -> Select[Any]:
+    """How many marks of each kind conversations have on their active branches: id, public id, kind, and their number.
+
+    Each conversation has a row of the kind "", too. `user`: only the feedback of this user.
+    """
     table = conversations.c
-    return select(table.id, table.public_id).where(table.tenant_id == tenant, table.public_id.in_(public_ids))
+    found = select(*_MARKED).where(table.tenant_id == tenant, table.public_id.in_(public_ids)).cte("found")
+    marks = _marks(found, user)
+    return select(found.c.id, found.c.public_id, marks.c.kind, func.count().label("count")).select_from(
+        found.join(marks, marks.c.conversation_id == found.c.id)
+    ).group_by(found.c.id, found.c.public_id, marks.c.kind)  # fmt: skip
+
+
+MARKS: Final = ("waiting", "denied", "approved", "down", "up", "comment")
+MAX_TAIL: Final = 256  # last positions among which calls without an output and a decision are looked for
+_MARKED: Final = conversations.c["tenant_id", "id", "public_id", "active_branch", "next_position"]
+
+
+def _marks(found: Any, user: str | None) -> Any:
+    """Rows of conversation, kind (one of MARKS, or "") and position, of conversations that were found.
+
+    Each table is joined by the whole beginning of its key: SQLite would begin with all rows of the tenant, also where
+    an index of these has all columns.
+    """
+    said, decided, calls = models.item_feedback.c, models.approvals.c, items.alias("calls").c
+    kind = sa.case((said.rating > 0, "up"), (said.rating < 0, "down"), else_="comment")
+    rated = select(said.conversation_id, kind.label("kind"), said.position).join(found, _is_in(said, found))
+    rated = rated.where(said.updated_at.is_not(None))  # which the index of ratings has not
+    if user is not None:
+        rated = rated.where(said.user_id == user)
+    decisions = select(decided.conversation_id, decided.decision, decided.position).join(found, _is_in(decided, found))
+    waiting = select(calls.conversation_id, sa.literal("waiting"), calls.position).join(found, _is_in(calls, found))
+    waiting = waiting.where(
+        calls.branch == found.c.active_branch,
+        calls.position >= found.c.next_position - MAX_TAIL,
+        calls.type.in_(_CALLS),
+        ~_is_behind(calls, "outputs", lambda later: and_(later.type.in_(_OUTPUTS), later.call_hash == calls.call_hash)),
+        ~_is_behind(calls, "seen_by", lambda later: and_(later.branch == calls.branch, later.seen >= calls.position)),
+        ~select(decided.position).where(*_of_call(decided, calls), decided.position == calls.position).exists(),
+    )
+    each = select(found.c.id, sa.literal(""), sa.literal(-1))
+    return sa.union_all(rated, decisions, waiting, each).subquery("marks")
+
+
+def _is_in(table: Any, found: Any) -> ColumnElement[bool]:
+    return and_(table.tenant_id == found.c.tenant_id, table.conversation_id == found.c.id)
+
+
+def _of_call(table: Any, call: Any) -> list[ColumnElement[bool]]:
+    return [table.tenant_id == call.tenant_id, table.conversation_id == call.conversation_id]
+
+
+def _is_behind(call: Any, name: str, condition: Callable[[Any], ColumnElement[bool]]) -> Any:
+    """Whether an item like that comes after a call."""
+    later = items.alias(name).c
+    return (
+        select(later.position).where(*_of_call(later, call), later.position > call.position, condition(later)).exists()
+    )
 
 
 def sums_of(tenant: int, keys: Sequence[int]) -> Select[Any]:
@@ -117,33 +174,39 @@ def top_conversations(query: TopQuery) -> Select[Any]:
     return select(*found.c, *_NAMES).select_from(joined).order_by(*order)
 
 
-def annotations_of(tenant: int, key: int, user: str | None, positions: Sequence[int]) -> Select[Any]:
-    """Feedback and labels of items of a conversation: position, name, text, rating, time, and whether it is a label.
+def annotations_of(
+    tenant: int, key: int, branch: int, user: str | None, positions: Sequence[int], limit: int
+) -> Select[Any]:
+    """Feedback, labels and decisions about items of a conversation: position, kind, name, text, rating, and time.
 
+    The kind is "feedback", "label", or the decision. Marks of the whole conversation have a branch, too, and nothing
+    but position and kind: the last ones; calls without an output are those of that branch.
     `user`: only the feedback of this user.
     """
-    said, labels = models.item_feedback.c, models.item_labels.c
-    given = [said.tenant_id == tenant, said.conversation_id == key, said.position.in_(positions)]
+    said, labels, decided = models.item_feedback.c, models.item_labels.c, models.approvals.c
+    table, marked, none = conversations.c, items.c, sa.cast(sa.null(), sa.Integer).label("branch")
+    columns = [sa.literal(branch).label("active_branch") if one is table.active_branch else one for one in _MARKED]
+    found = select(*columns).where(table.tenant_id == tenant, table.id == key).cte("found")
+    names = ("name", "text", "rating", "updated_at")
+
+    def rows(table: Any, kind: Any, *columns: Any) -> Select[Any]:
+        named = [column.label(name) for name, column in zip(names, columns, strict=True)]
+        about = select(table.position, kind.label("kind"), *named, none).join(found, _is_in(table, found))
+        return about.where(table.position.in_(positions))
+
+    feedback = rows(said, sa.literal("feedback"), said.user_id, said.comment, said.rating, said.updated_at)
     if user is not None:
-        given.append(said.user_id == user)
-    feedback = select(
-        said.position,
-        said.user_id.label("name"),
-        said.comment.label("text"),
-        said.rating,
-        said.updated_at,
-        sa.literal_column("0", sa.Integer).label("is_label"),
-    ).where(*given)
-    named = select(
-        labels.position,
-        labels.key,
-        labels.value,
-        sa.null().label("rating"),
-        sa.null().label("updated_at"),
-        sa.literal_column("1", sa.Integer).label("is_label"),
-    ).where(labels.tenant_id == tenant, labels.conversation_id == key, labels.position.in_(positions))
-    both = sa.union_all(feedback, named).subquery("annotations")
-    return select(both).order_by(both.c.position, both.c.name)
+        feedback = feedback.where(said.user_id == user)
+    named = rows(labels, sa.literal("label"), labels.key, labels.value, sa.null(), sa.null())
+    decisions = rows(decided, decided.decision, decided.decided_by, decided.reason, sa.null(), decided.created_at)
+    marks = _marks(found, user)
+    is_of = marked.tenant_id == tenant, marked.conversation_id == key, marked.position == marks.c.position
+    placed = select(marks.c.position, marks.c.kind, marked.branch).select_from(marks.join(items, and_(*is_of)))
+    last = placed.order_by(marks.c.position.desc()).limit(limit).subquery("last_marks")
+    nothing = [sa.null() for _ in range(4)]
+    parts: list[Any] = [feedback, named, decisions, select(last.c.position, last.c.kind, *nothing, last.c.branch)]
+    all_rows = sa.union_all(*parts).subquery("annotations")
+    return select(all_rows).order_by(all_rows.c.position, all_rows.c.name)
 
 
 class CallWindow(NamedTuple):

@@ -1,4 +1,4 @@
-"""Overviews: conversations with what they cost, the calls behind the items of a page, and how long calls took.
+"""Overviews: conversations with what they cost and what people said of them, and the calls behind the items of a page.
 
 What people look at takes more than one table at once. Each of these reads it in a few statements, whose number does not
 depend on how much is shown.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from datetime import datetime
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Connection
 
@@ -18,7 +18,7 @@ from threadkeep.db.queries import conversations
 from threadkeep.db.queries import overviews as statements
 from threadkeep.domain import jsontext, reports
 from threadkeep.domain.ids import public_id_bytes, public_id_text
-from threadkeep.domain.sketches import percentiles_of
+from threadkeep.domain.running import Approval, Decision
 from threadkeep.domain.stored import (
     Branch,
     ConversationSummary,
@@ -35,22 +35,25 @@ from threadkeep.store.reading import lists, responses
 from threadkeep.store.reading.items import ItemWindow, read_window
 from threadkeep.store.search import query as searching
 from threadkeep.store.store import Store
-from threadkeep.store.usage.reports import UsageQuery, UsageReport, query_of, run_query
+from threadkeep.store.usage.reports import UsageQuery, run_query
 from threadkeep.store.work import positions, refs
 
 MAX_CALLS: Final = 500  # of a page
 MAX_BRANCHES: Final = 200
+MAX_MARKS: Final = 1_000  # of a conversation
+MARKS: Final = statements.MARKS
 NEARBY: Final = 20  # responses before one, among which the one before it on its branch is looked for
 
 
 @dataclass(slots=True)
 class CallSums:
-    """What the ledger says of a conversation.
+    """What the ledger says of a conversation, and people of its items.
 
     Attributes:
         calls, failed: the number of calls, and of those that failed.
         total_tokens, cost_nano: None if no call reported them; the cost is in nano-USD.
         models: the models that were called.
+        marks: how often people said something about items, by the kinds of `MARKS`.
     """
 
     calls: int = 0
@@ -58,24 +61,7 @@ class CallSums:
     total_tokens: int | None = None
     cost_nano: int | None = None
     models: list[str] = field(default_factory=list)
-
-
-class Top(NamedTuple):
-    """A user or a conversation among those that cost most.
-
-    Attributes:
-        user_id: the user; None without one.
-        conversation_id: the id of the conversation; None for a user, and for one that was deleted.
-        title: its title, or its newest text.
-        calls, total_tokens, cost_nano: sums of the calls; the cost is in nano-USD.
-    """
-
-    user_id: str | None
-    conversation_id: str | None
-    title: str | None
-    calls: int
-    total_tokens: int | None
-    cost_nano: int | None
+    marks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +125,8 @@ class ThreadPage(NamedTuple):
         calls: the calls of these responses, and the calls from the time of the page without a response.
         totals: the usage of the whole conversation.
         branches: all branches, if there are several; else none.
+        decisions: what was decided about calls of the page, by position.
+        marks: the kinds of `MARKS` -> their positions on the branch, also beyond the page, the last ones first.
     """
 
     branch: int
@@ -149,6 +137,8 @@ class ThreadPage(NamedTuple):
     calls: Sequence[LedgerCall]
     totals: reports.UsageRow
     branches: Sequence[Branch]
+    decisions: Mapping[int, Approval]
+    marks: Mapping[str, Sequence[int]]
 
 
 def list_matching(store: Store, wanted: Mapping[str, Any]) -> Page[ConversationSummary]:
@@ -174,19 +164,25 @@ def search_matching(store: Store, text: str, wanted: Mapping[str, Any]) -> Page[
 
 
 def call_sums(store: Store, ids: Sequence[str]) -> dict[str, CallSums]:
-    """Return what the ledger says of conversations, by their ids; those without calls are missing."""
+    """Return what the ledger says of conversations, and people of their items, by ids; those without calls, too."""
     found: dict[str, CallSums] = {}
     if not ids:
         return found
-    tenant, names = store.handle.scope.tenant, list(map(public_id_bytes, ids))
+    scope, names = store.handle.scope, list(map(public_id_bytes, ids))
 
-    def read(connection: Connection) -> tuple[dict[int, bytes], Sequence[Any]]:
-        keys = {row.id: bytes(row.public_id) for row in connection.execute(statements.keys_of(tenant, names))}
-        return keys, connection.execute(statements.sums_of(tenant, list(keys))).all() if keys else ()
+    def read(connection: Connection) -> tuple[Sequence[Any], Sequence[Any]]:
+        marks = connection.execute(statements.marks_of(scope.tenant, names, scope.user)).all()
+        keys = list({row.id for row in marks})
+        return marks, connection.execute(statements.sums_of(scope.tenant, keys)).all() if keys else ()
 
-    keys, rows = store.handle.transactions.read_any(read)
+    marks, rows = store.handle.transactions.read_any(read)
+    keys = {row.id: bytes(row.public_id) for row in marks}
+    for row in marks:
+        sums = found.setdefault(public_id_text(keys[row.id]), CallSums())
+        if kind := types.name_from(row.kind):
+            sums.marks[kind] = row.count
     for row in rows:
-        sums = found.setdefault(public_id_text(keys[row.conversation_id]), CallSums())
+        sums = found[public_id_text(keys[row.conversation_id])]
         sums.calls += row.calls
         sums.failed += int(row.failed or 0)
         for name in ("total_tokens", "cost_nano"):
@@ -211,44 +207,6 @@ def previews(store: Store, ids: Iterable[str | None]) -> dict[str, str]:
         return {public_id_text(bytes(row.public_id)): found[row.id] for row in rows if row.id in found}
 
     return store.handle.transactions.read_any(read)
-
-
-def top_users(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> list[Top]:
-    """Return the users whose calls cost most in some days (UTC); `filters` as of `Store.usage`, of one value each."""
-    query = _top_query(store, first, last, filters, limit)
-    rows = store.handle.transactions.read_any(
-        lambda connection: connection.execute(statements.top(query, "user_id")).all()
-    )
-    return [Top(types.name_from(row.key), None, None, *_figures(row)) for row in rows]
-
-
-def top_conversations(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> list[Top]:
-    """Return the conversations whose calls cost most; see `top_users`."""
-    query = _top_query(store, first, last, filters, limit)
-
-    def read(connection: Connection) -> list[Top]:
-        rows: Any = connection.execute(statements.top_conversations(query)).all()
-        untitled = [row for row in rows if row.public_id is not None and row.title is None]
-        found = lists.previews_of(connection, store.handle.scope, untitled, lists.REACHES[:1])
-        return [_top_conversation(row, found.get(row.id)) for row in rows]
-
-    return store.handle.transactions.read_any(read)
-
-
-def _top_query(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> statements.TopQuery:
-    scope = store.handle.scope
-    return statements.TopQuery(scope.tenant, scope.user, first, last, filters, limit)
-
-
-def _top_conversation(row: Any, preview: str | None) -> Top:
-    if row.public_id is None:
-        return Top(None, None, None, *_figures(row))
-    return Top(row.user_id, public_id_text(bytes(row.public_id)), row.title or preview, *_figures(row))
-
-
-def _figures(row: Any) -> tuple[int, int | None, int | None]:
-    tokens, cost = (None if value is None else int(value) for value in (row.total_tokens, row.cost_nano))
-    return row.calls, tokens, cost
 
 
 def read_thread(
@@ -276,15 +234,18 @@ def read_thread(
         items, following = found[:limit], next(iter(found[limit:]), None)
         time = _call_window(items, following, start)
         calls = connection.execute(statements.calls_of(tenant, ref.key, time, MAX_CALLS)).all()
+        annotated = _annotated(connection, ref, lineage, items)
         return ThreadPage(
             ref.branch,
             lineage.head,
-            _annotated(connection, ref, items),
+            annotated.items,
             None if following is None else following.position,
             list({one.response_number: _facts(one) for one in calls if one.response_number is not None}.values()),
             [_call(one) for one in calls if one.call_format is not None],
             run_query(connection, ref.scope, UsageQuery(conversation=ref.key))[0],
             _branches(row, rows) if rows else (),
+            annotated.decisions,
+            annotated.marks,
         )
 
     return handle.transactions.read_any(read)
@@ -308,24 +269,44 @@ def _branches(row: driver.LazyRow, rows: Sequence[Any]) -> list[Branch]:
     return found
 
 
-def _annotated(connection: Connection, ref: refs.BranchRef, items: Sequence[StoredItem]) -> list[StoredItem]:
-    """Items with their labels and feedback, which are read at once."""
+class _Annotations(NamedTuple):
+    """Items with their labels and feedback, and what a `ThreadPage` has besides."""
+
+    items: Sequence[StoredItem]
+    decisions: Mapping[int, Approval]
+    marks: Mapping[str, Sequence[int]]
+
+
+def _annotated(
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, items: Sequence[StoredItem]
+) -> _Annotations:
+    """What is said about items, which is read at once."""
     if not items:
-        return []
+        return _Annotations([], {}, {})
     positions = [item.position for item in items]
     labels: dict[int, dict[str, str]] = {}
     feedback: dict[int, list[Feedback]] = {}
+    decisions: dict[int, Approval] = {}
+    marks: dict[str, list[int]] = {}
     scope = ref.scope
-    for row in connection.execute(statements.annotations_of(scope.tenant, ref.key, scope.user, positions)):
-        if row.is_label:
-            labels.setdefault(row.position, {})[row.name] = str(types.name_from(row.text))
-        else:
-            given = Feedback(row.position, row.name or None, row.rating, types.name_from(row.text), row.updated_at)
+    statement = statements.annotations_of(scope.tenant, ref.key, ref.branch, scope.user, positions, MAX_MARKS)
+    for row in connection.execute(statement):
+        kind, text = str(types.name_from(row.kind)), types.name_from(row.text)
+        if row.branch is not None:
+            if lineage.includes(ref.branch, row.position, row.branch):
+                marks.setdefault(kind, []).insert(0, row.position)
+        elif kind == "label":
+            labels.setdefault(row.position, {})[row.name] = str(text)
+        elif kind == "feedback":
+            given = Feedback(row.position, row.name or None, row.rating, text, row.updated_at)
             feedback.setdefault(row.position, []).append(given)
-    return [
+        else:
+            decisions[row.position] = Approval(cast("Decision", kind), text, row.name, row.updated_at)
+    annotated = [
         replace(item, labels=labels.get(item.position, {}), feedback=tuple(feedback.get(item.position, ())))
         for item in items
     ]
+    return _Annotations(annotated, decisions, marks)
 
 
 class ResponseContext(NamedTuple):
@@ -370,40 +351,6 @@ def is_answering(conversation: Conversation) -> bool:
     statement = statements.open_response(ref.scope.tenant, ref.key, ref.branch)
     found = conversation.handle.transactions.read_any(lambda connection: connection.execute(statement).scalar())
     return found is not None
-
-
-Latencies: TypeAlias = Mapping[Any, Mapping[str, float | None]]
-
-
-class DayUsage(NamedTuple):
-    """What was used in some days.
-
-    Attributes:
-        rows: sums by day, model and status.
-        by_day, by_model: percentiles of latencies and times to the first token, by the names of those of a `UsageRow`.
-            Both are made of the same counts, which are read once.
-    """
-
-    rows: Sequence[reports.UsageRow]
-    by_day: Latencies
-    by_model: Latencies
-
-
-def day_usage(store: Store, since: date, until: date, tz: str, filters: Mapping[str, Any]) -> DayUsage:
-    """Return what was used from a day until (exclusive) another; arguments as for `Store.usage`."""
-    query = query_of(("day", "model", "status"), filters, since, until, tz, None, None, percentiles=True)
-    scope = store.handle.scope
-    rows, counted = store.handle.transactions.read_any(
-        lambda connection: UsageReport.of_query(connection, scope, query).rows_and_durations(connection)
-    )
-    return DayUsage(rows, _percentiles(counted, 0), _percentiles(counted, 1))
-
-
-def _percentiles(counted: Mapping[str, Sequence[Sequence[Any]]], place: int) -> Latencies:
-    """The percentiles by one of the keys."""
-    by_key = {name: [(row[place], *row[3:]) for row in rows] for name, rows in counted.items()}
-    keys = list({row[0] for rows in by_key.values() for row in rows})
-    return dict(zip(keys, percentiles_of(by_key, [(key,) for key in keys]), strict=True))
 
 
 def _call(row: Any) -> LedgerCall:
