@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -99,6 +99,27 @@ def test_who_follows_gets_its_end(lost: Lost) -> None:
     assert events[-1]["type"] == {"openai": "response.incomplete", "rest": "done"}[lost.face]
     assert (events[-1]["response"]["status"], text_of(events[-1]["response"])) == ("incomplete", CAME)
     assert "".join(event["delta"] for event in events if event["type"].endswith("delta")) == CAME
+
+
+# what a page or client of a thread asks -> whether anything of the answer in progress is left in what it is answered
+THREADS: dict[tuple[str, str], Callable[[Any], bool]] = {
+    ("GET", "/chat/{id}"): lambda answer: answer.json()["response_id"] is not None,
+    ("GET", "/ag-ui/{id}"): lambda answer: answer.json()["response_id"] is not None,
+    ("GET", "/chat/{id}/stream"): lambda answer: answer.status_code != 204,
+    ("POST", "/chat/{id}/stop"): lambda answer: answer.json()["stopped"],
+    ("POST", "/ag-ui/{id}/stop"): lambda answer: answer.json()["stopped"],
+}
+
+
+@pytest.mark.parametrize("face", ["rest"])
+@pytest.mark.parametrize("asked", THREADS, ids=" ".join)
+def test_who_loads_or_stops_a_thread_finds_its_end(lost: Lost, asked: tuple[str, str]) -> None:
+    method, path = asked
+    answer = lost.call(method, path.format(id=lost.conversation.id))
+    assert answer.is_success
+    assert not THREADS[asked](answer)
+    assert CAME in lost.call("GET", f"/chat/{lost.conversation.id}").text
+    assert lost.attempts() == 1
 
 
 @pytest.mark.parametrize("face", FACES)

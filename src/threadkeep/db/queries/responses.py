@@ -41,9 +41,9 @@ def stream_insert(*, noted: bool) -> Statement:
 
 @cache
 def open_response_of() -> sa.Select[Any]:
-    """The response that is in progress on a branch, and the time by which its lease runs."""
+    """The response that is in progress on a branch, the time by which its lease runs, and whether that is over."""
     table = responses.c
-    columns = (table.number, table.lease_until, now().label("now"))
+    columns = (table.number, table.branch, table.lease_until, now().label("now"), is_lost().label("is_lost"))
     return sa.select(*columns).where(*of_conversation(responses, open_branch="branch"))
 
 

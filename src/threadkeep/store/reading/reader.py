@@ -179,11 +179,14 @@ class Reader:
         return self._opened(state), responses.stored_response(row, state.ref().public_id)
 
     def response_in_progress(self, conversation: Conversation) -> str | None:
-        """Read the id of the response that is being given on a branch; None where none is."""
+        """Read the id of the response that is being given on a branch; None where none is, or its recorder is gone."""
         ref = conversation.handle.conversation.ref()
         statement, parameters = open_response_of(), ref.parameters(branch=ref.branch)
-        number = self._connection.execute(statement, parameters).scalar()
-        return None if number is None else response_id(ref.public_id, number)
+        row = self._connection.execute(statement, parameters).mappings().one_or_none()
+        if row is None:
+            return None
+        self._check(ref, row)
+        return None if row["is_lost"] else response_id(ref.public_id, row["number"])
 
     def response_after(self, conversation: Conversation, number: int = -1, *, newest: bool = False) -> str | None:
         """Read the id of the first response of a branch after a number, or of the newest one; None where none is."""
