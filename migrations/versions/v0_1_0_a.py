@@ -45,6 +45,8 @@ VIEWS = tuple(
         "tool_calls",
         "conversation_facts",
         "labels",
+        "properties",
+        "tags",
         "turns",
         "call_approvals",
         "feedback",
@@ -496,12 +498,32 @@ PARTS_FUNCTION = (
 )
 
 # SQLite would end a text at U+0000, and give lone surrogates as bytes that are no UTF-8, which no client can read: here
-# the former become U+FFFD and the latter stay escapes (they only stand in rows that the fast JSON writer refused,
-# `codec` 1). U+0001 is in no JSON text: it stands for an escaped backslash meanwhile.
-SQLITE_TEXT = (
-    r"CASE WHEN i.codec & 1 OR instr(i.payload, '\u0000') THEN replace(replace(replace(replace("
-    r"i.payload, '\\', char(1)), '\u0000', '\ufffd'), '\ud', '\\ud'), char(1), '\\') ELSE i.payload END"
+# the former become U+FFFD and the latter stay escapes (they only stand in texts that the fast JSON writer refused).
+# U+0001 is in no JSON text: it stands for an escaped backslash meanwhile.
+SQLITE_REPAIRED = (
+    r"replace(replace(replace(replace({0}, '\\', char(1)), '\u0000', '\ufffd'), '\ud', '\\ud'), char(1), '\\')"
 )
+SQLITE_TEXT = (
+    r"CASE WHEN i.codec & 1 OR instr(i.payload, '\u0000') THEN "
+    f"{SQLITE_REPAIRED.format('i.payload')} ELSE i.payload END"
+)
+
+
+def members_of(dialect: str, column: str, path: str) -> tuple[str, str]:
+    """The members of a JSON object that a text has at a path of at most one name, and the value of a member `m`."""
+    if dialect == "sqlite":
+        text = SQLITE_REPAIRED.format(column)
+        value = "CASE WHEN m.type IN ('true', 'false') THEN m.type ELSE CAST(m.value AS TEXT) END"
+        return f"JOIN json_each(CASE WHEN json_valid({column}) THEN {text} ELSE json_object() END, '{path}') m", value
+    if dialect == "postgresql":  # of a list with the object, which the function repairs
+        found = f"""threadkeep_parts('{{{{"content":[' || {column} || ']}}}}') -> 0"""
+        found += "".join(f" -> '{name}'" for name in path.split(".")[1:])
+        each = f"jsonb_each_text(CASE jsonb_typeof({found}) WHEN 'object' THEN {found} END)"
+        return f"CROSS JOIN LATERAL {each} AS m (name, value)", "m.value"
+    names = f"JSON_KEYS(CASE WHEN JSON_VALID({column}) THEN {column} ELSE JSON_OBJECT() END, '{path}')"
+    each = f"JSON_TABLE(COALESCE({names}, JSON_ARRAY()), '$[*]' COLUMNS (name LONGTEXT PATH '$'))"
+    return f"JOIN {each} m", f"JSON_UNQUOTE(JSON_EXTRACT({column}, CONCAT('{path}.', JSON_QUOTE(m.name))))"
+
 
 # dialect -> what stands in braces in the texts of the views; {0} is the argument
 SPELLINGS = {
@@ -569,7 +591,9 @@ SPELLINGS = {
 
 def views(dialect: str) -> dict[str, str]:
     """The statements that create them, by name."""
-    spellings = SPELLINGS[dialect]
+    spellings = {**SPELLINGS[dialect], "member": "m.key" if dialect == "sqlite" else "m.name"}
+    spellings["properties"], spellings["property"] = members_of(dialect, "c.properties", "$")
+    spellings["tags"], spellings["tag"] = members_of(dialect, "g.config", "$.metadata")
     template = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
     text = re.sub(r"\{(\w+)(?: ([^{}]+))?\}", lambda match: spellings[match[1]].format(match[2]), template)
     return {match[1]: match[0] for match in re.finditer(r"^CREATE VIEW (\w+) AS\n[^;]*", text, re.MULTILINE)}

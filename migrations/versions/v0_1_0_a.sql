@@ -119,6 +119,39 @@ FROM threadkeep_conversation_labels l
 JOIN threadkeep_conversations c ON c.tenant_id = l.tenant_id AND c.id = l.conversation_id AND c.status <> 'deleted'
 JOIN threadkeep_tenants t ON t.id = l.tenant_id;
 
+-- A row for each property of a conversation
+CREATE VIEW threadkeep_properties AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    {member} AS property, {property} AS value
+FROM threadkeep_conversations c
+JOIN threadkeep_tenants t ON t.id = c.tenant_id
+{properties}
+WHERE c.status <> 'deleted';
+
+-- A row for each tag of a response: a value in the option `metadata` of its request, or of a label of its items
+CREATE VIEW threadkeep_tags AS
+SELECT {name t.name} AS tenant, {conversation c.public_id} AS conversation, {name c.user_id} AS user_id,
+    r.number AS response, 'metadata' AS kind, {member} AS tag, {tag} AS value
+FROM threadkeep_responses r
+JOIN threadkeep_conversations c ON c.tenant_id = r.tenant_id AND c.id = r.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = r.tenant_id
+JOIN threadkeep_configs g ON g.tenant_id = r.tenant_id AND g.hash = r.config_hash
+{tags}
+WHERE r.deleted_at IS NULL
+UNION ALL
+SELECT {name t.name}, {conversation c.public_id}, {name c.user_id}, l.number, 'item_label', {name l.tag}, {name l.value}
+FROM (
+    SELECT r.tenant_id, r.conversation_id, r.number, i.key AS tag, min(i.value) AS value
+    FROM threadkeep_responses r
+    JOIN threadkeep_item_labels i
+        ON i.tenant_id = r.tenant_id AND i.conversation_id = r.conversation_id
+        AND i.position >= r.from_position AND i.position <= r.to_position
+    WHERE r.deleted_at IS NULL
+    GROUP BY r.tenant_id, r.conversation_id, r.number, i.key
+) l
+JOIN threadkeep_conversations c ON c.tenant_id = l.tenant_id AND c.id = l.conversation_id AND c.status <> 'deleted'
+JOIN threadkeep_tenants t ON t.id = l.tenant_id;
+
 -- A row for each turn: what a user said at once. It is on the active branch if its item is: up to where that ends, on
 -- the branch of the first part of the lineage that reaches as far, or on the branch itself behind all parts
 CREATE VIEW threadkeep_turns AS

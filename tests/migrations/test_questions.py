@@ -30,7 +30,10 @@ def at(month: int, day: int) -> datetime:
 
 def begun(store: Store, title: str, user: str, team: str | None, when: datetime) -> Conversation:
     labels = {} if team is None else {"team": team}
-    return store.create_conversation(model="m", title=title, user_id=user, labels=labels, created_at=when)
+    return store.create_conversation(
+        model="m", title=title, user_id=user, labels=labels, created_at=when,
+        properties={"plan": "pro" if user == "ann" else "free"}, metadata={"variant": user},
+    )  # fmt: skip
 
 
 def fill(store: Store) -> None:
@@ -55,11 +58,11 @@ def fill(store: Store) -> None:
     code.add_response(an_answer("Done", model="small", id="r2", usage=None), "open_responses", provider="two")
     code.set_feedback(1, rating=-1, user_id="cat", comment="It was not.")
     gone = begun(store, "Gone", "ben", None, at(2, 7))
-    bill(trip, at(1, 10), cost=3 * DOLLAR, model="big", provider="one", latency_ms=900, first_token_ms=300)
+    bill(trip, at(1, 10), cost=3 * DOLLAR, model="big", provider="one", latency_ms=900, first_token_ms=300, response=0)
     bill(trip, at(2, 1), cost=2 * DOLLAR, model="big", provider="one", latency_ms=1_100, first_token_ms=500)
     bill(tax, at(1, 20), cost=DOLLAR, model="small", provider="two", latency_ms=100, first_token_ms=50)
     bill(tax, at(1, 20), model="small", provider="two", status="failed", figures={}, error={"message": "Overloaded"})
-    bill(code, at(2, 6), cost=4 * DOLLAR, model="small", provider="two", latency_ms=300, first_token_ms=150)
+    bill(code, at(2, 6), cost=4 * DOLLAR, model="small", provider="two", latency_ms=300, first_token_ms=150, response=0)
     bill(gone, at(2, 7), cost=DOLLAR // 2, model="small", provider="two")
     store.delete_conversation(gone.id)
 
@@ -97,6 +100,10 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
         ("2026-02", "ben", DOLLAR // 2), ("2026-02", "cat", 4 * DOLLAR),
     ],
     "What does each team cost?": [("a", 3, 9 * DOLLAR), ("b", 2, DOLLAR)],
+    "What does each plan cost, if conversations have it as a property?": [
+        ("free", 3, 5 * DOLLAR), ("pro", 2, 5 * DOLLAR),
+    ],
+    "Which variant of a prompt takes how many tokens?": [("ann", 1, 10), ("cat", 1, 10)],
     "What did deleted conversations cost?": [(1, DOLLAR // 2)],
     "How much of the input came from the prompt cache?": [("big", 80, 200), ("small", 120, 300)],
     "How often does a provider fail?": [("one", 0, 2), ("two", 1, 4)],

@@ -44,6 +44,8 @@ COLUMNS = {
         "last_activity_at", "active_day", "labels", "active_branch", "branches", "items", "responses",
     ],
     "threadkeep_labels": ["tenant", "conversation", "user_id", "label", "value"],
+    "threadkeep_properties": ["tenant", "conversation", "user_id", "property", "value"],
+    "threadkeep_tags": ["tenant", "conversation", "user_id", "response", "kind", "tag", "value"],
     "threadkeep_turns": [
         "tenant", "conversation", "user_id", "branch", "position", "created_at", "day", "week", "author_id",
         "is_active",
@@ -127,6 +129,49 @@ def test_no_text_makes_a_view_fail(store: Store, connection: Connection, empty_d
             "mariadb": ["\x00", "a\\u0000b \x00 c", None],
         }[empty_database.kind]
     )
+
+
+def test_no_property_makes_a_view_fail(store: Store, connection: Connection, empty_database: Database) -> None:
+    for number, one in enumerate(HOSTILE):
+        store.create_conversation(model="m", properties={f"p{number}": one, "plain": "yes"})
+    store.create_conversation(model="m", properties={'odd " \\ \ud800 name': "x", "plain": "yes"})
+    store.create_conversation(model="m")
+    found = dict(rows(connection, "SELECT property, value FROM threadkeep_properties WHERE property LIKE 'p_'"))
+    assert [found[f"p{number}"] for number in (3, 4, 5, 6)] == HOSTILE[3:]
+    known = rows(connection, "SELECT count(*) FROM threadkeep_properties WHERE property = 'plain' AND value = 'yes'")
+    assert known == [(6 if empty_database.kind == "mariadb" else 8,)]
+
+
+def test_usage_by_properties_and_tags_is_that_of_reports(store: Store, connection: Connection) -> None:
+    plan = 'pl\u00e4n "x"'
+    for value, responses in {"free": 0, "paid": 2}.items():
+        talk = store.create_conversation(model="m", input="Hi", properties={plan: value, "n": "1"})
+        for number in range(responses):
+            talk.update(metadata={"variant": f"v{number}", "round": "0"})
+            talk.add_response(an_answer("Hello", model="m", id=f"r{number}"), "open_responses")
+            talk.label_item(1 + number, {"kind": "b"})
+        talk.record_attempt("open_responses", usage={"input_tokens": 7, "output_tokens": 0}, model="m")
+    of_property = (
+        "SELECT p.value, count(*), sum(a.total_tokens) FROM threadkeep_usage_attempts a "
+        "LEFT JOIN threadkeep_properties p ON p.conversation = a.conversation AND p.property = :name GROUP BY 1"
+    )
+    of_tag = (
+        "SELECT t.value, count(*), sum(a.total_tokens) FROM threadkeep_usage_attempts a "
+        "LEFT JOIN threadkeep_tags t ON t.conversation = a.conversation AND t.response = a.response "
+        "AND t.kind = :kind AND t.tag = :name GROUP BY 1"
+    )
+    for key, expected in {
+        f"property:{plan}": {("free", 1, 7), ("paid", 3, 37)},
+        "metadata:variant": {("v0", 1, 15), ("v1", 1, 15), (None, 2, 14)},
+        "metadata:round": {("0", 2, 30), (None, 2, 14)},
+        "item_label:kind": {("b", 2, 30), (None, 2, 14)},
+    }.items():
+        kind, name = key.split(":")
+        statement, asked = (of_property, {}) if kind == "property" else (of_tag, {"kind": kind})
+        assert set(rows(connection, statement, name=name, **asked)) == expected, key
+        assert {(row.keys[key], row.attempts, row.total_tokens) for row in store.usage(by=key)} == expected, key
+    store.delete_response(talk.responses().items[-1].id)
+    assert rows(connection, "SELECT DISTINCT response FROM threadkeep_tags") == [(0,)]
 
 
 def test_usage_by_day_is_the_same_with_filled_days(store: Store, connection: Connection) -> None:
@@ -263,5 +308,5 @@ def test_calls_that_were_decided_and_items_that_were_rated(store: Store, connect
         ("ann", 0, "user", None, -1, "So so"), ("ann", 0, "user", "bob", 1, None),
     ]  # fmt: skip
     store.delete_conversation(conversation.id)
-    for view in ("call_approvals", "feedback", "turns", "labels", "conversation_facts"):
+    for view in ("call_approvals", "feedback", "turns", "labels", "conversation_facts", "properties", "tags"):
         assert rows(connection, f"SELECT * FROM threadkeep_{view}") == [], view

@@ -18,7 +18,7 @@ SUMMED = (*FIGURES, "cost_nano", "latency_ms", "first_token_ms")
 
 def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
     """Rows of the ledger for these moments, as the store writes them when a transaction takes long or a stream ends."""
-    cost = about.pop("cost", None)
+    cost, response = about.pop("cost", None), about.pop("response", None)
     attempt = Attempt(
         format=about.pop("format", "open_responses"),
         status=about.pop("status", "completed"),
@@ -29,7 +29,8 @@ def attempt_at(conversation: Any, *moments: datetime, **about: Any) -> None:
 
     def write(connection: Any) -> None:
         for at in moments:
-            insert_attempt(connection, conversation.handle.ref, attempt, at, user_id=conversation.user_id)
+            whose = {"user_id": conversation.user_id, "response": response}
+            insert_attempt(connection, conversation.handle.ref, attempt, at, **whose)
 
     transactions = conversation.handle.transactions
     if isinstance(conversation, Blocking):

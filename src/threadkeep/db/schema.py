@@ -43,8 +43,8 @@ _REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)_([a-z]+)")
 VERSION_TABLE: Final = f"{PREFIX}version"
 # Views for people who write SQL
 _VIEWS: Final = (
-    "usage_by_day", "usage_attempts", "messages_text", "tool_calls", "conversation_facts", "labels", "turns",
-    "call_approvals", "feedback",
+    "usage_by_day", "usage_attempts", "messages_text", "tool_calls", "conversation_facts", "labels", "properties",
+    "tags", "turns", "call_approvals", "feedback",
 )  # fmt: skip
 VIEWS: Final = tuple(f"{PREFIX}{name}" for name in _VIEWS)
 # SQLite's full-text index, and the tables that FTS5 keeps for it
