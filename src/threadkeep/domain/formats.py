@@ -289,9 +289,11 @@ def _is_ui_message(value: Json) -> bool:
 
 
 def _is_model_message(value: Json) -> bool:
-    return isinstance(value.get("role"), str) and any(
-        _kind(part) in _MODEL_PARTS for part in _objects(value, "content")
-    )
+    return isinstance(value.get("role"), str) and _has_model_parts(value)
+
+
+def _has_model_parts(value: Json) -> bool:
+    return any(_kind(part) in _MODEL_PARTS for part in _objects(value, "content"))
 
 
 # AG-UI
@@ -301,6 +303,7 @@ AGUI_EVENTS: Final = (
     "SUBAGENT_", "THINKING_",
 )  # fmt: skip
 _AGUI_KEYS: Final = frozenset({"toolCalls", "toolCallId", "activityType", "subagentRunId", "encryptedValue"})
+_AGUI_ROLES: Final = frozenset({"reasoning", "activity"})
 _AGUI_OTHERS: Final = {"RAW": "event", "CUSTOM": "name"}  # type of an event -> a key that it has
 
 
@@ -308,7 +311,7 @@ def _is_agui_message(value: Json) -> bool:
     role = value.get("role")
     if not isinstance(role, str) or "origin" in value:
         return False
-    is_own = role in ("reasoning", "activity") and isinstance(value.get("content"), str | Mapping)
+    is_own = role in _AGUI_ROLES and isinstance(value.get("content"), str | Mapping)
     return is_own or not _AGUI_KEYS.isdisjoint(value)
 
 
@@ -426,8 +429,7 @@ OTHER_FORMATS: Final[tuple[OtherFormat, ...]] = (
 )
 
 _HAVE_MESSAGES: Final = tuple(other for other in OTHER_FORMATS if other.is_message is not _never)
-_PLAIN_ROLES: Final = ("user", "assistant", "system", "developer", "tool")
-_PLAIN_KEYS: Final = frozenset({"role", "content"})
+_SIGNS: Final = _AGUI_KEYS | {"parts", "lc"}  # keys of messages of which any of these formats has one
 
 
 def other_body(body: Json, reader: str | None = None) -> OtherFormat | None:
@@ -442,6 +444,7 @@ def other_event(event: Json, reader: str | None = None) -> OtherFormat | None:
 
 def other_message(value: Json, reader: str | None = None) -> OtherFormat | None:
     """The same of a message or item of a history."""
-    if value.keys() <= _PLAIN_KEYS and isinstance(value.get("content"), str) and value.get("role") in _PLAIN_ROLES:
+    has_no_sign = _SIGNS.isdisjoint(value) and _kind(value) not in _STEPS and _kind(value, "role") not in _AGUI_ROLES
+    if has_no_sign and not _has_model_parts(value):
         return None  # nearly always
     return next((other for other in _HAVE_MESSAGES if other.format != reader and other.is_message(value)), None)

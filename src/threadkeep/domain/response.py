@@ -289,11 +289,16 @@ class Maker(NamedTuple):
     @property
     def text(self) -> str | None:
         """The maker as one word, which `maker_from` reads, with a slash in it; None where nothing is known."""
-        for parts in (self, self[:3], (self.provider, None, self.account), (self.provider,), ()):
-            text = "/".join(quote(part or "", safe="", errors="replace") for part in parts).rstrip("/")
-            if len(text) <= _LONGEST:
-                return text if "/" in text else f"{text}/" if text else None
-        return None
+        return _text_of(self)
+
+
+@lru_cache(maxsize=1024)
+def _text_of(maker: Maker) -> str | None:
+    for parts in (maker, maker[:3], (maker.provider, None, maker.account), (maker.provider,), ()):
+        text = "/".join(quote(part or "", safe="", errors="replace") for part in parts).rstrip("/")
+        if len(text) <= _LONGEST:
+            return text if "/" in text else f"{text}/" if text else None
+    return None
 
 
 @lru_cache(maxsize=1024)

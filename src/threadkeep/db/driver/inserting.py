@@ -48,6 +48,18 @@ def insert_missing(connection: Connection, table: Table, rows: Sequence[Paramete
         statement.execute_many(connection, rows)
 
 
+@cache
+def _replacing_insert(backend: backends.Backend, table: Table, columns: tuple[str, ...]) -> Statement:
+    return Statement(
+        backend.insert_or_replace(table, *columns), [column.name for column in base.written_columns(table)]
+    )
+
+
+def insert_or_replace(connection: Connection, table: Table, rows: Sequence[Parameters], *columns: str) -> None:
+    """Insert rows, or set these columns of those that exist; either way they are locked. Each has all columns."""
+    _replacing_insert(backends.backend_of(connection), table, columns).execute_many(connection, rows)
+
+
 def insert_rows(connection: Connection, table_rows: TableRows) -> None:
     """Insert whole rows, each into its table; on PostgreSQL one statement writes related rows of several tables.
 

@@ -18,7 +18,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, Select, Table, delete, func, insert, literal_column, select
 from sqlalchemy.exc import IntegrityError
 
-from threadkeep.db import backends, functions, types
+from threadkeep.db import functions, types
+from threadkeep.db.driver import inserting
 from threadkeep.db.models import usage_daily, usage_daily_models, usage_daily_sketches, usage_days, usage_records
 from threadkeep.db.queries.usage import KEYS, MEASURES, METADATA, MODEL_KEYS, PROPERTY, ledger_sums, rounded
 from threadkeep.domain import ids, jsontext
@@ -62,7 +63,7 @@ def reconcile(transactions: Transactions, scope: refs.Scope) -> ReconciliationRe
 def invalidate(connection: Connection, tenant: int, *days: date) -> None:
     """Make reports read the ledger of some days again; their rows stay locked until the transaction ends."""
     rows = [{"tenant_id": tenant, "day": day, "filled_at": None} for day in sorted(days)]
-    connection.execute(backends.backend_of(connection).insert_or_replace(usage_days, "filled_at"), rows)
+    inserting.insert_or_replace(connection, usage_days, rows, "filled_at")
 
 
 def roll_up_batch(connection: Connection, tenant: int) -> int:
@@ -112,7 +113,7 @@ def missing_days(connection: Connection, tenant: int, last: date, after: date = 
 def roll_up(connection: Connection, tenant: int, days: Sequence[date], now: datetime) -> None:
     """Lock the days, in order, and write their sums."""
     locks = [{"tenant_id": tenant, "day": day, "filled_at": now} for day in days]
-    connection.execute(backends.backend_of(connection).insert_or_replace(usage_days, "filled_at"), locks)
+    inserting.insert_or_replace(connection, usage_days, locks, "filled_at")
     for table, ledger in _sum_ledger(connection, tenant, days).items():
         connection.execute(delete(table).where(table.c.tenant_id == tenant, table.c.day.in_(days)))
         rows = [

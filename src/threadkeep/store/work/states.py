@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection
 
 from threadkeep.db import backends, models
+from threadkeep.db.driver import inserting
 from threadkeep.db.queries.annotations import conversation_lock, state_removal, state_versions_of, states_of
 from threadkeep.db.queries.annotations import states_called as named_states
 from threadkeep.domain.jsontext import EXACT, JsonObject, check_finite, encode, loads, loads_stored, mismatch
@@ -129,10 +130,7 @@ def write_states(
         for state, version in pairs
     ]
     backends.check_sizes(connection, rows, "a state", ("value",))
-    connection.execute(
-        backends.backend_of(connection).insert_or_replace(models.conversation_states, "version", "value", "updated_at"),
-        rows,
-    )
+    inserting.insert_or_replace(connection, models.conversation_states, rows, "version", "value", "updated_at")
     return [StoredVersion(row["version"], row["value"] is not None, now) for row in rows]
 
 
