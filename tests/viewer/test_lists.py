@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -102,6 +103,30 @@ def test_a_list_takes_a_few_statements(pages: Pages) -> None:
         with_decisions(pages.store)
     assert pages.statements("/") <= MAX_STATEMENTS
     assert pages.statements("/?user=ann&label=team%3Dtravel&model=gpt-5.4&errors=1") <= MAX_STATEMENTS
+
+
+@pytest.mark.parametrize("path", ["/", "/?user=ann", "/c/{id}"])
+def test_a_page_is_renewed_if_the_reader_asks_for_it(pages: Pages, path: str) -> None:
+    path = path.format(id=with_decisions(pages.store).id)
+    still = pages.client().get(path)
+    assert "refresh" not in still.headers
+    [link] = re.findall(r'href="([^"]*live=10)" title="Renew', still.text)
+    assert link == ("?user=ann&amp;live=10" if "user" in path else "?live=10")
+    address = path.partition("?")[0] + html.unescape(link)
+    live = pages.client().get(address)
+    assert live.headers["refresh"] == "10"
+    assert re.search(r"Renewed at <time [^>]*>\d\d:\d\d:\d\d</time> UTC, and again every 10 seconds", live.text)
+    assert "<input" in still.text
+    assert "<input" not in live.text  # what is written there would be lost
+    [stop] = re.findall(r'href="([^"]*)">Stop', live.text)
+    assert "refresh" not in pages.client().get(path.partition("?")[0] + html.unescape(stop)).headers
+    assert pages.statements(address) == pages.statements(path)
+
+
+@pytest.mark.parametrize("seconds", ["0", "4", "3601", "x", "-10", "5;url=//evil.example"])
+def test_a_page_is_renewed_neither_often_nor_elsewhere(pages: Pages, seconds: str) -> None:
+    response = pages.client().get("/", params={"live": seconds})
+    assert (response.status_code, "refresh" in response.headers) == (400, False)
 
 
 def test_many_labels_and_long_names_leave_room(pages: Pages) -> None:

@@ -42,7 +42,8 @@ async def list_page(view: View) -> Response:
     listing = await view.read(read_list, {**wanted, "after": view.query("after"), "limit": PAGE})
     rows = [(summary, listing.sums.get(summary.id, _NEW)) for summary in listing.page]
     is_first = "after" not in view.request.query_params
-    return view.page("list.html", rows=rows, next=listing.page.next, bar=bar_of(view, OWN), is_first=is_first)
+    values = {"rows": rows, "next": listing.page.next, "bar": bar_of(view, OWN, ["live"]), "is_first": is_first}
+    return view.page("list.html", view.live(), **values)
 
 
 def wanted_of(view: View) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
@@ -121,6 +122,7 @@ HEADERS: Final = {
 }
 STATIC: Final = {"viewer.css": "text/css", "viewer.js": "text/javascript", "icon.svg": "image/svg+xml"}
 UNAUTHORIZED: Final = 401
+LIVE_SECONDS: Final = range(5, 3_601)  # after which pages can be renewed
 SERVER_ERROR: Final = 500  # the first status of the server's own
 # kind of error -> status; the first that fits applies
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -193,10 +195,24 @@ class View(NamedTuple):
             raise InvalidOption(f"must be a whole number from {least} on, not {text[:40]!r}.", argument=name)
         return int(text)
 
-    def page(self, template: str, /, **values: Any) -> Response:
-        """Return the page of a template."""
+    def live(self) -> int | None:
+        """Return the seconds after which the reader wants the page renewed; None if it stays.
+
+        Raises:
+            InvalidOption: these are none.
+        """
+        seconds = self.number("live", least=LIVE_SECONDS.start)
+        if seconds is not None and seconds not in LIVE_SECONDS:
+            raise InvalidOption(f"must be at most {LIVE_SECONDS[-1]} seconds, not {seconds}.", argument="live")
+        return seconds
+
+    def page(self, template: str, live: int | None = None, /, **values: Any) -> Response:
+        """Return the page of a template; one that is `live` has no fields, whose texts a browser would lose."""
         kept = shared_pairs(self.request.query_params)
-        return render_page(self.request, template, 200, scopes=self.scopes, kept=kept, **values)
+        page = render_page(self.request, template, 200, scopes=self.scopes, kept=kept, live=live, **values)
+        if live is not None:
+            page.headers["refresh"] = str(live)
+        return page
 
 
 Handler: TypeAlias = Callable[[View], Awaitable[Response]]
@@ -238,8 +254,9 @@ def render_page(request: Request, template: str, status: int, /, **values: Any) 
     access: Access = request.app.state.viewer.access
     secret = secret_of_forms(request) if values.get("has_form") or access.can_forget(request) else None
     values = {
-        "scopes": frozenset(), "kept": (), "base": base, "path": request.url.path, "query": request.query_params,
-        "secret": secret, "can_sign_out": access.can_forget(request), **values,
+        "scopes": frozenset(), "kept": (), "live": None, "now": datetime.now(UTC), "base": base,
+        "path": request.url.path, "query": request.query_params, "secret": secret,
+        "can_sign_out": access.can_forget(request), **values,
     }  # fmt: skip
     values["with_query"] = lambda **changes: _with_query(request, changes)
     page = HTMLResponse(environment().get_template(template).render(values), status)

@@ -94,7 +94,7 @@ async def fragment(view: View) -> Response:
 
 def _rendered(view: View, template: str, thread: Thread, start: int) -> Response:
     """The page of a template."""
-    return view.page(template, **values_of(thread, start))
+    return view.page(template, view.live(), **values_of(thread, start))
 
 
 def values_of(thread: Thread, start: int) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def paths(month: str) -> dict[str, str]:
         "list": "/", "errors": "/?errors=1&status=any", "thread": thread, "branches": f"/c/{branched}",
         "request": f"{thread}/responses/1?format=gemini", "changes": f"{thread}/responses/1?show=changes",
         "body": f"{thread}/responses/1?show=body", "search": "/search?q=order", "usage": "/usage",
-        "tools": "/usage/tools",
+        "tools": "/usage/tools", "live": "/?live=3600",
     }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_everybody_can_use_pages(
     chromium: Browser, site: str, paths: dict[str, str], axe: str, viewport: Any, scheme: Any
 ) -> None:
     with watching(chromium, site, viewport=viewport, color_scheme=scheme, bypass_csp=True) as watched:
-        for name in NAMES:
+        for name in (*NAMES, "live"):
             page = watched.open(paths[name])
             page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
             page.evaluate(axe)
@@ -309,3 +309,16 @@ def test_new_items_appear_while_it_is_open(chromium: Browser, tmp_path: Any) -> 
             expect(page.get_by_text("Third")).to_be_visible()
             expect(page.get_by_text("An answer is in progress")).to_be_hidden()
             assert page.locator("article").count() == 3
+
+
+def test_without_javascript_a_live_list_shows_what_is_new(chromium: Browser, tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/live.db"
+    with Store(url) as store, serving(url) as address:
+        store.create_conversation(title="First").user("Hello")
+        with watching(chromium, address, java_script_enabled=False) as view:
+            page = view.open("/?live=5")
+            expect(page.get_by_role("link", name="First")).to_be_visible()
+            store.create_conversation(title="Second").user("Hello")
+            expect(page.get_by_role("link", name="Second")).to_be_visible()
+            page.get_by_role("link", name="Stop").click()
+            expect(page.get_by_label("User")).to_be_visible()
