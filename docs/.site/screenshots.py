@@ -40,6 +40,8 @@ def main() -> None:
             file = Path(folder) / "conversation.html"
             file.write_text(html_of(store, hit.conversation_id), encoding="utf-8")
             [chart] = store.search_conversations("chart", status=None, type="title", limit=1)
+            branched = next(one.id for one in store.list_summaries(limit=100) if one.branch_count > 1)
+        compared = f"/compare?c={branched}%3Fbranch%3D0&c={branched}%3Fbranch%3D1"
         thread = f"/c/{hit.conversation_id}"
         days = "/usage?since=2026-10-22&until=2026-11-20"
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -50,6 +52,7 @@ def main() -> None:
                 ("viewer-picture-dark", f"/c/{chart.conversation_id}", WIDE, "dark"),
                 ("viewer-changes", f"{thread}/responses/1?show=changes", WIDE, "light"),
                 ("viewer-losses", f"{thread}/responses/1?format=gemini", WIDE, "light"),
+                ("viewer-compare", compared, WIDE, "light"),
                 ("viewer-search", "/search?q=order", WIDE, "light"),
                 ("viewer-usage", days, (1200, 1180), "light"),
                 ("viewer-usage-dark", days, WIDE, "dark"),

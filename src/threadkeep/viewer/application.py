@@ -17,7 +17,7 @@ from threadkeep.server import answers, limits, owners
 from threadkeep.server.keys import KeysOnceMade
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
-from threadkeep.viewer import dashboard, exporting, listing, pages, requests, thread
+from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, thread
 from threadkeep.viewer.access import Access, Token
 
 DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
@@ -91,6 +91,7 @@ def app(
         Route("/c/{id}/export/{kind}", pages.endpoint("read", exporting.export_file)),
         Route("/c/{id}/responses/{number}", pages.endpoint("read", requests.seen_page)),
         Route("/c/{id}/responses/{number}/body", pages.endpoint("read", requests.body_file)),
+        Route("/compare", pages.endpoint("read", comparing.compare_page)),
         Route("/search", pages.endpoint("read", listing.search_page)),
         Route("/usage", pages.endpoint("usage", dashboard.usage_page)),
         Route("/usage/tools", pages.endpoint("usage", dashboard.tools_page)),

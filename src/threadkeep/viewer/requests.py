@@ -114,16 +114,16 @@ class Comparison(SequenceMatcher[str]):
         steps: how many were taken, or asked for in vain.
     """
 
-    def __init__(self, old: Sequence[str], new: Sequence[str]) -> None:
-        self.steps = 0
+    def __init__(self, old: Sequence[str], new: Sequence[str], most: int | None = None) -> None:
+        self.steps, self._most = 0, MAX_STEPS if most is None else most
         self._old, self._counts = old, Counter(new)
         super().__init__(None, old, new, autojunk=False)
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
         """Return the longest common block of two ranges; none once there are no more steps."""
-        if self.steps < MAX_STEPS:
+        if self.steps < self._most:
             self.steps += sum(1 + self._counts[line] for line in self._old[alo:ahi])
-        if self.steps >= MAX_STEPS:
+        if self.steps >= self._most:
             return Match(alo, blo, 0)
         return super().find_longest_match(alo, ahi, blo, bhi)
 

@@ -26,6 +26,7 @@ SERIOUS = ("serious", "critical")
 def paths(month: str) -> dict[str, str]:
     """The pages, by name."""
     with Store(month) as store:
+        newest = store.list_summaries(limit=2).items
         [hit] = store.search_conversations("12a", status=None, role="user", limit=1)
         thread = f"/c/{hit.conversation_id}"
         branched = next(
@@ -35,11 +36,14 @@ def paths(month: str) -> dict[str, str]:
         "list": "/", "errors": "/?errors=1&status=any", "thread": thread, "branches": f"/c/{branched}",
         "request": f"{thread}/responses/1?format=gemini", "changes": f"{thread}/responses/1?show=changes",
         "body": f"{thread}/responses/1?show=body", "search": "/search?q=order", "usage": "/usage",
-        "tools": "/usage/tools", "live": "/?live=3600",
+        "tools": "/usage/tools", "live": "/?live=3600", "filtered": "/usage/tools?user=ann&label=team%3Dsupport&days=14",
+        "variants": f"/compare?c={branched}%3Fbranch%3D0&c={branched}%3Fbranch%3D1",
+        "pair": f"/compare?c={newest[0].id}&c={newest[1].id}", "other": f"/compare?c={newest[0].id}",
     }  # fmt: skip
 
 
-NAMES = ("list", "errors", "thread", "branches", "request", "changes", "body", "search", "usage", "tools")
+NAMES = ("list", "errors", "thread", "branches", "request", "changes", "body", "search", "usage", "tools",
+         "filtered", "variants", "pair", "other")  # fmt: skip
 LOOKS = {"wide": (WIDE, "light"), "dark": (WIDE, "dark"), "phone": (PHONE, "light")}
 
 
@@ -105,7 +109,7 @@ def test_filters_and_pages_of_the_list(view: Watched) -> None:
     page.get_by_label("User").fill("ann")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).not_to_have_count(0)
-    assert set(page.locator("tbody tr td:nth-child(2)").all_inner_texts()) == {"ann"}
+    assert set(page.locator("tbody tr td.user-name").all_inner_texts()) == {"ann"}
     page.get_by_role("link", name="Clear").click()
     first = page.locator("a.title").first.get_attribute("href")
     page.get_by_role("link", name="Older").click()
@@ -123,6 +127,20 @@ def test_variants(view: Watched, paths: dict[str, str]) -> None:
     assert page.locator("article.assistant").last.inner_text() != said
     page.get_by_role("link", name="Next variant").click()
     expect(page.get_by_text("2 of 2")).to_be_visible()
+
+
+def test_two_that_are_ticked_are_compared(chromium: Browser, site: str) -> None:
+    with watching(chromium, site, viewport=PHONE, java_script_enabled=False) as watched:
+        page = watched.open("/")
+        ticks = page.get_by_label("Compare this conversation")
+        for number in (0, 3):
+            ticks.nth(number).check()
+        page.get_by_role("button", name="Compare two").first.click()
+        expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+        boxes = [one.bounding_box() for one in page.locator(".pair").first.locator("> *").all()]
+        assert boxes[0] is not None
+        assert boxes[1] is not None
+        assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]  # one below the other
 
 
 def test_search_leads_to_the_place(view: Watched) -> None:

@@ -31,7 +31,8 @@ CALL: Final = (
 # The columns of a response
 RESPONSE: Final = (
     "number", "branch", "format", "model", "status", "finish_reason", "provider_response_id", "input_to",
-    "from_position", "to_position", "error", "incomplete_details", "created_at", "open_branch", "is_lost",
+    "from_position", "to_position", "error", "incomplete_details", "created_at", "config_hash", "open_branch",
+    "is_lost",
 )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ class LedgerCall:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFacts:
-    """A response of a page: the range of its items, how it ended, and whether it is in progress."""
+    """A response of a page: the range of its items, how it ended, whether it is in progress, and its settings' hash."""
 
     number: int
     branch: int
@@ -110,6 +110,7 @@ class ResponseFacts:
     error: Any
     incomplete_details: Any
     created_at: datetime
+    config_hash: bytes
     is_open: bool
 
 
@@ -220,7 +221,7 @@ def read_thread(
         NotFound: there is no such branch.
     """
     handle = conversation.handle
-    row, tenant = handle.conversation.row, handle.ref.scope.tenant
+    row = handle.conversation.row
     ref = handle.ref.on(row.active_branch if branch is None else branch)
     window = ItemWindow(start - 1 if start else None, limit=limit + 1, media=media)
 
@@ -230,25 +231,39 @@ def read_thread(
             rows = connection.execute(conversations.branches_of(), ref.parameters(after=0, limit=MAX_BRANCHES)).all()
         known = [refs.lineage_from(one) for one in rows if one.number == ref.branch]
         lineage = known[0] if known else refs.get_lineage(connection, ref, row)
-        found = read_window(connection, ref, lineage, window)
-        items, following = found[:limit], next(iter(found[limit:]), None)
-        time = _call_window(items, following, start)
-        calls = connection.execute(statements.calls_of(tenant, ref.key, time, MAX_CALLS)).all()
-        annotated = _annotated(connection, ref, lineage, items)
-        return ThreadPage(
-            ref.branch,
-            lineage.head,
-            annotated.items,
-            None if following is None else following.position,
-            list({one.response_number: _facts(one) for one in calls if one.response_number is not None}.values()),
-            [_call(one) for one in calls if one.call_format is not None],
-            run_query(connection, ref.scope, UsageQuery(conversation=ref.key))[0],
-            _branches(row, rows) if rows else (),
-            annotated.decisions,
-            annotated.marks,
+        page = plain_page(connection, ref, lineage, window, start)
+        annotated = _annotated(connection, ref, lineage, page.items)
+        return page._replace(
+            items=annotated.items,
+            totals=run_query(connection, ref.scope, UsageQuery(conversation=ref.key))[0],
+            branches=_branches(row, rows) if rows else (),
+            decisions=annotated.decisions,
+            marks=annotated.marks,
         )
 
     return handle.transactions.read_any(read)
+
+
+def plain_page(
+    connection: Connection, ref: refs.BranchRef, lineage: refs.Lineage, window: ItemWindow, start: int
+) -> ThreadPage:
+    """The page of a window, which has an item more; without annotations, totals and branches."""
+    found, limit = read_window(connection, ref, lineage, window), (window.limit or 0) - 1
+    items, following = found[:limit], next(iter(found[limit:]), None)
+    time = _call_window(items, following, start)
+    calls = connection.execute(statements.calls_of(ref.scope.tenant, ref.key, time, MAX_CALLS)).all()
+    return ThreadPage(
+        ref.branch,
+        lineage.head,
+        items,
+        None if following is None else following.position,
+        list({one.response_number: _facts(one) for one in calls if one.response_number is not None}.values()),
+        [_call(one) for one in calls if one.call_format is not None],
+        reports.UsageRow({}),
+        (),
+        {},
+        {},
+    )
 
 
 def _call_window(items: Sequence[StoredItem], following: StoredItem | None, start: int) -> statements.CallWindow:
@@ -363,6 +378,7 @@ def _facts(row: Any) -> ResponseFacts:
     is_open, is_lost = values.pop("open_branch") is not None, values.pop("is_lost")
     values["status"] = positions.INCOMPLETE if is_lost else values["status"]
     texts = {name: _json(values[name], "responses") for name in ("error", "incomplete_details")}
+    values["config_hash"] = bytes(values["config_hash"])
     return ResponseFacts(**values | texts, is_open=is_open and not is_lost)
 
 
