@@ -41,6 +41,11 @@ def talk(store: Any) -> Any:
     return conversation
 
 
+def test_nothing_is_found_where_nothing_has_been_stored(tmp_path: Any) -> None:
+    with Store(f"sqlite:///{tmp_path}/new.db") as store:
+        assert not store.search("weather")
+
+
 FOUND = {
     "weather": [0],
     "WEATHER": [0],

@@ -167,7 +167,8 @@ class _FtsIndex(search.SearchIndex):
         if len(wanted) > 1 or searching.overlaps_itself(wanted[0]):
             return None
         most = parameters["candidates"]
-        ((documents, _),) = [_number_at(averages, 0) for (averages,) in TOTALS.fetch_all(connection, {})]
+        ((averages,),) = TOTALS.fetch_all(connection, {})
+        documents, _ = _number_at(averages or b"\0", 0)  # nothing: there has never been a document
         needed, is_whole = documents // PER_MATCH + 1, documents <= most
         if needed > most:
             return None
