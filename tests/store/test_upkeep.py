@@ -13,6 +13,7 @@ from tests.store.watching import engine_of
 from threadkeep import Session, Store, schema
 from threadkeep.db.backends import backend_of
 from threadkeep.db.models import usage_records
+from threadkeep.store.search.index import WRITES_PER_BATCH
 
 COUNTED = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names) AND reltuples >= 0")
 NAMES = ["threadkeep_items", "orders"]
@@ -89,6 +90,16 @@ def test_documents_are_counted_while_they_are_made(empty_database: Database, eng
     inserts = [at for at, text in enumerate(done) if text.startswith("INSERT INTO threadkeep_search_documents")]
     counts = [at for at, text in enumerate(done) if text.startswith("ANALYZE") and "search_documents" in text]
     assert inserts[0] < counts[0] < inserts[-1]
+
+
+def test_what_is_appended_is_counted_when_the_search_index_catches_up(empty_database: Database, engine: Engine) -> None:
+    """Else the next batch would look at all items for each of its conversations."""
+    with Store(empty_database.url) as store:
+        conversation = store.create_conversation(model="m")
+        for _ in range(2 * WRITES_PER_BATCH):
+            conversation.user("words " * 300)
+    with engine.connect() as connection:
+        assert counted(connection) == ["threadkeep_items"]
 
 
 def test_a_small_import_has_not(empty_database: Database, engine: Engine) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete
 from sqlalchemy.exc import SQLAlchemyError
 
 from threadkeep.db import models
+from threadkeep.db.backends import backend_of
 from threadkeep.db.driver.inserting import insert_many
 from threadkeep.db.queries import search as queries
 from threadkeep.db.search import LOG, log_broken_index, reason_of, search_of
@@ -201,8 +202,16 @@ class IndexTrigger:
             self.catch_up(transactions, tenant)
 
     def catch_up(self, transactions: Transactions, tenant: int) -> None:
-        """Index a batch; an index that cannot be updated is logged, for what was written is."""
+        """Index a batch; an index that cannot be updated is logged, for what was written is.
+
+        In a new database, PostgreSQL would read all of a tenant again and again until it has counted the rows.
+        """
+
+        def work(connection: Connection) -> None:
+            backend_of(connection).analyze_grown(connection)
+            index_batch(connection, tenant)
+
         try:
-            transactions.write(lambda connection: index_batch(connection, tenant), is_repeatable=True)
+            transactions.write(work, is_repeatable=True)
         except Exception as error:  # noqa: BLE001 - whatever it is
             log_index_failure(error)
