@@ -1,18 +1,21 @@
 """The smallest possible floor: three tables without a column that the job does not need, on the bare driver.
 
-It is compared with an append of a turn and with the resume of a conversation that is read for the first time. It checks
-nothing, and gives up what its rows have no place for: ids of conversations and items, branches, times, users, options,
-search, the change feed, costs, idempotency keys. Two writers of one conversation can collide.
+It is compared with an append of a turn, with the resume of a conversation that is read for the first time, and with a
+refresh: the floor keeps its request as bytes, and adds to them. It checks nothing, and gives up what its rows have no
+place for: ids of conversations and items, branches, times, users, options, search, the change feed, costs, idempotency
+keys. Two writers of one conversation can collide.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
-from benchmarks.conversations import AT_ONCE, TURNS, appending, stored
+from benchmarks.conversations import AT_ONCE, TURNS, append_turn, appending, stored
 from benchmarks.data import conversation_items
 from benchmarks.databases import Database, Driver, each_database
 from benchmarks.floor import HEAD
@@ -27,6 +30,7 @@ RESUME_MUST: Final = {
     "sqlite": {20: 2.0, 200: 1.6, 2_000: 1.3},
     "postgresql": {20: 2.0, 200: 1.6, 2_000: 1.4},
 }
+REFRESH_MUST: Final = {("sqlite", 200): 4.0}
 REPEATED: Final = {20: 20, 200: 5}  # resumes in one call: short ones are repeated
 
 # kind of database -> how it names JSON text, bytes and large integers
@@ -54,6 +58,7 @@ _TURN: Final = (
     "INSERT INTO usage SELECT %s, position, %s, %s, %s FROM new RETURNING position"
 )
 _BODIES: Final = "SELECT body FROM item WHERE conversation = %s ORDER BY position"
+_NEW_BODIES: Final = "SELECT body FROM item WHERE conversation = %s AND position >= %s ORDER BY position"
 
 
 class Smallest:
@@ -113,6 +118,21 @@ class Smallest:
         rows = self._driver.read(_BODIES, (conversation,))
         return HEAD + ",".join([row[0] for row in rows]).encode() + b"]}"
 
+    def refresh(self, conversation: int, kept: KeptBytes) -> bytes:
+        """The same from what is kept, to which others may have appended."""
+        rows = self._driver.read(_NEW_BODIES, (conversation, kept.count))
+        kept.text += b"," * bool(rows and kept.count) + ",".join([row[0] for row in rows]).encode()
+        kept.count += len(rows)
+        return b"".join((HEAD, kept.text, b"]}"))
+
+
+@dataclass(slots=True)
+class KeptBytes:
+    """The items of a request that is kept."""
+
+    text: bytearray = field(default_factory=bytearray)
+    count: int = 0
+
 
 def _values(turn: tuple[str, bytes]) -> tuple[str, str, bytes, tuple[str, int, int]]:
     """The JSON of both items, the body as it came, and the model with its tokens."""
@@ -133,13 +153,21 @@ def _on(database: Database, scale: Scale) -> list[Line]:
     driver = database.driver()
     smallest = Smallest(driver, database.kind)
     conversations = iter(range(1_000_000))
-    with database.store() as store, database.store(memory_bytes=0) as forgetful:
+    with contextlib.ExitStack() as stack:
+        store, other, forgetful = (
+            stack.enter_context(database.store(**options)) for options in ({}, {}, {"memory_bytes": 0})
+        )
         appends = {
             size: (appending(store, size, scale.rounds), _floor(smallest, conversations, size, scale))
             for size in scale.sizes
         }
         resumes = {size: _resumes(forgetful, smallest, next(conversations), size) for size in scale.sizes}
-        run_rounds([case for cases in (*appends.values(), *resumes.values()) for case in cases], scale.rounds)
+        others = database.driver()
+        stack.callback(others.close)
+        floors = smallest, Smallest(others, database.kind)
+        refreshes = {size: _refreshes((store, other), floors, conversations, size, scale) for size in scale.sizes}
+        every = (*appends.values(), *resumes.values(), *refreshes.values())
+        run_rounds([case for cases in every for case in cases], scale.rounds)
         driver.close()
     must, musts = APPEND_MUST[database.kind], RESUME_MUST[database.kind]
     return [
@@ -148,6 +176,10 @@ def _on(database: Database, scale: Scale) -> list[Line]:
             Line.of(f"first resume{how}, smallest, N={size:,}", database.label, case, floor, musts.get(size))
             for size, (opened, at_once, floor) in resumes.items()
             for how, case in (("", opened), (" by one call", at_once))
+        ),
+        *(
+            Line.of(f"refresh, smallest, N={size:,}", database.label, *cases, REFRESH_MUST.get((database.kind, size)))
+            for size, cases in refreshes.items()
         ),
     ]
 
@@ -171,6 +203,42 @@ def _floor(smallest: Smallest, conversations: Iterator[int], size: int, scale: S
             smallest.append_turn(key, next(new))
 
     return Case("smallest", call, each_round=open_next, count=AT_ONCE)
+
+
+def _refreshes(
+    stores: tuple[Store, Store], floors: tuple[Smallest, Smallest], keys: Iterator[int], size: int, scale: Scale
+) -> tuple[Case, Case]:
+    """A conversation that is kept, to which another store, on a connection of its own, has appended a turn."""
+    (store, other), (smallest, writer) = stores, floors
+    names = stored(store, size, scale.rounds)
+    handle = writing = store.get_conversation(next(stored(store, size, 1)))
+    key, kept = next(keys), KeptBytes()
+    new: dict[str, Iterator[tuple[str, bytes]]] = {}
+
+    def open_ours() -> None:
+        nonlocal handle, writing
+        name = next(names)
+        handle, writing = store.get_conversation(name), other.get_conversation(name)
+        handle.request_body("open_responses")
+        new["ours"] = iter(TURNS)
+
+    def open_floor() -> None:
+        nonlocal key, kept
+        key, kept = next(keys), KeptBytes()
+        writer.fill(key, conversation_items(size))
+        smallest.refresh(key, kept)
+        new["floor"] = iter(TURNS)
+
+    return (
+        Case(
+            "threadkeep", lambda: handle.request_body("open_responses"),
+            prepare=lambda: append_turn(writing, next(new["ours"])), each_round=open_ours,
+        ),
+        Case(
+            "smallest", lambda: smallest.refresh(key, kept),
+            prepare=lambda: writer.append_turn(key, next(new["floor"])), each_round=open_floor,
+        ),
+    )  # fmt: skip
 
 
 def _resumes(store: Store, smallest: Smallest, key: int, size: int) -> tuple[Case, Case, Case]:

@@ -112,14 +112,14 @@ def _measured(
                 stack.callback(other.stop)
             return measurements.refresh({other.peer.name: other for other in others})
 
+    searched = _reported("search", lambda: measurements.search(able))  # first, so that there is nothing else
     _reported("filled", measurements.fill)
     measurements.check()
     made = [_reported("append", measurements.append), *_reported("resume", measurements.resume)]
     made.append(_reported("render", lambda: measurements.render(formats)))
     made.append(_reported("refresh", refreshed))
     made.append(_reported("import", measurements.load))
-    made.append(_reported("search", lambda: measurements.search(able)))
-    return [table for table in made if table.columns]
+    return [table for table in (*made, searched) if table.columns]
 
 
 def _rates(

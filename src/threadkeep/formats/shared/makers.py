@@ -193,6 +193,7 @@ def _is_asked_for(maker: Maker, model: str) -> bool:
     return any(name is not None and plain_model(name) == plain_model(model) for name in (maker.asked, maker.model))
 
 
+@lru_cache(maxsize=1024)
 def can_read(target: RequestTarget, origin: str | None, maker: Maker) -> bool:
     """Whether the target of a request can read what a maker has signed in an answer that came in a format."""
     family = _family_of(maker)

@@ -39,7 +39,6 @@ from threadkeep.formats.shared.reports import Context
 OMITTED: Final = "[An earlier image was omitted]"
 _FOUND: Final = "pictures"  # the place in a snapshot's memo
 _HAS_MEDIA: Final = re.compile(rb'"input_(?:image|file|video)"')  # how items with pictures or files look
-_PAYLOAD, _REST = ItemEntry._fields.index("payload"), ItemEntry._fields.index("rest")
 _HEAD: Final = 400_000  # how much of base64 is read: a JPEG may have a preview and a profile before its size
 _JPEG_SIZES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of the frames that state it
 
@@ -95,12 +94,11 @@ def _with_media(entries: Sequence[ItemEntry]) -> list[ItemEntry]:
     """The entries that may hold pictures or documents."""
     if isinstance(entries, PackedEntries) and not entries.has_text(_HAS_MEDIA):
         return []
-    has_media, columns = _HAS_MEDIA.search, list(zip(*entries, strict=True))
-    texts = zip(columns[_PAYLOAD], columns[_REST], strict=True) if columns else ()
+    has_media = _HAS_MEDIA.search
     return [
-        entries[index]
-        for index, (payload, rest) in enumerate(texts)
-        if (payload and has_media(payload)) or (rest and has_media(rest))
+        entry
+        for entry in entries
+        if (entry.payload and has_media(entry.payload)) or (entry.rest and has_media(entry.rest))
     ]
 
 
