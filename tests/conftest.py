@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,7 +83,8 @@ def pytest_collection() -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the matrix does not have, before the others are put in order by their fixtures."""
-    selected = {item for item in items if is_selected(item)}
+    quick = quick_tests(items)
+    selected = {item for item in items if is_selected(item, is_quick=item in quick)}
     config.hook.pytest_deselected(items=[item for item in items if item not in selected])
     items[:] = [item for item in items if item in selected]
 
@@ -93,21 +95,45 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("SQLite only, without slow tests; all of them: make test-all")
 
 
-def is_selected(item: pytest.Item) -> bool:
+def is_selected(item: pytest.Item, *, is_quick: bool) -> bool:
     """Whether a test is part of this run."""
     if (item.get_closest_marker("cluster") is not None) != (MATRIX == "cluster"):
         return False
+    if item.get_closest_marker("one_database") is not None and needs_server(item):
+        return False
     if MATRIX == "rest":
-        return not is_quick(item) or is_sampled(item)
-    return MATRIX != "quick" or is_quick(item)
+        return not is_quick or is_sampled(item)
+    return MATRIX != "quick" or is_quick
 
 
-def is_quick(item: pytest.Item) -> bool:
-    """Whether a test is part of a quick run: it is not slow, needs no database server and does not repeat another."""
-    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    kinds = {value[0] if isinstance(value, tuple) else value for name, value in parameters.items() if name in KINDS}
-    is_repetition = item.get_closest_marker("one_face") is not None and parameters.get("face") in OTHER_FACES
-    return item.get_closest_marker("slow") is None and kinds.isdisjoint(SERVERS) and not is_repetition
+def quick_tests(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The tests of a quick run; of a test that is marked `share`, the first of so many cases, and so on."""
+    found: set[pytest.Item] = set()
+    cases: Counter[str] = Counter()
+    for item in filter(may_be_quick, items):
+        name, share = item.nodeid.partition("[")[0], item.get_closest_marker("share")
+        if share is None or cases[name] % share.args[0] == 0:
+            found.add(item)
+        cases[name] += 1
+    return found
+
+
+def may_be_quick(item: pytest.Item) -> bool:
+    """Whether a test is not slow, needs no database server and does not repeat another."""
+    face = parameters_of(item).get("face")
+    is_repetition = face in OTHER_FACES and item.get_closest_marker("one_face") is not None
+    return item.get_closest_marker("slow") is None and not needs_server(item) and not is_repetition
+
+
+def needs_server(item: pytest.Item) -> bool:
+    """Whether a test is about a database that has a server."""
+    values = [value for name, value in parameters_of(item).items() if name in KINDS]
+    return any((value[0] if isinstance(value, tuple) else value) in SERVERS for value in values)
+
+
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    """The values of a test's parameters, by their names."""
+    return getattr(getattr(item, "callspec", None), "params", {})
 
 
 def is_sampled(item: pytest.Item) -> bool:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow  # each collects tests in a process of its own
 ROOT = Path(__file__).parent.parent
 FILES = (
     "tests/test_databases.py",
+    "tests/server/hostile/test_frames.py",
     "tests/store/test_killed_writers.py",
     "tests/store/test_vectors.py",
     "tests/store/test_within.py",
@@ -65,6 +66,21 @@ def test_a_quick_run_has_no_slow_tests(quick: str, everything: str) -> None:
 def test_a_quick_run_has_the_vectors_once(quick: str, everything: str) -> None:
     names = [line for line in everything.splitlines() if "test_vectors.py::" in line]
     assert len([line for line in quick.splitlines() if "test_vectors.py::" in line]) * 6 == len(names) > 0
+
+
+def test_a_quick_run_has_a_share_of_the_cases_of_some_tests(quick: str, everything: str) -> None:
+    """The first of three, and so on."""
+    cases = [
+        [line for line in found.splitlines() if "test_a_status_of_an_error_may_be_anything[" in line]
+        for found in (quick, everything)
+    ]
+    assert cases[0] == cases[1][::3] != []
+
+
+def test_what_knows_no_database_runs_on_sqlite(everything: str) -> None:
+    lines = [line for line in everything.splitlines() if "test_frames.py::" in line]
+    assert all("[sqlite" in line for line in lines if "[" in line)
+    assert len(lines) > 20
 
 
 def test_a_quick_run_and_the_rest_are_everything(quick: str, rest: str, everything: str) -> None:

@@ -198,6 +198,7 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         wait_until(lambda: not any(map(is_alive, workers)), seconds=60)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_says_why_once(tmp_path: Path) -> None:
     server = Served(tmp_path, "--upstream", "nothing")
     assert server.process.wait(60) == 2

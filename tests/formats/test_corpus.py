@@ -54,6 +54,7 @@ def test_requests_go_back_as_they_came(format_name: FormatName) -> None:
         assert one["request"] == before, name
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("format_name", SPOKEN)
 def test_any_cut_of_a_conversation_is_as_valid_as_its_request(format_name: FormatName) -> None:
     level, refused = LEVELS[format_name], REFUSED[format_name]

@@ -23,7 +23,7 @@ from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.shared.dialects import RESPONSES
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
 
 OWN_IDS = RESPONSES["openai"].ids
 STEP = 16 if MATRIX == "quick" else 1  # positions, of which one is tried

@@ -40,6 +40,7 @@ def roles(request: Json) -> list[str]:
     return [content["role"] for content in request["contents"][:3]]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("other", [name for name in NAMES if name != NAME])
 def test_requests_of_other_formats_become_valid_ones(other: FormatName) -> None:
     for name, one in recorded(other).items():

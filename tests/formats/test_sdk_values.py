@@ -30,7 +30,7 @@ from tests.formats.test_ui_messages import CHATS
 from threadkeep.errors import CannotRender
 from threadkeep.formats import NAMES, FormatName, get_format
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
 
 Json = dict[str, Any]
 

@@ -27,7 +27,7 @@ from threadkeep.formats import FormatName, get_format
 from threadkeep.formats.gemini import sending as gemini
 from threadkeep.formats.shared import sending
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
 
 Json = dict[str, Any]
 Service = tuple[Provider, Json, asyncio.Runner]

@@ -86,6 +86,7 @@ def names_in(value: Any) -> list[str]:
     return names_in(inner) if inner else [value["name"]]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("format_", OTHERS)

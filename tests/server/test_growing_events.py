@@ -60,6 +60,7 @@ def calls_for(name: str, events: list[Event]) -> int:
     return count
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("name", "kind", "stream"), ALL, ids=IDS)
 def test_an_answer_costs_what_it_is_long(name: str, kind: str, stream: Stream) -> None:
     calls_for(name, list(stream(2)))

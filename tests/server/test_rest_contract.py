@@ -23,7 +23,11 @@ KEPT = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
 )  # fmt: skip
 
-pytestmark = [pytest.mark.sampled, pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 300)]
+pytestmark = [
+    pytest.mark.sampled,
+    pytest.mark.timeout(1_800 if is_set("THREADKEEP_LONG") else 300),
+    pytest.mark.share(3),
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.store.watching import engine_of, statements_of
 from threadkeep import Session, Store
 from threadkeep.db.backends.sqlite import CHECKPOINT_PAGES
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
 
 N = 400 if is_set("THREADKEEP_LONG") else 16 if MATRIX == "quick" else 60
 Thunk = Callable[[], Any]

@@ -19,7 +19,7 @@ from threadkeep.store.history_sync.alignment import TEXT, normalize_text, uttera
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
 
 LISTS = {"open_responses": "input", "gemini": "contents"}
 ENOUGH = 0.99

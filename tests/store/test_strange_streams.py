@@ -26,7 +26,7 @@ from tests.wires import SPOKEN
 from threadkeep import CannotParse, NotFound, Store
 from threadkeep.formats import NAMES, FormatName
 
-pytestmark = [pytest.mark.one_face, pytest.mark.sampled]
+pytestmark = [pytest.mark.one_face, pytest.mark.sampled, pytest.mark.share(3)]
 
 Json = dict[str, Any]
 DEEP = 300

@@ -144,6 +144,7 @@ def test_every_question_has_the_answer_of_the_plain_ledger(
             assert same(store.usage(tz=tz, **question), expected(rows, tz=tz, ids=ledger, **question)), question
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("table", "by"),
     [

@@ -36,7 +36,7 @@ PATHS = {
     "recorder": "POST /record/provider/v1/chat/completions", "pages": "GET /",
 }  # fmt: skip
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.one_database, pytest.mark.share(3)]
 
 
 def head(face: str, *lines: str) -> bytes:

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from threadkeep.formats import get_format
 from threadkeep.server import provider_answers
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.one_database, pytest.mark.share(5)]
 
 AFTER = ("end", "open", "reset")
 # formats whose answers end with an event of their own; the others with [DONE], or with what does not come any more
@@ -61,7 +61,6 @@ def test_what_comes_after_done_is_no_part_of_the_answer(database: Database, face
     ("face", "format_"),
     [(face, one) for one in WITH_LAST_EVENT for face in FACES if face != "recorder" or one in PATHS],
 )
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_the_last_event_ends_an_answer(database: Database, face: str, format_: str, after: str) -> None:
     with hostile(database, face, format_, Script([answer(format_)], after=after)) as world:
         read_to_the_end(world)
@@ -70,7 +69,6 @@ def test_the_last_event_ends_an_answer(database: Database, face: str, format_: s
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("face", ["responses", "rest"])
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_connection_serves_the_next_answer(database: Database, face: str, format_: str) -> None:
     end = [] if format_ in {*WITH_LAST_EVENT, "gemini"} else [DONE]
     with hostile(database, face, format_, Script([answer(format_), *end], after="next")) as world:
@@ -82,7 +80,6 @@ def test_a_connection_serves_the_next_answer(database: Database, face: str, form
 @pytest.mark.parametrize("after", ["open", "reset", "garbage"])
 @pytest.mark.parametrize("format_", ["chat_completion", "gemini"])
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_answer_that_is_whole_waits_for_its_usage_only_so_long(
     database: Database, face: str, format_: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +115,6 @@ WRITTEN: dict[str, Callable[[bytes], Script]] = {
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("format_", PATHS)
 @pytest.mark.parametrize("is_spooled", [False, True])
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_recorder_leaves_a_provider_whose_answer_is_whole(
     database: Database, format_: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_spooled: bool
 ) -> None:

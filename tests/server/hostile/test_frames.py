@@ -47,7 +47,7 @@ KEPT = 2_000  # frames of a message that is not whole, at most
 UNREAD = 2_000_000  # bytes that a connection has for a client that reads nothing, at most
 FACES = {"server": "/v1/responses", "recorder": "/record/provider/v1/responses"}
 
-pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120), pytest.mark.one_database, pytest.mark.share(3)]
 
 
 def frame(opcode: int, data: bytes = b"", *, is_last: bool = True, is_masked: bool = True, size: int = -1) -> bytes:

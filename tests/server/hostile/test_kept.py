@@ -24,7 +24,7 @@ CHAT = {
     "messages": [{"id": "u1", "role": "user", "parts": [{"type": "text", "text": "?"}]}],
 }
 
-pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120), pytest.mark.share(3)]
 
 
 @pytest.fixture(autouse=True)

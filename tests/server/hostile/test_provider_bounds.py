@@ -24,7 +24,7 @@ from threadkeep import AsyncStore, InvalidOption, Store
 from threadkeep.http import RecordedUpstream, UpstreamError, app, recorder_app, rest_app
 from threadkeep.server import provider_answers
 
-pytestmark = pytest.mark.one_face
+pytestmark = [pytest.mark.one_face, pytest.mark.one_database, pytest.mark.share(3)]
 
 MIB = 1024 * 1024
 MOST = 200_000  # bytes of an answer in these tests
@@ -89,7 +89,6 @@ BOMBS = {
     ("encoding", "kind"), [*((name, "events") for name in COMPRESS), ("gzip", "spaces"), ("gzip", "lines")]
 )
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_an_answer_that_grows_when_decompressed_is_read_up_to_the_limit(
     database: Database, face: str, encoding: str, kind: str
 ) -> None:
@@ -137,7 +136,6 @@ TWICE = ("gzip, gzip", "br, zstd", "gzip, identity, x-gzip")
 @pytest.mark.parametrize("encodings", TWICE)
 @pytest.mark.parametrize("status", [200, 429])
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_nothing_is_unpacked_twice(database: Database, face: str, status: int, encodings: str) -> None:
     """What a body grows to when it is unpacked once may be nothing when it is unpacked again, and takes as long."""
     script = Script([b"{}"], (*SSE, f"content-encoding: {encodings}"), f"{status} Oh")
@@ -244,7 +242,6 @@ def test_an_answer_may_come_in_any_pieces(database: Database, face: str, size: i
     ids=["many", "odd", "long"],
 )
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_headers_of_a_provider_change_nothing(database: Database, face: str, headers: tuple[str, ...]) -> None:
     with hostile(database, face, "chat_completion", Script([answer("chat_completion"), DONE], headers)) as world:
         status, _ = world.ask()
@@ -264,7 +261,6 @@ def broken(world: World) -> int:
 @pytest.mark.parametrize("pieces", [[], [b"\n"], [GARBAGE]], ids=["nothing", "blank", "garbage"])
 @pytest.mark.parametrize("after", ["end", "reset"])
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_provider_that_says_nothing_leaves_nothing_behind(
     database: Database, face: str, after: str, pieces: list[bytes]
 ) -> None:

@@ -24,7 +24,7 @@ HEAD_SECONDS = 2.0  # … and its head
 PATIENCE = 0.25  # that others have …
 LATE = 4.0  # … and how much later than its deadline a request may be over, on a busy machine
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.one_database, pytest.mark.share(3)]
 
 
 def check_others(place: Place) -> None:

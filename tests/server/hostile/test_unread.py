@@ -37,7 +37,7 @@ HANDSHAKE = (
 )
 ASKED: Any = {"model": "m", "input": "Hi", "messages": [{"role": "user", "content": "Hi"}]}
 
-pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.one_face, pytest.mark.timeout(120), pytest.mark.one_database, pytest.mark.share(3)]
 
 
 def request(path: str, *, is_stream: bool, **body: Any) -> bytes:
