@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -83,8 +85,8 @@ def pytest_collection() -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the matrix does not have, before the others are put in order by their fixtures."""
-    quick = quick_tests(items)
-    selected = {item for item in items if is_selected(item, is_quick=item in quick)}
+    quick, repeated = quick_tests(items), repeated_faces(items)
+    selected = {item for item in items if item not in repeated and is_selected(item, is_quick=item in quick)}
     config.hook.pytest_deselected(items=[item for item in items if item not in selected])
     items[:] = [item for item in items if item in selected]
 
@@ -118,11 +120,23 @@ def quick_tests(items: list[pytest.Item]) -> set[pytest.Item]:
     return found
 
 
+def repeated_faces(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests of another face that are marked `one_face`, on all databases but one, which differs from case to case."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in filter(is_of_another_face, items):
+        cases[re.sub("|".join(DATABASES), "", item.nodeid)].append(item)
+    kept = {case[crc32(name.encode()) % len(case)] for name, case in cases.items()}
+    return {item for case in cases.values() for item in case if item not in kept}
+
+
 def may_be_quick(item: pytest.Item) -> bool:
     """Whether a test is not slow, needs no database server and does not repeat another."""
-    face = parameters_of(item).get("face")
-    is_repetition = face in OTHER_FACES and item.get_closest_marker("one_face") is not None
-    return item.get_closest_marker("slow") is None and not needs_server(item) and not is_repetition
+    return item.get_closest_marker("slow") is None and not needs_server(item) and not is_of_another_face(item)
+
+
+def is_of_another_face(item: pytest.Item) -> bool:
+    """Whether a test repeats, through another face, one that is marked `one_face`."""
+    return parameters_of(item).get("face") in OTHER_FACES and item.get_closest_marker("one_face") is not None
 
 
 def needs_server(item: pytest.Item) -> bool:

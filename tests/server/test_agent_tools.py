@@ -11,6 +11,8 @@ from tests.server.test_creation import in_front_of
 from threadkeep.domain.jsontext import loads
 from threadkeep.server.agent_tools import as_functions
 
+pytestmark = pytest.mark.one_database
+
 OTHERS = [name for name in FORMATS if name != "open_responses"]
 PATCH: Any = {
     "type": "custom", "name": "look", "description": "Edit files.",

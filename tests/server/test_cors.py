@@ -18,6 +18,8 @@ from threadkeep.http import Limits, Owner, Upstream, app, rest_app, site
 from threadkeep.server.limits import MAX_HEADERS, rated
 from threadkeep.server.quotas import Rates
 
+pytestmark = pytest.mark.one_database
+
 SITE, OTHER = "https://chat.example", "https://other.example"
 FACES: Any = {"/v1": app, "/api": rest_app}
 

@@ -11,6 +11,8 @@ from tests.formats.test_events_in_between import BARE, EVENTS, PART, WHOLE_PART
 from tests.server.scripts import Scripted
 from threadkeep.formats import FormatName
 
+pytestmark = pytest.mark.one_database
+
 Json = dict[str, Any]
 
 

@@ -23,6 +23,8 @@ from threadkeep.server.provider_answers import limit_read_ahead
 from threadkeep.server.quotas import GrowthQuota, QuotaExceeded
 from threadkeep.server.service import Service, answer_quota
 
+pytestmark = pytest.mark.one_database
+
 PIECE = "x" * 50_000
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.test_bounds import model, openai_api, refusal, rest  # noqa: F401 - fixtures
 
+pytestmark = pytest.mark.one_database
+
 NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "1" + "0" * 400 + ".5"]
 MESSAGE = '{"role": "user", "content": [{"type": "input_text", "text": "Hi"}, {"more": %s}]}'
 # which API, method, path, body, and where the number is in it

@@ -9,6 +9,8 @@ import pytest
 from tests.server.scripts import FORMATS, Scripted, script
 from threadkeep.domain.jsontext import loads
 
+pytestmark = pytest.mark.one_database
+
 # the keys that its schema requires of a response
 REQUIRED: Final = {
     "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model", "previous_response_id",

@@ -22,7 +22,7 @@ from tests.server.scripts import Scripted
 from tests.server.test_rest import Rest
 from threadkeep.domain.jsontext import loads
 
-pytestmark = [pytest.mark.sampled, pytest.mark.share(3)]
+pytestmark = [pytest.mark.sampled, pytest.mark.share(3), pytest.mark.one_database]
 
 Json = dict[str, Any]
 

@@ -16,6 +16,8 @@ from threadkeep.server.body_limits import MAX_VALUES
 from threadkeep.server.problems import Problem
 from threadkeep.server.sealed import PREFIX
 
+pytestmark = pytest.mark.one_database
+
 INCLUDE: Any = ["reasoning.encrypted_content"]
 THOUGHT, SIGNATURE = "It is cloudy.", "c2lnbmVk"
 

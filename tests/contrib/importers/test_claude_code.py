@@ -15,6 +15,8 @@ from threadkeep import Conversation, Message, Store
 from threadkeep.contrib.importers import SourceReport, import_from
 from threadkeep.store.work.validation import MAX_TITLE
 
+pytestmark = pytest.mark.one_database
+
 
 def texts_of(conversation: Conversation) -> list[str]:
     return [item.item.text for item in conversation.items(limit=1000) if isinstance(item.item, Message)]

@@ -12,6 +12,8 @@ import pytest
 from threadkeep import Conversation, Store
 from threadkeep.contrib.importers import import_from
 
+pytestmark = pytest.mark.one_database
+
 Json = dict[str, Any]
 AT = "2026-03-01T09:30:00.000Z"
 MS = 1772357400000

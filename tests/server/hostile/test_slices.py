@@ -19,6 +19,8 @@ from threadkeep.http import Owner, Upstream, app, rest_app
 from threadkeep.server import provider_answers
 from threadkeep.server.provider_answers import SLICE_BYTES, SLICE_STEPS, Slices
 
+pytestmark = pytest.mark.one_database
+
 MANY = 3000
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {"identity": bytes, **COMPRESS}
 

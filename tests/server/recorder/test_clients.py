@@ -17,6 +17,8 @@ from tests.server.recorder.conftest import Recorded, said
 from tests.server.recorder.provider import Reply, failure, stream, whole
 from tests.server.scripts import COMPRESS
 
+pytestmark = pytest.mark.one_database
+
 QUESTION = "Weather in Paris?"
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -18,6 +18,8 @@ from threadkeep import Store
 from threadkeep.http import RecordedUpstream
 from threadkeep.server.recorder.targets import RecordedRoute, passed_on
 
+pytestmark = pytest.mark.one_database
+
 
 @pytest.mark.parametrize(
     ("url", "path", "target"),
