@@ -138,6 +138,8 @@ docs: $(READY) ## Write the pages of docs/ that are generated from the code
 	mv .venv/options.md docs/options.md
 	$(BIN)/python docs/.site/provider_page.py > .venv/providers.md
 	mv .venv/providers.md docs/providers.md
+	$(BIN)/python docs/.site/rest_page.py > .venv/rest-operations.md
+	mv .venv/rest-operations.md docs/rest-operations.md
 	$(BIN)/python docs/.site/name_page.py > .venv/names.md
 	mv .venv/names.md docs/reference/names.md
 

@@ -19,6 +19,7 @@ from sybil import Document
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 import name_page
+import rest_page
 import threadkeep
 from threadkeep import MissingExtra, Store
 from threadkeep.domain.options import OPTIONS
@@ -188,6 +189,11 @@ def test_the_page_of_all_names_is_up_to_date() -> None:
     rows = REFERENCE["names.md"].splitlines()
     listed = {name.removeprefix("threadkeep.") for name in NAMES if not name.startswith("threadkeep.contrib.")}
     assert all(any(row.startswith((f"| `{name}`", f"| `{name}(")) for row in rows) for name in listed)
+
+
+def test_the_page_of_rest_operations_is_up_to_date() -> None:
+    """It needs an example of each operation."""
+    assert rest_page.page() == DOCS.joinpath("rest-operations.md").read_text(), "the page is out of date: run make docs"
 
 
 def test_every_function_for_the_schema_is_in_the_reference() -> None:
