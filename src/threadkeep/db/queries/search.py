@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
-from threadkeep.db.driver import Statement
+from threadkeep.db.driver import LazyRow, RowReader, Statement
 from threadkeep.db.functions import as_committed
 from threadkeep.db.models import conversations, items, search_documents
 from threadkeep.db.queries.conversations import ACTIVE, DELETED, narrowed, of_conversation, of_tenant
@@ -275,8 +275,21 @@ def parted(terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
 # Statements
 
 
+class PageStatement(Statement):
+    """A statement for a page, and what reads its rows."""
+
+    def __init__(self, statement: Select[Any]) -> None:
+        super().__init__(statement)
+        columns: Any = tuple(statement.selected_columns)
+        self._reader = RowReader(columns)
+
+    def read(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Sequence[LazyRow]:
+        """Its rows, with their columns as attributes."""
+        return self._reader.read(connection, self.fetch_all(connection, parameters))
+
+
 @lru_cache(maxsize=256)
-def matching_documents(shape: Shape) -> Select[Any]:
+def matching_documents(shape: Shape) -> PageStatement:
     """A page of documents, best first, then the newest; with some columns of their conversations.
 
     Parameters: as of `parameters_of`, and how many `candidates` there may be. Each row says how many there are, and the
@@ -290,7 +303,7 @@ def matching_documents(shape: Shape) -> Select[Any]:
 
 
 @lru_cache(maxsize=256)
-def matching_conversations(shape: Shape) -> Select[Any]:
+def matching_conversations(shape: Shape) -> PageStatement:
     """A page of conversations, those with the best document first: that document, their number, and the newest time."""
     ranked = _ranked(shape)
     of_one: Any = ranked.c.conversation_id
@@ -337,11 +350,11 @@ def _page_of(ranked: sa.Subquery, shape: Shape) -> sa.Subquery:
     return page.subquery("best")
 
 
-def _shown(best: sa.Subquery, *others: str) -> Select[Any]:
+def _shown(best: sa.Subquery, *others: str) -> PageStatement:
     is_found = sa.and_(DOCUMENTS.tenant_id == bindparam("tenant"), DOCUMENTS.id == best.c.id)
     source = best.join(search_documents, is_found).join(conversations, _BELONGS)
     found = select(best.c.score, *(best.c[name] for name in others), *_SHOWN).select_from(source)
-    return found.order_by(best.c.score.desc(), best.c.id.desc())
+    return PageStatement(found.order_by(best.c.score.desc(), best.c.id.desc()))
 
 
 def _ranked(shape: Shape) -> sa.Subquery:

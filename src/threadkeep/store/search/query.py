@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, Select
+from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db import backends, refusals
+from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries import search as matches
 from threadkeep.db.queries.search import SCORE_PARTS, PageStart, SearchQuery, Shape, any_unindexed, unindexed_places
 from threadkeep.db.search import REBUILD_HINT, FewDocuments, reason_of, search_of
@@ -30,7 +31,7 @@ NEAR: Final = 20_000  # documents that are read one by one sooner than an index 
 AT_ONCE: Final = 100  # conversations whose matches are counted by a statement
 
 # A statement, for a shape of questions
-Statement = Callable[[Shape], Select[Any]]
+Statement = Callable[[Shape], matches.PageStatement]
 
 
 def search(transactions: Transactions, scope: refs.Scope, query: SearchQuery) -> Page[SearchResult]:
@@ -167,7 +168,7 @@ def matching_page(
 class RankedRow(NamedTuple):
     """A result, and the place behind it; of a conversation, the number of all its matches and the newest time."""
 
-    row: Row[Any]
+    row: LazyRow
     place: PageStart
     hits: int = 0
     newest_at: datetime | None = None
@@ -182,7 +183,8 @@ class Search:
         self._few: FewDocuments | None = None
         self._index.prepare(connection)
         if self._index.reads_near and Shape.of(self._index, query).is_limited():
-            self._is_near = bool(self._execute(matches.nearby_documents, query, most=NEAR + 1)[0][0] <= NEAR)
+            shape, values = self._shape_and_values(query, most=NEAR + 1)
+            self._is_near = connection.execute(matches.nearby_documents(shape), values).scalar_one() <= NEAR
 
     def page(self) -> Page[RankedRow]:
         """A page; behind the last result of a window comes the next window, of older documents."""
@@ -211,14 +213,15 @@ class Search:
     def _few_documents(self) -> FewDocuments | None:
         """What is known of the matches where there are few documents, in the page's window or all that are older."""
         query = self._query
-        values = matches.parameters_of(self._index, self._tenant, query) | {"candidates": CANDIDATES}
-        few = self._index.few_documents(self._connection, query, Shape.of(self._index, query), values)
+        few = self._index.few_documents(self._connection, query, *self._shape_and_values(query, candidates=CANDIDATES))
         return few._replace(is_whole=False) if few is not None and query.after.bottom else few
 
-    def _rows(self, place: PageStart, limit: int) -> Sequence[Row[Any]]:
-        return self._execute(self._statement, replace(self._query, after=place, limit=limit), candidates=CANDIDATES)
+    def _rows(self, place: PageStart, limit: int) -> Sequence[LazyRow]:
+        query = replace(self._query, after=place, limit=limit)
+        shape, values = self._shape_and_values(query, candidates=CANDIDATES)
+        return self._statement(shape).read(self._connection, values)
 
-    def _found(self, rows: Sequence[Row[Any]], place: PageStart) -> list[RankedRow]:
+    def _found(self, rows: Sequence[LazyRow], place: PageStart) -> list[RankedRow]:
         """The results of rows, without conversations that were found in the windows before."""
         places = [place.behind(row.score, row.id) for row in rows]
         if self._statement is not matches.matching_conversations:
@@ -237,18 +240,20 @@ class Search:
         """The matches of conversations, of which only some are in the window."""
         for start in range(0, len(keys), AT_ONCE):
             some = keys[start : start + AT_ONCE]
-            yield from self._execute(matches.matches_by_conversation, self._query, keys=some, seen=place.seen)
+            shape, values = self._shape_and_values(self._query, some, seen=place.seen)
+            yield from self._connection.execute(matches.matches_by_conversation(shape), values)
 
-    def _execute(
-        self, statement: Statement, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
-    ) -> Sequence[Row[Any]]:
+    def _shape_and_values(
+        self, query: SearchQuery, keys: Sequence[int] = (), **parameters: Any
+    ) -> tuple[Shape, dict[str, Any]]:
+        """What a statement depends on, and its parameters."""
         is_near = self._is_near or (bool(keys) and self._index.reads_near)
         shape = Shape.of(self._index, query, is_near=is_near, few=self._few)
         values = matches.parameters_of(self._index, self._tenant, query, keys, is_near=is_near)
-        return self._connection.execute(statement(shape), {**values, **parameters}).all()
+        return shape, {**values, **parameters}
 
 
-def _result_of(row: Row[Any], query: SearchQuery) -> SearchResult:
+def _result_of(row: LazyRow, query: SearchQuery) -> SearchResult:
     snippet, marks = searching.snippet_of(row.text, query.terms)
     is_title = row.position == searching.TITLE_POSITION
     return SearchResult(
