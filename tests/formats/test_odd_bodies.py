@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threadkeep import Session
+from tests.server.scripts import FORMATS, script
+from threadkeep import FunctionCall, Session
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.errors import ThreadkeepError
 from threadkeep.formats import NAMES, FormatName, get_format
@@ -120,6 +121,95 @@ def test_an_answer_with_any_value_is_sent_or_refused(place: tuple[FormatName, Pa
     with contextlib.suppress(ThreadkeepError):
         session.add_response(with_value(ANSWERS[name], path, value), name)
     sent_everywhere(session)
+
+
+# What clients send
+
+TOOL: Json = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}
+SPACE: Json = {"type": "namespace", "name": "n", "tools": [TOOL]}
+SEARCH = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+
+
+def asked() -> Session:
+    """A history with all that requests usually have."""
+    session = Session(model="claude-sonnet-4-5", instructions="i", tools=[TOOL, {"type": "custom", "name": "g"}, SPACE])
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    session.user([{"type": "input_text", "text": "Hi"}, picture])
+    for name, body in ANSWERS.items():
+        session.add_response(body, name)
+        for call in session.items[-1:]:
+            if isinstance(call, FunctionCall):
+                session.add_function_call_output(str(call.call_id), "o")
+    session.add_items(
+        [
+            {"type": "custom_tool_call", "call_id": "k", "name": "g", "input": "i"},
+            {"type": "custom_tool_call_output", "call_id": "k", "output": [{"type": "input_text", "text": "o"}]},
+            {"type": "provider_item", "format": "messages", "payload": SEARCH, "origin": "messages"},
+        ]
+    )
+    return session
+
+
+REQUESTS: dict[FormatName, Json] = {name: get_format(name).render(asked(), RenderOptions()).payload for name in NAMES}
+SENT = [(name, path) for name, body in REQUESTS.items() for path in paths_in(body)]
+
+
+@given(place=st.sampled_from(SENT), value=st.sampled_from(ODD))
+def test_a_request_with_any_value_is_read_or_refused(place: tuple[FormatName, Path], value: Any) -> None:
+    name, path = place
+    with contextlib.suppress(ThreadkeepError):
+        sent_everywhere(get_format(name).parse_request(with_value(REQUESTS[name], path, value)))
+
+
+def places_of(name: FormatName, key: str, within: str) -> list[Path]:
+    """Where requests of a format have a key somewhere under another one."""
+    return [path for format_, path in SENT if format_ == name and path[-1] == key and within in path]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "within"),
+    [
+        ("open_responses", "type", "tools"),
+        ("open_responses", "parameters", "tools"),
+        ("open_responses", "output", "input"),
+        ("messages", "name", "content"),
+        ("ui_messages", "state", "parts"),
+    ],
+)
+@pytest.mark.parametrize("value", [[1], {"a": 1}, [{}, [[]]], {"required": [[]], "properties": {}}])
+def test_lists_and_objects_stand_for_no_word(name: FormatName, key: str, within: str, value: Any) -> None:
+    places = places_of(name, key, within)
+    assert places
+    for path in places:
+        with contextlib.suppress(ThreadkeepError):
+            sent_everywhere(get_format(name).parse_request(with_value(REQUESTS[name], path, value)))
+
+
+# Streams
+
+EVENTS: dict[FormatName, list[Json]] = {name: script(name, ["Hi", "there"], calls=True) for name in FORMATS}
+STREAMED = [(name, path) for name, events in EVENTS.items() for path in paths_in(events)]
+
+
+def assemble(name: FormatName, path: Path, value: Any) -> None:
+    assembler = get_format(name).assembler()
+    for event in with_value(EVENTS[name], path, value):
+        assembler.feed(event)
+        assert assembler.partial.format == name
+        assembler.items_from(0)
+    assert assembler.response.format == name
+
+
+@given(place=st.sampled_from(STREAMED), value=st.sampled_from(ODD))
+def test_a_stream_with_any_value_is_read_or_refused(place: tuple[FormatName, Path], value: Any) -> None:
+    with contextlib.suppress(ThreadkeepError):
+        assemble(*place, value)
+
+
+@pytest.mark.parametrize("value", [1.5, True, 10**30])
+def test_calls_that_are_no_list_are_no_calls(value: Any) -> None:
+    [path] = [path for name, path in STREAMED if name == "chat_completion" and path[-1] == "tool_calls"][:1]
+    assemble("chat_completion", path, value)
 
 
 OUTPUT: Path = ("output", 1)

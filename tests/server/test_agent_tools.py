@@ -168,3 +168,14 @@ def test_what_is_no_tool_is_left_to_others(body: Any) -> None:
 def test_two_tools_of_one_name_have_two_functions() -> None:
     body, tools = as_functions({"tools": [space(FUNCTION), {**FUNCTION, "name": "eyes_look"}], "input": "Hi"})
     assert len({tool["name"] for tool in body["tools"]}) == len(tools.names) == 2
+
+
+@pytest.mark.parametrize("word", [[1], {"a": 1}])
+def test_types_that_are_no_words_are_refused_as_items_and_left_out_as_tools(served: Any, word: Any) -> None:
+    scripted = Scripted("chat_completion")
+    http = served.http(upstreams={"m": scripted.upstream})
+    refused = http.post("/responses", json={"model": "m", "input": [{"type": word}]})
+    assert (refused.status_code, scripted.payloads) == (400, [])
+    scripted.will_say("Hi")
+    answer = http.post("/responses", json={"model": "m", "input": "Hi", "tools": [space({"type": word})]})
+    assert (answer.status_code, answer.json()["tools"]) == (200, [])

@@ -267,7 +267,16 @@ def item_from(value: object, path: str = "item") -> Item:
     if kind in _ONLY_PARTS or (kind in foreign.TYPES and "origin" not in value):
         hint = "Put it into the content of a message."
         raise InvalidItem(f"must be an item, not a content part ({kind}).", argument=path, hint=hint)
+    check_output(value, path)
     return ITEMS.get(kind, UnknownItem).read(value, path)
+
+
+def check_output(value: Mapping[str, Any], path: str) -> None:
+    """Raise InvalidItem for the output of a custom tool that is a list of something else than content parts."""
+    output = value.get("output")
+    if value.get("type") == "custom_tool_call_output" and isinstance(output, list):
+        for index, part in enumerate(output):
+            typed_part(part, f"{at(path, 'output')}[{index}]")
 
 
 def items_from(values: object, path: str = "items") -> list[Item]:

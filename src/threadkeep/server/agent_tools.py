@@ -164,6 +164,8 @@ def _grammar(form: Any) -> Iterator[str]:
 def _item(item: Any, wire: Names) -> Any:
     """An item of the input as one of functions."""
     kind = item.get("type") if isinstance(item, dict) else None
+    if not isinstance(kind, str):
+        return item
     if kind in _CALLS and (kind != "tool_search_call" or item.get("execution") == "client"):
         return _call(item, wire)
     if kind not in _OUTPUTS or (kind == "tool_search_output" and item.get("execution") != "client"):

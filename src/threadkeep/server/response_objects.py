@@ -48,7 +48,7 @@ ECHOED: Final = (
 )  # fmt: skip
 # what the application may have set, and a user of it need not see; other tools may have keys of services in them
 _HOSTS: Final = frozenset({"instructions", "prompt_cache_key", "safety_identifier", "user"})
-SHOWN_TOOLS: Final = frozenset({"function", "custom"})
+SHOWN_TOOLS: Final = ("function", "custom")
 _ASKED: Final = "asked as open_responses"  # a key of what formats remember of options
 _CODE: Final = "server_error"  # of errors that other providers gave
 _ONE: Final = Lock()  # large response is made at a time: several threads would keep the event loop from its turn

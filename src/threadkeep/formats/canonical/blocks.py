@@ -147,7 +147,7 @@ def _image(media_type: Any, data: Any) -> JsonObject:
 
 
 def _tool_use(block: JsonObject, label: str) -> JsonObject:
-    name, given = block.get("name"), block.get("input")
+    name, given = named(block.get("name")), block.get("input")
     inner = given if isinstance(given, dict) else {}
     if name in _SEARCHES:
         query = named(inner.get(_SEARCHES[name]))

@@ -221,7 +221,8 @@ class MessageDeltas:
     def take_changed(self) -> int:
         """The index of the first call that has changed since the last look."""
         changed, self._changed = self._changed, None
-        return len(self._message.get("tool_calls") or ()) if changed is None else changed
+        calls = self._message.get("tool_calls")
+        return changed if changed is not None else len(calls) if isinstance(calls, list) else 0
 
     def _note_changed(self, place: int) -> None:
         self._changed = place if self._changed is None else min(self._changed, place)

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from threadkeep.domain.items import Item, item_from_object, with_given
+from threadkeep.domain.items import Item, check_output, item_from_object, with_given
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
-from threadkeep.errors import CannotParse, StreamChunk
+from threadkeep.errors import CannotParse, InvalidItem, StreamChunk
 from threadkeep.formats.canonical.given import shape_of
 from threadkeep.formats.canonical.items import ANSWER_KEYS, NAME, PART_KEYS
 from threadkeep.formats.open_responses.fields import STATUSES
@@ -130,7 +130,16 @@ def _is_plain(item: JsonObject) -> bool:
     """Whether an item of an unknown type can be recognized by its type and keys."""
     kind = item.get("type")
     is_type = isinstance(kind, str) and kind not in ("", "provider_item") and kind not in PART_KEYS
-    return is_type and OURS.isdisjoint(item)
+    return is_type and OURS.isdisjoint(item) and _has_parts(item)
+
+
+def _has_parts(item: JsonObject) -> bool:
+    """Whether the output of a custom tool is one that formats can read."""
+    try:
+        check_output(item, "item")
+    except InvalidItem:
+        return False
+    return True
 
 
 def _part(part: Any) -> JsonObject:

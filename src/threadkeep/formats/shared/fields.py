@@ -304,7 +304,7 @@ def _tool(tool: JsonObject, name: str, context: Context, path: str, define: Mapp
     kind = tool.get("type", "function")
     if kind == "provider_tool":
         return own_block(tool, name, context, path)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         context.loss("tool", path, f"The format has no tool of type {kind!r}.")
         return None
     report_foreign(tool, name, context, path)

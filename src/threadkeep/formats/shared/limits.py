@@ -70,8 +70,7 @@ def lacks_items(schema: Schema) -> bool:
 def is_open(schema: Schema) -> bool:
     """Whether an object takes other properties, or does not require all of its own."""
     return any(
-        one.get("additionalProperties") is not False
-        or {*(one.get("required") or ())} != {*(one.get("properties") or ())}
+        one.get("additionalProperties") is not False or _names(one.get("required")) != _names(one.get("properties"))
         for one in _all(schema)
         if one.get("type") == "object"
     )
@@ -85,10 +84,15 @@ def has_blank_choice(schema: Schema) -> bool:
 def requires_unknown(schema: Schema) -> bool:
     """Whether an object requires a property that it does not have."""
     return any(
-        not {*(one.get("required") or ())} <= {*(one.get("properties") or ())}
+        not _names(one["required"]) <= _names(one["properties"])
         for one in _all(schema)
         if isinstance(one.get("required"), list) and isinstance(one.get("properties"), dict)
     )
+
+
+def _names(value: Any) -> set[str]:
+    """The names in a list or object, which clients may write otherwise."""
+    return {name for name in value if isinstance(name, str)} if isinstance(value, list | dict) else set()
 
 
 def _all(schema: Schema) -> list[Schema]:

@@ -27,8 +27,8 @@ CALL_METADATA: Final = "callProviderMetadata"
 STREAMING, AVAILABLE = "input-streaming", "input-available"
 REQUESTED, RESPONDED = "approval-requested", "approval-responded"
 OUTPUT, ERROR, DENIED = "output-available", "output-error", "output-denied"
-STATES: Final = frozenset({STREAMING, AVAILABLE, REQUESTED, RESPONDED, OUTPUT, ERROR, DENIED})
-ANSWERED: Final = frozenset({OUTPUT, ERROR, DENIED})
+STATES: Final = (STREAMING, AVAILABLE, REQUESTED, RESPONDED, OUTPUT, ERROR, DENIED)
+ANSWERED: Final = (OUTPUT, ERROR, DENIED)
 DENIAL: Final = "Tool call execution denied."  # what a model is told where people gave no reason, as the SDK says it
 
 # key of a provider's metadata -> the format whose signatures and ids it holds
