@@ -31,6 +31,9 @@ MATRIX = os.environ.get("THREADKEEP_TEST_MATRIX", "quick")
 if MATRIX not in MATRICES:
     raise pytest.UsageError(f"THREADKEEP_TEST_MATRIX must be one of {', '.join(MATRICES)}, not {MATRIX!r}")
 
+# What a quick run has no test of need not be imported
+collect_ignore = ["viewer/browser"] if MATRIX == "quick" else []
+
 # The kinds of databases for which fixtures make tests: a quick run need not collect what it leaves out
 KINDS_HERE = ("sqlite",) if MATRIX == "quick" else DATABASES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import anthropic
@@ -12,16 +13,18 @@ import openai
 from google import genai
 from google.genai import types
 from openai import AsyncOpenAI
-from opentelemetry.instrumentation.genai.anthropic import AnthropicInstrumentor
-from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
-from opentelemetry.instrumentation.google_genai import GoogleGenAiSdkInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.server.recorder.provider import Provider
 from threadkeep import Store
 from threadkeep.contrib.opentelemetry import ThreadkeepCompletionHook
 
-INSTRUMENTORS: tuple[Any, ...] = (OpenAIInstrumentor, AnthropicInstrumentor, GoogleGenAiSdkInstrumentor)
+# imported where they are used, for they import all of their SDKs
+INSTRUMENTORS = {
+    "genai.openai": "OpenAIInstrumentor",
+    "genai.anthropic": "AnthropicInstrumentor",
+    "google_genai": "GoogleGenAiSdkInstrumentor",
+}
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 GPT, CLAUDE, GEMINI = "gpt-5.4", "claude-sonnet-5", "gemini-2.5-pro"
 
@@ -63,7 +66,10 @@ class Application:
 @contextmanager
 def instrumented(hook: Any, tracers: TracerProvider) -> Iterator[None]:
     """The three SDKs under instrumentation, as `opentelemetry-instrument` does it."""
-    made = [instrumentor() for instrumentor in INSTRUMENTORS]
+    made = [
+        getattr(import_module(f"opentelemetry.instrumentation.{module}"), name)()
+        for module, name in INSTRUMENTORS.items()
+    ]
     for one in made:
         # the check of versions refuses newer ones of google-genai than were released when it was written
         one.instrument(tracer_provider=tracers, completion_hook=hook, skip_dep_check=True)

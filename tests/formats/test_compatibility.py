@@ -20,6 +20,7 @@ def test_the_page_is_fresh() -> None:
     assert compatibility_page.page() == PAGE.read_text(), "the page is out of date: run make docs"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_says_what_becomes_of_every_option(name: str) -> None:
     section = compatibility_page.page().split(f"### `{name}`\n")[1].split("##")[0]

@@ -41,6 +41,7 @@ def answers(format_name: FormatName) -> list[tuple[str, dict[str, Any], Response
     return [(name, body, wire_format.parse_response(body)) for name, body in bodies if isinstance(body, dict)]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("format_name", SPOKEN)
 def test_requests_go_back_as_they_came(format_name: FormatName) -> None:
     wire, level = get_format(format_name), LEVELS[format_name]

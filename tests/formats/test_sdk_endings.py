@@ -73,6 +73,7 @@ def ended(format_name: FormatName, word: str) -> Json:
     return {**answer, "stop_reason" if format_name == "messages" else "stopReason": word}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("format_name", ENDINGS)
 def test_every_word_for_an_ending_is_known(format_name: FormatName, caplog: pytest.LogCaptureFixture) -> None:
     name, definition, key = ENDINGS[format_name]

@@ -63,6 +63,7 @@ def items(response: Response) -> list[Json]:
     return [item.to_dict() for item in response.output]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", OBJECTS)
 def test_answers_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     make, _ = OBJECTS[name]
@@ -74,6 +75,7 @@ def test_answers_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
             assert found.status == expected.status
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", OBJECTS)
 def test_events_of_an_sdk_are_read_like_their_json(name: FormatName) -> None:
     _, make = OBJECTS[name]

@@ -24,6 +24,7 @@ from threadkeep.formats.shared.reports import LOSSES, REPAIRS
 from threadkeep.formats.shared.views import view_of
 
 Json = dict[str, Any]
+pytestmark = pytest.mark.share(3)
 
 MODELS = {
     "open_responses": ["gpt-5.4"],

@@ -20,8 +20,6 @@ from threadkeep.server import service
 from threadkeep.server.quotas import QuotaExceeded
 from threadkeep.store.reading.overviews import request_bytes, settings_bytes
 
-pytestmark = pytest.mark.one_database
-
 Json = dict[str, Any]
 PICTURE = noise(300_000)
 URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"

@@ -188,6 +188,7 @@ def is_first(name: str) -> bool:
     return name == next(one for one, other in NAMES.items() if (other.code, other.table) == (what.code, what.table))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("face", ["sync"], indirect=True)
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (not is_first(one))) for one in NAMES])
 def test_damage_is_found_and_mended(store: Any, elsewhere: Any, tables: Tables, damaged: Any, name: str) -> None:
