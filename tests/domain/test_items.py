@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from threadkeep.domain.items import (
     item_from,
     item_from_object,
     items_from,
+    usual_object,
 )
 from threadkeep.domain.jsontext import dumps
 from threadkeep.domain.written import call_output, message_of
@@ -293,3 +295,50 @@ def test_null_is_an_empty_list(cls: type[TypedObject], empty: Any) -> None:
     for wrong in (0, "", {}, "[]"):
         with pytest.raises(InvalidItem, match=f"^{names[0]} must be a list"):
             cls(**data, **{names[0]: wrong})
+
+
+ORIGINS = st.sampled_from(["messages", "open_responses"])
+WORDS = st.one_of(TEXT, st.sampled_from(["completed", "in_progress", "assistant", "user"]))
+PARTS_OF_TEXT = st.lists(
+    st.fixed_dictionaries({"type": st.sampled_from(["input_text", "output_text", "summary_text"]), "text": TEXT}),
+    max_size=2,
+)
+# Keys of usual items, most with usual values
+KEYS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "function_call", "function_call_output", "reasoning", "compaction"])},
+    optional={
+        **dict.fromkeys(["id", "status", "phase", "name", "namespace", "author_id", "other"], WORDS),
+        **dict.fromkeys(["encrypted_content", "role", "call_id", "arguments", "output"], st.one_of(WORDS, st.none())),
+        **dict.fromkeys(["content", "summary"], st.one_of(PARTS_OF_TEXT, st.none(), JSON)),
+        "spelling": st.one_of(TEXT, st.lists(TEXT, max_size=2), JSON),
+        "origin": ORIGINS,
+    },
+)
+
+
+@given(KEYS, st.randoms())
+def test_usual_items_are_objects_without_a_detour(value: dict[str, Any], random: Random) -> None:
+    """To the byte, whatever order their keys have."""
+    keys = list(value)
+    random.shuffle(keys)
+    given_item = {key: value[key] for key in keys}
+    usual = usual_object(given_item)
+    assert usual is None or dumps(usual) == dumps(item_from_object(given_item).to_object())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "message", "role": "user", "content": [TEXT_PART], "origin": "messages", "spelling": "text"},
+        {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c", "origin": "open_responses"},
+        {"type": "function_call_output", "call_id": "c", "output": "", "status": "completed", "origin": "messages"},
+        {"type": "reasoning", "summary": [], "content": None, "encrypted_content": "x", "origin": "open_responses"},
+        {
+            "type": "reasoning",
+            "content": [{"type": "thinking", "thinking": "", "signature": "s"}],
+            "origin": "messages",
+        },
+    ],
+)
+def test_what_agents_write_is_usual(value: dict[str, Any]) -> None:
+    assert usual_object(value) == item_from_object(value).to_object()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from threadkeep.contrib.importers import items as make
 from threadkeep.contrib.importers.records import Answer
-from threadkeep.domain import formats, jsontext
+from threadkeep.domain import formats, items, jsontext
 from threadkeep.domain.items import ItemInput
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import figure
@@ -113,6 +113,11 @@ def inline_part(kind: str | None, data: str | None) -> JsonObject:
     url = f"data:{kind or 'image/png'};base64,{data or ''}"
     is_image = (kind or "image/").startswith("image/")
     return {"type": "input_image", "image_url": url} if is_image else {"type": "input_file", "file_data": url}
+
+
+def item_of(value: JsonObject) -> ItemInput:
+    """An item object that a format has read: most are stored as they are."""
+    return items.usual_object(value) or items.item_from_object(value)
 
 
 def answer_items(format: str, blocks: Sequence[AnswerBlock]) -> Sequence[ItemInput]:

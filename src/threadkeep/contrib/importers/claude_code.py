@@ -34,13 +34,14 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Final
 
-from threadkeep.contrib.importers import inputs, json_files, records
+from threadkeep.contrib.importers import agent_turns, inputs, json_files, records
 from threadkeep.contrib.importers.items import last_model, list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.domain import formats, jsontext, searching
-from threadkeep.domain.items import Item, ItemInput
+from threadkeep.domain import jsontext, searching
+from threadkeep.domain.items import ItemInput
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
+from threadkeep.formats.messages.request import message_objects
 from threadkeep.formats.shared.usage import cumulative
 
 FORMAT: Final = "messages"
@@ -432,17 +433,17 @@ class _Chain:
     def _entry(self, uuid: str, skipped: list[Skipped]) -> Entry:
         where, line = self.lines[uuid]
         message = object_of(line, "message")
-        items: Sequence[Item] = ()
+        items: Sequence[ItemInput] = ()
         if message and _error_of(line, message) is None:
             try:
                 role, content = message.get("role", line.get("type")), message.get("content")
-                (items,) = formats.get_format(FORMAT).parse_turns([{"role": role, "content": content}])
+                items = list(map(agent_turns.item_of, message_objects({"role": role, "content": content})))
             except CannotParse as error:
                 skipped.append(Skipped(where, f"the message cannot be read: {error.message}"))
         is_by_program = line.get("isMeta") is True or message.get("model") == SYNTHETIC
         by = {"author_id": AUTHOR} if is_by_program else {}
         answer = self.answers.get(text_of(message, "id") or "") if items and line.get("type") == "assistant" else None
-        given = [one.to_object() | by for one in items] if by else items
+        given = [{**_object_of(one), **by} for one in items] if by else items
         return Entry(uuid, self.parents[uuid], given, time_of(line, "timestamp"), answer)
 
 
@@ -462,8 +463,11 @@ def _copy_name(summary: str, line: str) -> str:
 
 def _texts(item: ItemInput) -> list[Any]:
     """The parts with text of a message."""
-    value = item if isinstance(item, Mapping) else item.to_object()
-    return [part for part in list_of(value, "content") if text_of(part, "text")]
+    return [part for part in list_of(_object_of(item), "content") if text_of(part, "text")]
+
+
+def _object_of(item: ItemInput) -> Mapping[str, Any]:
+    return item if isinstance(item, Mapping) else item.to_object()
 
 
 def _output(usage: Mapping[str, Any] | None) -> int:

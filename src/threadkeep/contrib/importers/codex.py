@@ -31,15 +31,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from threadkeep.contrib.importers import inputs, records
+from threadkeep.contrib.importers import agent_turns, inputs, records
 from threadkeep.contrib.importers.items import list_of, object_of, text_of, time_of
 from threadkeep.contrib.importers.json_files import FileObject, json_lines
 from threadkeep.contrib.importers.records import Answer, Entry, Skipped, Transcript
-from threadkeep.domain import formats, ids
+from threadkeep.domain import ids
 from threadkeep.domain.items import ItemInput
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.usage import figure
 from threadkeep.errors import CannotParse
+from threadkeep.formats.open_responses.request import input_object
 from threadkeep.formats.shared.views import KEEPS_USERS
 
 FORMAT: Final = "open_responses"
@@ -197,7 +198,7 @@ class _CodexSession:
     def item(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """An item."""
         try:
-            items = [item for turn in formats.get_format(FORMAT).parse_turns([found.value]) for item in turn]
+            items = [agent_turns.item_of(input_object(found.value))]
         except CannotParse as error:
             self.skipped.append(Skipped(found.where, f"the item cannot be read: {error.message}"))
             return

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.records import Answer, Count, Entry, SideCall, Skipped, Transcript
 from threadkeep.domain import response
-from threadkeep.domain.items import Item, item_from
+from threadkeep.domain.items import Item, item_from, usual_object
+from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.formats.shared.parsing import IN_PROGRESS, with_cut_items
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item
@@ -273,20 +274,26 @@ class Planned:
         records, model = [], None if answer is None else answer.model
         for item in self._items(entry):
             try:
-                records.append(encode_item(item.to_object(), author_id=author_of(item), model=model, maker=maker))
+                author = None if isinstance(item, dict) else author_of(item)
+                value = item if isinstance(item, dict) else item.to_object()
+                records.append(encode_item(value, author_id=author, model=model, maker=maker))
             except (InvalidItem, InvalidOption) as error:
                 self._skip(entry, error)
         return records
 
-    def _items(self, entry: Entry) -> list[Item]:
-        """The items of an entry; the last one of an answer that was cut off says so."""
+    def _items(self, entry: Entry) -> Sequence[Item | JsonObject]:
+        """The items of an entry, usual ones as objects; the last one of an answer that was cut off says so."""
+        status = None if entry.answer is None else entry.answer.status
+        if status in (None, "completed"):
+            usual = [usual_object(value) if isinstance(value, dict) else None for value in entry.items]
+            if all(one is not None and one.get("status") not in IN_PROGRESS for one in usual):
+                return [one for one in usual if one is not None]
         items = []
         for value in entry.items:
             try:
                 items.append(item_from(value))
             except (InvalidItem, InvalidOption) as error:
                 self._skip(entry, error)
-        status = None if entry.answer is None else entry.answer.status
         in_progress = any(getattr(item, "status", None) in IN_PROGRESS for item in items)
         if entry.answer is None or (status == "completed" and not in_progress):
             return items

@@ -160,6 +160,13 @@ def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[lis
     return parsing.items_of_turns(_read_turns(parsing.turns_in(turns, NAME)))
 
 
+@parsing.parser(f"{NAME} turns")
+def message_objects(message: JsonObject) -> list[JsonObject]:
+    """The item objects of a message that was read from JSON."""
+    parsing.check_turns([message], NAME, "turns")
+    return _items(message, "messages[0]")
+
+
 def _read(body: JsonObject) -> tuple[JsonObject, list[JsonObject], JsonObject, JsonObject]:
     """Settings, tools, native keys and spelling, such that rendering them gives the very keys."""
     settings, native = fields.read_fields(FIELDS, {key: value for key, value in body.items() if key not in _APART})

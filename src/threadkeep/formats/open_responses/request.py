@@ -197,6 +197,13 @@ def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[lis
     return parsing.items_of_turns(_turns(_elements(parsing.turns_in(turns, NAME))))
 
 
+@parsing.parser(f"{NAME} turns")
+def input_object(element: JsonObject) -> JsonObject:
+    """The item object of an element of the input that was read from JSON."""
+    parsing.check_turns([element], NAME, "turns")
+    return _item(element, 0)
+
+
 def _elements(value: Any) -> list[Any]:
     if value is None:
         return []
