@@ -29,8 +29,10 @@ import orjson
 
 from threadkeep.domain import call_kinds, rendering
 from threadkeep.domain.jsontext import PLAIN, JsonObject, decode, encode, encode_texts, mismatch
+from threadkeep.domain.tool_names import is_valid_name
 from threadkeep.errors import DamagedRow, InvalidOption
 from threadkeep.formats.canonical.items import ITEM_KEYS, LONGEST_CALL_ID, NAME, PART_KEYS, ROLES, wire_item
+from threadkeep.formats.shared import arguments
 from threadkeep.formats.shared.reports import Context
 
 
@@ -93,7 +95,9 @@ def is_same(left: Any, right: Any) -> bool:
 
 
 _MESSAGE_KEYS: Final = frozenset({"type", "role", "content"})
+_CALL_KEYS: Final = frozenset({"type", "call_id", "name", "arguments"})
 _OUTPUT_KEYS: Final = frozenset({"type", "call_id", "output"})
+_COMPLETED_KEYS: Final = _OUTPUT_KEYS | {"status"}
 _TEXT_KEYS: Final = frozenset({"type", "text"})
 _TEXTS: Final = frozenset(kind for kind, keys in PART_KEYS.items() if keys >= _TEXT_KEYS)
 _TEXT_TYPES: Final = {role: "output_text" if role == "assistant" else "input_text" for role in ROLES}
@@ -175,11 +179,30 @@ def _plain_payload(item: JsonObject) -> tuple[JsonObject, bool] | None:
         if texts is not None and _has_keys(item, _MESSAGE_KEYS) and texts == _TEXT_TYPES.get(item["role"]):
             return _without_origin(item), True
         return _own_payload(item, texts) if _is_as_it_came(item, texts) else None
-    if kind == "function_call_output" and _has_keys(item, _OUTPUT_KEYS):
-        call_id = item["call_id"]
-        if isinstance(item["output"], str) and isinstance(call_id, str) and 0 < len(call_id) <= LONGEST_CALL_ID:
-            return _without_origin(item), True
-    return None
+    is_plain = _PLAIN_ITEMS.get(kind)
+    return (_without_origin(item), True) if is_plain is not None and is_plain(item) else None
+
+
+def _is_plain_output(output: JsonObject) -> bool:
+    """Whether an output is a text, and says no more than that it is complete."""
+    keys = _COMPLETED_KEYS if output.get("status") == "completed" else _OUTPUT_KEYS
+    return _has_keys(output, keys) and isinstance(output["output"], str) and _has_call_id(output)
+
+
+def _has_call_id(item: JsonObject) -> bool:
+    """Whether the call id of an item is sent as it is."""
+    call_id = item["call_id"]
+    return isinstance(call_id, str) and 0 < len(call_id) <= LONGEST_CALL_ID
+
+
+def _is_plain_call(call: JsonObject) -> bool:
+    """Whether a call is sent as it stands: its arguments are JSON, and its name is one, or came from this format."""
+    name, text, is_whole = call.get("name"), call.get("arguments"), _has_keys(call, _CALL_KEYS) and _has_call_id(call)
+    is_named = isinstance(name, str) and (call.get("origin") == NAME or is_valid_name(name))
+    return is_whole and is_named and isinstance(text, str) and arguments.is_json(text)
+
+
+_PLAIN_ITEMS: Final = {"function_call": _is_plain_call, "function_call_output": _is_plain_output}
 
 
 def _has_keys(item: JsonObject, keys: frozenset[str]) -> bool:
