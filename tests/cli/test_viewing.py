@@ -78,6 +78,23 @@ def test_only_a_user_or_tenant_is_shown(cli: Cli) -> None:
 
 @pytest.mark.usefixtures("with_interrupts")
 @pytest.mark.slow
+def test_all_tenants_are_shown_with_what_they_used(cli: Cli) -> None:
+    cli("tenants", "create", "acme")
+    with Store(cli.url, tenants=True) as store:
+        call = store.for_tenant("acme").create_conversation(title="of acme")
+        call.record_attempt("chat_completion", model="m", latency_ms=90)
+    with (
+        opened(cli, "view", "--all-tenants", "--no-browser") as address,
+        httpx2.Client(follow_redirects=True) as browser,
+    ):
+        page = browser.get(address)
+        assert page.url.path == "/tenants"
+        assert ">acme</a>" in page.text
+        assert "of acme" not in browser.get(page.url.join("/tenant?name=acme")).raise_for_status().text
+
+
+@pytest.mark.usefixtures("with_interrupts")
+@pytest.mark.slow
 def test_with_keys_the_pages_ask_for_one(cli: Cli, stored: str) -> None:
     secret = re.search(r"tk_\w+", cli("keys", "create", "--label", "browser").out)
     assert secret
@@ -90,3 +107,5 @@ def test_with_keys_the_pages_ask_for_one(cli: Cli, stored: str) -> None:
 
 def test_what_cannot_be_shown_is_refused(cli: Cli) -> None:
     assert "no tenant 'unknown'" in cli("--tenant", "unknown", "view", "--no-browser", code=3).err
+    for options in (["--tenant", "acme", "view"], ["view", "--user", "ann"]):
+        assert "about all tenants" in cli(*options, "--all-tenants", "--no-browser", code=2).err

@@ -17,7 +17,7 @@ from threadkeep.server import answers, limits, owners
 from threadkeep.server.keys import KeysOnceMade
 from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
-from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, thread
+from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, tenants, thread
 from threadkeep.viewer.access import Access, Token
 
 DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
@@ -65,7 +65,8 @@ def app(
     Args:
         store: the database.
         auth: returns the Owner of a Starlette request, or None to refuse it. Ids of other owners return 404. The scope
-            "read" is for conversations, "usage" for what they used.
+            "read" is for conversations, "usage" for what they used; together with "tenants" for what
+            all tenants used, if the store has some and the owner is of none.
         token: instead of `auth`: the address has to end with ``?token=`` and this text, or the browser to have opened
             such an address before, which gave it a cookie with another secret.
         token_once: accept the token only from the first browser that brings it.
@@ -95,6 +96,8 @@ def app(
         Route("/search", pages.endpoint("read", listing.search_page)),
         Route("/usage", pages.endpoint("usage", dashboard.usage_page)),
         Route("/usage/tools", pages.endpoint("usage", dashboard.tools_page)),
+        Route("/tenants", pages.endpoint("usage", tenants.tenants_page)),
+        Route("/tenant", pages.endpoint("usage", tenants.tenant_page)),
         Route("/usage.csv", pages.endpoint("usage", dashboard.usage_csv)),
         Route("/media/{hash}", pages.endpoint("read", media)),
         Route("/static/{name}", _static),

@@ -50,6 +50,10 @@ class Days(NamedTuple):
         """The days as arguments of `Store.usage`."""
         return {"since": self.first, "until": self.last + timedelta(1), "tz": self.zone}
 
+    def days(self) -> list[date]:
+        """All of these days."""
+        return [self.first + timedelta(number) for number in range((self.last - self.first).days + 1)]
+
 
 def added(total: int | None, value: int | None) -> int | None:
     """Return a sum with a value more; None is unknown.
@@ -114,8 +118,7 @@ class UsageOverview:
     models: dict[str | None, Sums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        length = (self.period.last - self.period.first).days + 1
-        self.days = {self.period.first + timedelta(number): Sums() for number in range(length)}
+        self.days = {day: Sums() for day in self.period.days()}
         for row in self.found.rows:
             for sums in (
                 self.total,
@@ -125,11 +128,15 @@ class UsageOverview:
                 sums.add(row)
 
 
-def read_usage(store: Store, period: Days, filters: Mapping[str, Any]) -> UsageOverview:
-    """Return what was used in a period, in a few statements."""
+def read_usage(
+    store: Store, period: Days, filters: Mapping[str, Any], *, has_conversations: bool = True
+) -> UsageOverview:
+    """Return what was used in a period, in a few statements; with the conversations that cost most, or without."""
     found = spending.day_usage(store, **period.bounds(), filters=filters)
     users = spending.top_users(store, period.first, period.last, filters, TOP)
-    conversations = spending.top_conversations(store, period.first, period.last, filters, TOP)
+    conversations: Sequence[spending.Top] = ()
+    if has_conversations:
+        conversations = spending.top_conversations(store, period.first, period.last, filters, TOP)
     return UsageOverview(period, found, users, conversations)
 
 
@@ -184,20 +191,25 @@ class Links(NamedTuple):
 
 async def usage_page(view: View) -> Response:
     """Show what was used in some days."""
-    period, filters = days_of(view), filters_of(view)
-    usage = await view.read(read_usage, period, filters)
+    usage = await view.read(read_usage, days_of(view), filters_of(view))
+    return draw(view, usage)
+
+
+def draw(view: View, usage: UsageOverview, keeping: Iterable[str] = (), **values: Any) -> Response:
+    """Return the dashboard; `keeping` names parameters of its address that are no filters."""
+    period = usage.period
     links = Links.of(view, period)
     days = [(day, sums, links.to(on=day, through=None)) for day, sums in usage.days.items()]
     models = [(name, sums, links.to(model=name)) for name, sums in _ranked(usage.models)]
     users = [(row, links.to(user=row.user_id)) for row in usage.users]
     shares = [sums.cache_share for sums in usage.days.values()]
-    cache = charts.lines([_short(day) for day in usage.days], [shares], axis_percent)
+    cache = charts.lines([short_day(day) for day in usage.days], [shares], axis_percent)
     return view.page(
-        "usage.html", bar=bar_of(view, {"provider": False, "tz": True}, days=DAYS), usage=usage, days=days,
+        "usage.html", bar=bar_of(view, {"provider": False, "tz": True}, keeping, days=DAYS), usage=usage, days=days,
         models=models, users=users, kinds=KINDS, period=period,
         tokens=_token_chart(days), calls=_call_chart(days, links), cache=cache,
         latency=_latency_chart(usage),
-        most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0),
+        most=max((sums.cost_nano or 0 for _, sums, _ in models), default=0), **values,
     )  # fmt: skip
 
 
@@ -205,7 +217,8 @@ def _ranked(models: Mapping[str | None, Sums]) -> list[tuple[str | None, Sums]]:
     return sorted(models.items(), key=lambda pair: (-(pair[1].cost_nano or 0), -pair[1].tokens, str(pair[0])))
 
 
-def _short(day: date) -> str:
+def short_day(day: date) -> str:
+    """Return a day as a label below an axis."""
     return f"{day:%b} {day.day}"
 
 
@@ -217,7 +230,7 @@ DayRow = tuple[date, Sums, str | None]
 def _token_chart(days: Iterable[DayRow]) -> charts.Chart:
     drawn = [
         charts.Day(
-            _short(day),
+            short_day(day),
             [value or 0 for value in sums.kinds],
             f"{day}: {count(sums.tokens)} tokens, {money(sums.cost_nano)}",
             link,
@@ -232,7 +245,7 @@ def _call_chart(days: Iterable[DayRow], links: Links) -> charts.Chart:
     for day, sums, link in days:
         words = f"{day}: {count(sums.calls)} calls, {count(sums.failed)} failed"
         href = links.to(on=day, through=None, errors=1) if sums.failed else link
-        drawn.append(charts.Day(_short(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
+        drawn.append(charts.Day(short_day(day), (sums.calls - sums.failed, 0, sums.failed), words, href))
     return charts.columns(drawn, partial(axis_count, largest=max((sum(day.values) for day in drawn), default=0)))
 
 
@@ -240,7 +253,7 @@ def _latency_chart(usage: UsageOverview) -> charts.Chart:
     found = [usage.found.by_day.get(day, {}) for day in usage.days]
     series = [[one.get(f"{share}_latency_ms") for one in found] for share in ("p50", "p95")]
     slowest = max((value for values in series for value in values if value is not None), default=0)
-    return charts.lines([_short(day) for day in usage.days], series, partial(axis_duration, largest=slowest))
+    return charts.lines([short_day(day) for day in usage.days], series, partial(axis_duration, largest=slowest))
 
 
 async def tools_page(view: View) -> Response:

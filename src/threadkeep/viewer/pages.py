@@ -161,8 +161,9 @@ class View(NamedTuple):
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What they may do."""
-        return self.permission.owner.scopes
+        """What they may do here: a store for all tenants has only pages about these, and others have none of them."""
+        is_of_all = self.store.sync.handle.needs_tenant
+        return frozenset(one for one in self.permission.owner.scopes if (one == "tenants") is is_of_all)
 
     async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes of the store, without blocking."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from math import floor, log10
 from time import thread_time
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -266,6 +267,17 @@ def axis_duration(value: float, largest: float) -> str:
     if not value:
         return "0"
     return f"{value:,.0f} ms" if largest < _SECOND else f"{round(value / _SECOND, 1):,g} s"
+
+
+def axis_money(nano: float, largest: float) -> str:
+    """Return nano-USD on an axis as dollars, with as many decimals as a quarter of the largest value needs.
+
+    >>> [axis_money(value * 10**9, 2 * 10**9) for value in (0, 0.5, 2)]
+    ['$0.0', '$0.5', '$2.0']
+    """
+    quarter = largest / 4 / _NANO
+    decimals = 0 if quarter >= 1 or not quarter else min(MAX_DECIMALS, 1 - floor(log10(quarter)) - 1)
+    return f"${nano / _NANO:,.{decimals}f}"
 
 
 def axis_percent(share: float) -> str:

@@ -25,9 +25,9 @@ WAIT_MILLISECONDS = 60_000  # for what a page does in a moment
 
 
 @contextmanager
-def serving(url: str, **options: Any) -> Iterator[str]:
+def serving(url: str, *, tenants: bool = False, **options: Any) -> Iterator[str]:
     """The address of a viewer with these options over a database, in a thread of its own."""
-    store = AsyncStore(url)
+    store = AsyncStore(url, tenants=tenants)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(app(store, **options), log_level="warning", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)

@@ -229,6 +229,9 @@ def view(
     target: Target,
     *,
     user: OnlyUser = None,
+    all_tenants: Annotated[
+        bool, Option("--all-tenants", help="Show what all tenants used, in place of conversations.")
+    ] = False,
     port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any that is free.")] = 0,
     browser: Annotated[bool, Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
 ) -> None:
@@ -241,12 +244,17 @@ def view(
     from threadkeep.viewer import Owner, app
 
     token = token_urlsafe(24)
-    with target.store(user=user):
+    if all_tenants and (user or target.tenant) is not None:
+        raise InvalidOption("--all-tenants is about all tenants: leave --tenant and --user out.")
+    with target.store(user=user, all_tenants=all_tenants):
         pass  # the database can be used, and has that tenant
-    store = AsyncStore(target.url, tenants=target.tenant is not None, blobs=target.blob_store)
-    application = app(store, token=token, token_once=True, owner=Owner(user_id=user, tenant=target.tenant))
+    store = AsyncStore(target.url, tenants=all_tenants or target.tenant is not None, blobs=target.blob_store)
+    owner = Owner(user_id=user, tenant=target.tenant)
+    if all_tenants:
+        owner = Owner(scopes=frozenset({"usage", "tenants"}))
+    application = app(store, token=token, token_once=True, owner=owner)
     with serving.listening_at(HOST, port) as (listening, url):
-        address = f"{url}/?token={token}"
+        address = f"{url}/{'tenants' if all_tenants else ''}?token={token}"
         note(f"threadkeep: {target.shown_url} at {address}")
         asyncio.run(_served(application, listening, store, address if browser else None))
 

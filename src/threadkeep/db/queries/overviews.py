@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +12,17 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 
 from threadkeep.db import models
 from threadkeep.db.driver import Statement
-from threadkeep.db.functions import byte_size
-from threadkeep.db.models import blobs, conversations, item_blobs, items, responses, usage_records
+from threadkeep.db.functions import byte_size, days_between, integer_sum
+from threadkeep.db.models import (
+    blobs,
+    conversations,
+    item_blobs,
+    items,
+    responses,
+    usage_daily,
+    usage_days,
+    usage_records,
+)
 from threadkeep.db.queries.conversations import DELETED, of_conversation, with_label
 from threadkeep.db.queries.items import between, in_ranges, revision_of
 from threadkeep.db.queries.responses import LISTED, is_lost
@@ -148,6 +157,79 @@ def top(query: TopQuery, column: str) -> Select[Any]:
     figures = [func.sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano")]
     found = select(calls.key, func.count().label("calls"), *figures).group_by(calls.key)
     return found.order_by(func.coalesce(func.sum(calls.cost_nano), 0).desc(), calls.key).limit(query.limit)
+
+
+def active_of(query: TopQuery) -> Select[Any]:
+    """How many conversations and users called models: day, conversations and users; the day is NULL for all days.
+
+    Of so many calls, the newest ones count.
+    """
+    table = usage_records.c
+    columns = table["day", "conversation_id", "user_id"]
+    newest = select(*columns).where(*query.conditions()).order_by(table.day.desc()).limit(MAX_SUMMED).cte("newest")
+    counted = {"conversations": newest.c.conversation_id, "users": newest.c.user_id}
+    counts = [func.count(column.distinct()).label(name) for name, column in counted.items()]
+    by_day = select(newest.c.day, *counts).group_by(newest.c.day)
+    both = sa.union_all(by_day, select(sa.null(), *counts)).subquery("active")
+    return select(both)
+
+
+_SUMS: Final = ("attempts", "total_tokens", "cost_nano", "latency_ms", "latencies")
+
+
+def tenants_of(first: date, last: date, limit: int) -> Select[Any]:
+    """What the tenants used whose calls cost most in some days: name, sums, and failed calls."""
+    used, tenants = _used(first, last).subquery("used"), models.tenants.c
+    sums = _sums_of_used(used.c)
+    found = select(tenants.name, *sums).join_from(models.tenants, used, tenants.id == used.c.tenant_id)
+    cost = func.coalesce(func.sum(used.c.cost_nano), 0)
+    return found.group_by(tenants.id, tenants.name).order_by(cost.desc(), tenants.name).limit(limit)
+
+
+def tenant_days(first: date, last: date) -> Select[Any]:
+    """What all tenants used in some days: day, sums, failed calls, and how many tenants used anything."""
+    used = _used(first, last).subquery("used")
+    tenants = func.count(used.c.tenant_id.distinct()).label("tenants")
+    return select(used.c.day, *_sums_of_used(used.c), tenants).group_by(used.c.day).order_by(used.c.day)
+
+
+def _sums_of_used(columns: Any) -> list[Any]:
+    return [integer_sum(columns[name]).label(name) for name in (*_SUMS, "failed")]
+
+
+def _used(first: date, last: date) -> Any:
+    """Rows of sums, with tenant and day, of all tenants: of days that are rolled up, and from the ledger of the others.
+
+    Mostly all days of a tenant between the first and the last one are rolled up. If not, all are read from its ledger.
+    """
+    days, daily, calls = usage_days.c, usage_daily.c, usage_records.c
+    start, end = func.min(days.day), func.max(days.day)
+    span = (
+        select(days.tenant_id, start.label("first"), end.label("last"))
+        .where(days.filled_at.is_not(None), days.day >= first, days.day <= last)
+        .group_by(days.tenant_id)
+        .having(func.count() == days_between(start, end) + sa.literal_column("1"))
+        .cte("span")
+    )
+    figures = [daily[name] for name in _SUMS]
+    failed = sa.case((daily.status == FAILED, daily.attempts), else_=0).label("failed")
+    rolled_up = select(daily.tenant_id, daily.day, *figures, failed).join(
+        span, and_(daily.tenant_id == span.c.tenant_id, daily.day >= span.c.first, daily.day <= span.c.last)
+    )
+    tenant = models.tenants.c.id.label("tenant_id")
+    counted = [integer_sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano", "latency_ms")]
+    failures = func.sum(sa.case((calls.status == FAILED, 1), else_=0)).label("failed")
+    sums = [func.count().label("attempts"), *counted, func.count(calls.latency_ms).label("latencies"), failures]
+    of_ledger = select(tenant, calls.day, *sums).group_by(models.tenants.c.id, calls.day)
+    has_span = models.tenants.outerjoin(span, span.c.tenant_id == models.tenants.c.id)
+    before = of_ledger.select_from(has_span.join(usage_records, and_(
+        calls.tenant_id == models.tenants.c.id, calls.day >= first,
+        calls.day < func.coalesce(span.c.first, sa.literal(last + timedelta(1), sa.Date)),
+    )))  # fmt: skip
+    after = of_ledger.select_from(has_span.join(usage_records, and_(
+        calls.tenant_id == models.tenants.c.id, calls.day > span.c.last, calls.day <= last,
+    )))  # fmt: skip
+    return sa.union_all(rolled_up, before, after)
 
 
 _NAMES: Final = [

@@ -13,9 +13,11 @@ from threadkeep.db.queries import overviews as statements
 from threadkeep.domain import reports
 from threadkeep.domain.ids import public_id_text
 from threadkeep.domain.sketches import percentiles_of
+from threadkeep.errors import NotFound
 from threadkeep.store.reading import lists
 from threadkeep.store.store import Store
 from threadkeep.store.usage.reports import UsageReport, query_of
+from threadkeep.store.usage.rollups import date_of
 
 
 class Top(NamedTuple):
@@ -106,3 +108,74 @@ def _percentiles(counted: Mapping[str, Sequence[Sequence[Any]]], place: int) -> 
     by_key = {name: [(row[place], *row[3:]) for row in rows] for name, rows in counted.items()}
     keys = list({row[0] for rows in by_key.values() for row in rows})
     return dict(zip(keys, percentiles_of(by_key, [(key,) for key in keys]), strict=True))
+
+
+class ActiveCount(NamedTuple):
+    """How many conversations and users called models."""
+
+    conversations: int
+    users: int
+
+
+def active_by_day(
+    store: Store, first: date, last: date, filters: Mapping[str, Any]
+) -> tuple[ActiveCount, dict[date, ActiveCount]]:
+    """Return how many conversations and users called models in some days (UTC), and on each; see `top_users`."""
+    query = _top_query(store, first, last, filters, 0)
+    rows = store.handle.transactions.read_any(lambda connection: connection.execute(statements.active_of(query)).all())
+    counts = {row.day and date_of(row.day): ActiveCount(row.conversations, row.users) for row in rows}
+    return counts.pop(None), counts
+
+
+class TenantSums(NamedTuple):
+    """What a tenant, or all of them on a day, used; the cost is in nano-USD, the latency a sum of `latencies`."""
+
+    key: Any
+    calls: int
+    failed: int
+    total_tokens: int | None
+    cost_nano: int | None
+    latency_ms: int | None
+    latencies: int
+    tenants: int = 1
+
+    @property
+    def mean_latency_ms(self) -> float | None:
+        """The mean latency in milliseconds."""
+        return None if self.latency_ms is None or not self.latencies else self.latency_ms / self.latencies
+
+
+def check_all_tenants(store: Store) -> None:
+    """Refuse a store that is limited to a tenant or a user, or has no tenants.
+
+    Raises:
+        NotFound: it is.
+    """
+    if not store.handle.needs_tenant or store.handle.user is not None:
+        raise NotFound("There are no other tenants here.")
+
+
+def all_tenants(store: Store, first: date, last: date, limit: int) -> tuple[list[TenantSums], list[TenantSums]]:
+    """Return what the tenants used whose calls cost most in some days (UTC), and what all of them did on each day.
+
+    Raises:
+        NotFound: the store is not one for all tenants.
+    """
+    check_all_tenants(store)
+    handle = store.handle
+    handle.root.open(handle.transactions)
+
+    def read(connection: Connection) -> tuple[list[TenantSums], list[TenantSums]]:
+        tenants = connection.execute(statements.tenants_of(first, last, limit)).all()
+        days = connection.execute(statements.tenant_days(first, last)).all()
+        return [_tenant_sums(types.name_from(row.name), row) for row in tenants], [
+            _tenant_sums(date_of(row.day), row, row.tenants) for row in days
+        ]
+
+    return handle.transactions.read_any(read)
+
+
+def _tenant_sums(key: Any, row: Any, tenants: int = 1) -> TenantSums:
+    names = ("attempts", "failed", "total_tokens", "cost_nano", "latency_ms", "latencies")
+    values: Any = {name: None if (value := getattr(row, name)) is None else int(value) for name in names}
+    return TenantSums(key, values.pop("attempts"), tenants=tenants, **values)
