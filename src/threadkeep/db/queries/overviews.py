@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -216,20 +216,20 @@ def _used(first: date, last: date) -> Any:
     rolled_up = select(daily.tenant_id, daily.day, *figures, failed).join(
         span, and_(daily.tenant_id == span.c.tenant_id, daily.day >= span.c.first, daily.day <= span.c.last)
     )
-    tenant = models.tenants.c.id.label("tenant_id")
     counted = [integer_sum(calls[name]).label(name) for name in ("total_tokens", "cost_nano", "latency_ms")]
     failures = func.sum(sa.case((calls.status == FAILED, 1), else_=0)).label("failed")
     sums = [func.count().label("attempts"), *counted, func.count(calls.latency_ms).label("latencies"), failures]
-    of_ledger = select(tenant, calls.day, *sums).group_by(models.tenants.c.id, calls.day)
-    has_span = models.tenants.outerjoin(span, span.c.tenant_id == models.tenants.c.id)
-    before = of_ledger.select_from(has_span.join(usage_records, and_(
-        calls.tenant_id == models.tenants.c.id, calls.day >= first,
-        calls.day < func.coalesce(span.c.first, sa.literal(last + timedelta(1), sa.Date)),
-    )))  # fmt: skip
-    after = of_ledger.select_from(has_span.join(usage_records, and_(
-        calls.tenant_id == models.tenants.c.id, calls.day > span.c.last, calls.day <= last,
-    )))  # fmt: skip
-    return sa.union_all(rolled_up, before, after)
+
+    def of_ledger(source: Any, tenant: Any, after: Any, before: Any) -> Select[Any]:
+        within = and_(calls.tenant_id == tenant, calls.day >= after, calls.day <= before)
+        found = select(tenant.label("tenant_id"), calls.day, *sums).join_from(source, usage_records, within)
+        return found.group_by(tenant, calls.day)
+
+    tenant = models.tenants.c.id
+    others = of_ledger(models.tenants, tenant, first, last).where(tenant.not_in(select(span.c.tenant_id)))
+    before = of_ledger(span, span.c.tenant_id, first, span.c.first).where(calls.day < span.c.first)
+    after = of_ledger(span, span.c.tenant_id, span.c.last, last).where(calls.day > span.c.last)
+    return sa.union_all(rolled_up, others, before, after)
 
 
 _NAMES: Final = [
