@@ -212,6 +212,17 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damaged", DAMAGES.values(), ids=DAMAGES, indirect=True)
+def test_a_search_in_a_damaged_index_finds_nothing_or_says_what_to_do(damaged: tuple[str, str]) -> None:
+    with Store(damaged[0]) as store:
+        try:
+            found = store.search(CANARY).items
+        except SchemaError as error:
+            assert "reindex(rebuild=True)" in str(error)  # noqa: PT017 - either is right
+        else:
+            assert not found
+
+
+@pytest.mark.parametrize("damaged", DAMAGES.values(), ids=DAMAGES, indirect=True)
 def test_a_damaged_index_is_made_anew(damaged: tuple[str, str]) -> None:
     url, public_id = damaged
     with Store(url) as store:

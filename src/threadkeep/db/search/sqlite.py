@@ -167,8 +167,8 @@ class _FtsIndex(search.SearchIndex):
         if len(wanted) > 1 or searching.overlaps_itself(wanted[0]):
             return None
         most = parameters["candidates"]
-        ((averages,),) = TOTALS.fetch_all(connection, {})
-        documents, _ = _number_at(averages or b"\0", 0)  # nothing: there has never been a document
+        totals = b"".join(block or b"" for (block,) in TOTALS.fetch_all(connection, {}))
+        documents, _ = _number_at(totals + b"\0", 0)  # nothing: there has never been a document, or it is damaged
         needed, is_whole = documents // PER_MATCH + 1, documents <= most
         if needed > most:
             return None
