@@ -144,6 +144,7 @@ def test_what_clients_have_stored_is_found_and_gone_on_with(
     assert len(cli("ls").rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_clients_are_followed_until_a_signal(tmp_path: Path, end: signal.Signals) -> None:
     home, url = a_home(tmp_path / "home"), f"sqlite:///{tmp_path}/followed.db"

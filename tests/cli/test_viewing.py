@@ -36,6 +36,7 @@ def opened(cli: Cli, *command: str, lines: int = 1) -> Iterator[str]:
             server.wait(30)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_interrupts")
 def test_one_browser_opens_the_address(cli: Cli, stored: str) -> None:
     browser, other = httpx2.Client(), httpx2.Client(follow_redirects=True)
@@ -49,6 +50,7 @@ def test_one_browser_opens_the_address(cli: Cli, stored: str) -> None:
         assert browser.get(site, headers={"Host": "example.com"}).status_code == 401
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_interrupts")
 def test_a_server_has_the_pages_and_keeps_no_request_that_never_begins(cli: Cli, stored: str) -> None:
     with opened(cli, "serve", lines=2) as address, httpx2.Client(follow_redirects=True) as browser:

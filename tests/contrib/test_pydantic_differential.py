@@ -147,6 +147,7 @@ def conversation_ids() -> dict[str, str | None]:
     return {uuid4().hex: scope for scope in (None, None, None, "ann", "ann", "ben")}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(3))
 async def test_it_answers_as_the_store_in_memory_does(store: Store | AsyncStore, seed: int) -> None:
     """Two writers take turns, so that what one has in hand is stale where the other has saved since."""

@@ -86,6 +86,7 @@ CUT = [(name, reason) for name, reason, is_whole in ENDS if not is_whole]
 RENDERED: tuple[FormatName, ...] = ("open_responses", "chat_completion", "messages", "converse", "gemini")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("format_name", "reason", "is_whole"), ENDS)
 def test_the_last_call_of_an_answer_that_was_cut_off_is_never_run(
     format_name: FormatName, reason: str | None, *, is_whole: bool
@@ -105,6 +106,7 @@ def test_the_last_call_of_an_answer_that_was_cut_off_is_never_run(
                 talk.deny("t1", reason="no")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("format_name", "reason"), CUT)
 def test_calls_before_the_last_one_are_whole(format_name: FormatName, reason: str | None) -> None:
     with Store("sqlite:///:memory:") as store:

@@ -58,6 +58,7 @@ def test_an_effort_is_sent_or_reported(name: Any, model: str) -> None:
         assert not reports or any(repr(effort) in report.detail for report in reports)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("name", "model"), TARGETS)
 @given(effort=st.one_of(st.text(min_size=1), st.integers(1), st.lists(st.text(), min_size=1)))
 @example(effort=True)

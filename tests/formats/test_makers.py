@@ -180,6 +180,7 @@ def test_what_only_its_maker_can_read_goes_to_its_maker_alone(switch: Switch) ->
             talk(switch).render(switch.target, strict=True, **switch.view)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)
 def test_a_stored_conversation_says_the_same_as_a_session(switch: Switch) -> None:
     session = talk(switch)

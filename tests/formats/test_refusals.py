@@ -46,6 +46,7 @@ def at(payload: Any, place: str) -> Any:
     return payload
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("provider", "refusal"), ROWS)
 def test_what_is_refused_is_not_sent_without_a_word(provider: Provider, refusal: Refusal) -> None:
     session, view = conversation(provider, refusal), {**provider.view, **refusal.view}

@@ -93,6 +93,7 @@ def history_of(found: Any) -> list[Any]:
     return [{"role": "user", "content": "Weather?"}, *(item.to_dict() for item in found.output), output]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", SIGNED)

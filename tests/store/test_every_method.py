@@ -111,6 +111,7 @@ def call_of(data: st.DataObject, kind: type, name: str, world: World) -> tuple[l
     return positional, arguments
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("kind", "name"), METHODS, ids=IDS)
 def test_only_errors_of_threadkeep_come_out(
     store: Any, stores: Any, face: str, foreign: Any, tables: Tables, kind: type, name: str

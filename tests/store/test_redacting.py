@@ -92,6 +92,7 @@ def test_nothing_of_it_is_left_in_any_row(store: Any, tables: Tables) -> None:
     assert conversation.usage().input_tokens == 20
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_format_renders_what_is_left(store: Any, name: str) -> None:
     """… of items of all types, each redacted alone, and then all of them."""

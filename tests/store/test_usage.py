@@ -134,6 +134,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("tz", ZONES)
 def test_every_question_has_the_answer_of_the_plain_ledger(
     store: Any, ledger: Any, tables: Tables, tz: str, days: str

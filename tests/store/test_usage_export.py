@@ -138,6 +138,7 @@ CHANGES: dict[str, tuple[Callable[[Any, Any], Any], UsageExportReport]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_second_run_writes_what_has_changed(store: Any, used: Any, tmp_path: Path, change: str) -> None:
     store.export_usage(tmp_path)

@@ -135,6 +135,7 @@ def pages(handle: Any, **options: Any) -> list[Any]:
             return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("removes", [False, True])

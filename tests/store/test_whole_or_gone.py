@@ -185,6 +185,7 @@ CASES += [
 ]  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("face", "blobs", "read", "change"), CASES, indirect=["face", "blobs"])
 def test_it_is_whole_or_gone(
     opened: Any, database: Database, tenant: str, rival: Any, blobs: FolderBlobs | None, read: str, change: str

@@ -94,6 +94,7 @@ ORDERS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("client", [ClaudeCode(), Codex()], ids=lambda one: one.name)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_session_is_one_conversation_with_one_bill(target: Store, tmp_path: Path, client: Any, order: str) -> None:

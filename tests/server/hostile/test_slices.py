@@ -51,6 +51,7 @@ def test_messages_in_memory_are_taken_in_slices() -> None:
     assert max(counts) <= SLICE_STEPS
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("line", [b": comment\n", b"\n", b"event: x\n\n", b"\r"])
 def test_lines_that_are_no_events_are_taken_in_slices(line: bytes, encoding: str) -> None:

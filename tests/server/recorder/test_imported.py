@@ -87,6 +87,7 @@ ORDERS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_session_is_one_conversation_with_one_bill(
