@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
         "resume": "resume",
         "refresh": "refresh",
         "import": "importing",
+        "import-against": "moving_in",
         "list": "listing",
         "async": "asynchronous",
         "writers": "writers",
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, metavar="N", help="documents that are searched, against 20,000")
     parser.add_argument("--items", type=int, metavar="N", help="items of the large store that appends are compared in")
     parser.add_argument(
-        "--against", metavar="GIT_REV", help="another build beside which the server's calls are measured"
+        "--against", metavar="GIT_REV", help="another build beside which the server's calls and imports are measured"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
     arguments = parser.parse_args()

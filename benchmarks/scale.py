@@ -15,6 +15,7 @@ class Scale:
     sizes: tuple[int, ...] = (20, 200, 2_000)  # items of a conversation
     imported: int = 1_000  # conversations
     import_rounds: int = 5
+    session_bytes: int = 500_000_000  # of coding agents, which are imported
     listed: int = 100_000  # conversations
     turns: int = 25  # of each of the writers
     writer_rounds: int = 5
@@ -26,12 +27,13 @@ class Scale:
     streams: int = 500  # of the server, at once
     call_rounds: int = 9  # of calls of the server
     recorded: int = 5_000  # calls, after which the memory of the server is read
-    against: Path | None = None  # the sources of another build, beside which the server's calls are measured
+    against: Path | None = None  # the sources of another build, of calls of the server, and of imports
 
 
 def quick(folder: Path) -> Scale:
     return Scale(
-        folder, rounds=2, imported=200, import_rounds=1, listed=20_000, turns=10, writer_rounds=1, starts=3,
+        folder, rounds=2, session_bytes=20_000_000, imported=200, import_rounds=1, listed=20_000,
+        turns=10, writer_rounds=1, starts=3,
         ledger=50_000, documents=(2_000, 20_000), items=200_000, bodies=20_000, streams=100, call_rounds=2,
         recorded=500,
     )  # fmt: skip

@@ -14,7 +14,7 @@ Source: the files in ``~/.claude/projects``, which are not documented.
   preserves, which are sent again behind the summary. Its call has no line: its usage is what the running totals of a
   `cost-state` have beyond the answers of the session and its agents. Output alone is no call: of an answer that broke
   off, they have an estimate.
-* Lines of agents are in a file of their own, beside which another one says what they are, or in the file of their
+* Lines of agents are in a file of their own, with another one that says what they are, or in the file of their
   session (`isSidechain`); they are conversations of their own.
 * A session that was forked begins with copies, of which answers have a `requestSessionId`; they count where they came
   from, if that session is there.
