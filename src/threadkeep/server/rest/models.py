@@ -56,7 +56,7 @@ class Settings(BaseModel):
     """How the model answers in a conversation."""
 
     model: str | None = Field(None, description="The model that answers.")
-    instructions: str | None = Field(None, description="What the model is told before the conversation.")
+    instructions: str | None = Field(None, description="Instructions that come before the conversation.")
     temperature: float | None = Field(None, description="How random answers are; 0 is the least random.")
     top_p: float | None = Field(None, description="The probability mass that tokens are sampled from, 0 to 1.")
     max_output_tokens: int | None = Field(None, description="The most tokens of an answer, with reasoning.")
