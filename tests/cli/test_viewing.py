@@ -40,12 +40,13 @@ def opened(cli: Cli, *command: str, lines: int = 1) -> Iterator[str]:
 @pytest.mark.usefixtures("with_interrupts")
 def test_one_browser_opens_the_address(cli: Cli, stored: str) -> None:
     browser, other = httpx2.Client(), httpx2.Client(follow_redirects=True)
-    with opened(cli, "view", "--no-browser") as address, browser, other:
+    with opened(cli, "view", "--no-browser", "--saved-view", "Failed=/?errors=1") as address, browser, other:
         site = address.partition("?")[0]
         assert browser.get(site).status_code == 401
         assert browser.get(address, follow_redirects=True).url == site
         assert other.get(address).status_code == 401
         assert stored in browser.get(site).text
+        assert 'href="/?errors=1&amp;view=Failed"' in browser.get(site).text
         assert browser.get(f"{site}c/{stored}").status_code == 200
         assert browser.get(site, headers={"Host": "example.com"}).status_code == 401
 
@@ -53,11 +54,13 @@ def test_one_browser_opens_the_address(cli: Cli, stored: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("with_interrupts")
 def test_a_server_has_the_pages_and_keeps_no_request_that_never_begins(cli: Cli, stored: str) -> None:
-    with opened(cli, "serve", lines=2) as address, httpx2.Client(follow_redirects=True) as browser:
+    command = ("serve", "--saved-view", "Failed=/?errors=1")
+    with opened(cli, *command, lines=2) as address, httpx2.Client(follow_redirects=True) as browser:
         place, is_closed = urlsplit(address), pytest.raises((BrokenPipeError, ConnectionResetError))
         with socket.create_connection((place.hostname, place.port), timeout=20) as peer, is_closed:
             peer.sendall(b"GET /" + b"x" * 50_000_000)
         assert stored in browser.get(address).text
+        assert ">Failed</a>" in browser.get(address).text
         assert httpx2.get(address.partition("?")[0]).status_code == 401
 
 
@@ -98,16 +101,21 @@ def test_all_tenants_are_shown_with_what_they_used(cli: Cli) -> None:
 @pytest.mark.usefixtures("with_interrupts")
 @pytest.mark.slow
 def test_with_keys_the_pages_ask_for_one(cli: Cli, stored: str) -> None:
-    secret = re.search(r"tk_\w+", cli("keys", "create", "--label", "browser").out)
-    assert secret
-    with opened(cli, "serve", lines=2) as address, httpx2.Client(follow_redirects=True) as browser:
-        form = re.search(r'name="form" value="([^"]+)"', browser.get(address).text)
-        assert form
-        fields, origin = {"form": form[1], "key": secret[0]}, {"Origin": address.rstrip("/")}
-        assert stored in browser.post(f"{address}sign-in", data=fields, headers=origin).text
+    made = [cli("keys", "create", "--label", "browser", *user).out for user in ((), ("--user", "ann"))]
+    secrets = [secret for text in made for secret in re.findall(r"tk_\w+", text)]
+    with opened(cli, "serve", "--saved-view", "Ben=/?user=ben", lines=2) as address:
+        for secret, is_for_all in zip(secrets, (True, False), strict=True):
+            with httpx2.Client(follow_redirects=True) as browser:
+                form = re.search(r'name="form" value="([^"]+)"', browser.get(address).text)
+                assert form
+                fields, origin = {"form": form[1], "key": secret}, {"Origin": address.rstrip("/")}
+                html = browser.post(f"{address}sign-in", data=fields, headers=origin).text
+                assert (stored in html, "Ben" in html) == (is_for_all, is_for_all)
 
 
 def test_what_cannot_be_shown_is_refused(cli: Cli) -> None:
     assert "no tenant 'unknown'" in cli("--tenant", "unknown", "view", "--no-browser", code=3).err
     for options in (["--tenant", "acme", "view"], ["view", "--user", "ann"]):
         assert "about all tenants" in cli(*options, "--all-tenants", "--no-browser", code=2).err
+    for view, problem in {"Failed": "must be NAME=ADDRESS", "Failed=/c/x": "begins with one of"}.items():
+        assert problem in cli("view", "--no-browser", "--saved-view", view, code=2).err

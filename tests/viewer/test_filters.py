@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from html import unescape
+from html import escape, unescape
+from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from tests.viewer.conftest import MAX_STATEMENTS, Pages
 from tests.viewer.samples import answer, ask, with_tools
+from threadkeep import InvalidOption
+from threadkeep.viewer import Owner, app
 
 PAGES = ("/", "/search?q=hello", "/usage", "/usage/tools")
 CHIP = re.compile(r'<a class="chip taken" href="([^"]*)" title="([^"]*)">')
@@ -141,3 +146,85 @@ def test_csv_has_the_filters_of_the_page(both: Pages) -> None:
     link = re.search(r'href="(/usage\.csv[^"]*)"', html)
     assert link is not None
     assert [line.split(",")[1] for line in both.client().get(link[1]).text.splitlines()[1:]] == ["model-b"]
+
+
+# Filters with a name
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_name_in_the_address_names_the_page(both: Pages, page: str) -> None:
+    html = both.get(address(page, "user=ann&days=7&view=Ann%20%3Cb%3Ethis%20week"))
+    assert '<h2 class="view-name">Ann &lt;b&gt;this week</h2>' in html
+    assert re.search(r"<title>[^<]*Ann &lt;b&gt;this week · ", html)
+    assert users_on(html) == {"ann"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_form_for_a_name_sends_all_filters(both: Pages, page: str) -> None:
+    html = both.get(address(page, "user=ann&label=team%3Dtravel&days=7&tz=Asia%2FTokyo"))
+    form = html[html.index('<details class="save">') :].partition("</form>")[0]
+    sent = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
+    query = [("user", "ann"), ("label", "team=travel"), ("days", "7"), ("tz", "Asia/Tokyo")]
+    assert sent == ([("q", "hello")] if "q=hello" in page else []) + query
+    assert '<details class="save">' not in both.get(page)
+
+
+def test_other_filters_have_no_name(pages: Pages) -> None:
+    html = unescape(pages.get("/?user=ann&days=7&view=Mine"))
+    assert 'href="/usage?user=ann&days=7"' in html
+    for _, href in ((text, href) for href, text in CHIP.findall(html)):
+        assert "view=" not in href
+
+
+VIEWS = {"Failures": "/?errors=1&days=7", "Travel": "/usage?label=team%3Dtravel", "<i>": "/search?q=hello&view=x"}
+
+
+def saved_on(client: Any, path: str) -> list[tuple[str, str]]:
+    """Names and addresses of the saved views on a page."""
+    _, found, nav = client.get(path).text.partition('<nav class="current" aria-label="Saved views">')
+    links = re.findall(
+        r'<a class="chip" href="([^"]*)"(?: aria-current="true")?>([^<]*)</a>', nav.partition("</nav>")[0]
+    )
+    return [(unescape(name), unescape(link)) for link, name in links] if found else []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_saved_views_of_a_server_are_links_on_every_page(both: Pages, page: str) -> None:
+    client = both.client(saved_views=lambda _: VIEWS)
+    links = saved_on(client, page)
+    assert [name for name, _ in links] == list(VIEWS)
+    assert links[0][1] == "/?errors=1&days=7&view=Failures"
+    for name, link in links:
+        assert escape(name) in client.get(link).text
+    assert saved_on(both.client(), page) == []
+
+
+def test_saved_views_may_say_whom_there_is_and_are_not_for_users_and_tenants(pages: Pages) -> None:
+    for owner, shown in (
+        (Owner(), list(VIEWS)),
+        (Owner(tenant=pages.tenant), []),
+        (Owner(tenant=pages.tenant, user_id="ann"), []),
+    ):
+        found = app(pages.shared, saved_views=VIEWS).state.viewer.saved(owner)
+        assert [one.name for one in found] == shown
+    client = pages.client(saved_views=lambda owner: {owner.tenant: "/?days=7"})
+    assert saved_on(client, "/") == [(pages.tenant, f"/?days=7&view={pages.tenant}")]
+
+
+def test_saved_views_need_the_scope_of_their_page(pages: Pages) -> None:
+    owner = Owner(tenant=pages.tenant, scopes=frozenset({"usage"}))
+    client = pages.client(auth=lambda _: owner, saved_views=lambda _: VIEWS)
+    assert [name for name, _ in saved_on(client, "/usage")] == ["Travel"]
+
+
+def test_saved_views_know_where_they_are_mounted(pages: Pages) -> None:
+    client = pages.client()
+    mounted = Mount("/history", pages.application(saved_views=lambda _: VIEWS))
+    client._transport._transport.app = Starlette(routes=[mounted])  # type: ignore[attr-defined]
+    assert saved_on(client, "/history/")[0][1] == "/history/?errors=1&days=7&view=Failures"
+
+
+@pytest.mark.parametrize("link", ["https://example.com/", "//example.com/?days=7", "/c/conv_1", "javascript:x", ""])
+def test_saved_views_are_pages_with_filters(pages: Pages, link: str) -> None:
+    with pytest.raises(InvalidOption, match="begins with one of"):
+        app(pages.shared, saved_views={"Name": link})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from threadkeep.store.aio import AsyncStore
 from threadkeep.viewer import access as accesses
 from threadkeep.viewer import comparing, dashboard, exporting, listing, pages, requests, tenants, thread
 from threadkeep.viewer.access import Access, Token
+from threadkeep.viewer.filters import SavedView
 
 DOCUMENTS: Final = frozenset({"application/pdf"})  # told by their type, but only to be saved
 UNKNOWN: Final = "application/octet-stream"
@@ -57,6 +59,7 @@ def app(
     owner: owners.Owner | None = None,
     sign_in: bool = False,
     keys: KeysOnceMade | None = None,
+    saved_views: Mapping[str, str] | Callable[[owners.Owner], Mapping[str, str]] | None = None,
 ) -> Starlette:
     """Return the viewer, an ASGI application; mount it, or run it with a server such as uvicorn.
 
@@ -75,9 +78,12 @@ def app(
             `auth` gets it as the header ``Authorization: Bearer …``.
         keys: once the database has keys, they are asked for as with `auth` and `sign_in`; until then, `token` and
             `owner` apply.
+        saved_views: names of filters, and their addresses without the path of the viewer, such as ``{"Failures of this
+            week": "/?errors=1&days=7"}``. Pages with filters show them to owners without tenant and user; a
+            function returns those of any Owner.
 
     Raises:
-        InvalidOption: the arguments contradict each other.
+        InvalidOption: the arguments contradict each other, or an address of a saved view has no filters.
     """
     if auth is not None and (token is not None or owner is not None or keys is not None):
         raise InvalidOption("cannot be combined with `token`, `owner` or `keys`.", argument="auth")
@@ -112,8 +118,21 @@ def app(
         middleware=[Middleware(pages.SecureHeaders), Middleware(answers.OwnPages), Middleware(limits.BoundedHeads)],
         exception_handlers={HTTPException: pages.answer_error, Exception: pages.answer_error},
     )
-    made.state.viewer = pages.Viewer(store, access)
+    made.state.viewer = pages.Viewer(store, access, saved=_saved(saved_views or {}))
     return made
+
+
+def _saved(
+    views: Mapping[str, str] | Callable[[owners.Owner], Mapping[str, str]],
+) -> Callable[[owners.Owner], list[SavedView]]:
+    """A function that returns the saved views of an owner; those for all are not for tenants and users.
+
+    Names and filters may say whom there is besides.
+    """
+    if callable(views):
+        return lambda owner: [SavedView.of(*pair) for pair in views(owner).items()]
+    known = [SavedView.of(*pair) for pair in views.items()]
+    return lambda owner: known if owner.user_id is None and owner.tenant is None else []
 
 
 def _token(text: str | None, *, is_for_one: bool) -> Token | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from threadkeep.errors import InvalidOption
+from threadkeep.server.owners import Scope
 from threadkeep.store.usage.reports import moment_of
 from threadkeep.store.work.validation import time_zone
-from threadkeep.viewer.texts import query_text
+from threadkeep.viewer.texts import first_line, query_text
 
 if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
@@ -26,6 +28,10 @@ OWN: Final = {
     "through": "calls to {}", "role": "role {}",
 }  # fmt: skip
 DEFAULTS: Final = (("status", "active"), ("tz", "UTC"))
+NAME: Final = "view"  # the parameter with the name of the filters
+MAX_NAME: Final = 80
+# The pages that have filters, and the scope that each of them needs
+PAGES: Final[Mapping[str, Scope]] = {"/": "read", "/search": "read", "/usage": "usage", "/usage/tools": "usage"}
 FIELDS: Final = frozenset({"user", "model", "since", "until"})  # of every bar
 RANGES: Final = (7, 30, 90)  # days that can be chosen at once
 MAX_DAYS: Final = 366
@@ -135,14 +141,23 @@ class FilterBar(NamedTuple):
         hidden: those that the form sends without having a field for them.
         ranges: how many last days can be chosen at once.
         clear: the address without filters.
-        is_narrowed: whether there are any.
+        pairs: all of them, and what stays with them.
+        name: what the address calls them; None without a name.
+        saved: the views that the server names, each with its address.
     """
 
     chips: list[FilterChip]
     hidden: list[Pair]
     ranges: list[DayRange]
     clear: str
-    is_narrowed: bool
+    pairs: list[Pair]
+    name: str | None
+    saved: list[Pair]
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether there are any filters, or a name."""
+        return bool(self.chips or self.name or any(one.is_chosen for one in self.ranges))
 
 
 def bar_of(view: View, own: Mapping[str, bool], keeping: Iterable[str] = (), days: int | None = None) -> FilterBar:
@@ -176,4 +191,28 @@ def bar_of(view: View, own: Mapping[str, bool], keeping: Iterable[str] = (), day
     ]
     fields = FIELDS | {name for name, has_field in own.items() if has_field}
     hidden = [pair for pair in pairs if pair[0] not in fields]
-    return FilterBar(chips, hidden, ranges, f"?{query_text(kept)}", bool(pairs))
+    name = view.query(NAME)
+    name = None if name is None else first_line(name, MAX_NAME)
+    return FilterBar(chips, hidden, ranges, f"?{query_text(kept)}", without(), name, view.saved_views())
+
+
+class SavedView(NamedTuple):
+    """Filters with a name: a path of the viewer, and the query behind it, in which the name is, too."""
+
+    name: str
+    path: str
+    query: str
+
+    @classmethod
+    def of(cls, name: str, address: str) -> SavedView:
+        """Return the view of an address without what is before the viewer's own path, such as ``/?errors=1&days=7``.
+
+        Raises:
+            InvalidOption: it has no name, or is not the address of a page with filters.
+        """
+        path, _, query = address.partition("?")
+        if not name.strip() or path not in PAGES:
+            problem = f"must have a name, and an address that begins with one of {', '.join(PAGES)}; {name}={address}"
+            raise InvalidOption(f"{problem} has not.", argument="saved_views")
+        pairs = [pair for pair in parse_qsl(query) if pair[0] != NAME]
+        return cls(name, path, query_text([*pairs, (NAME, name)]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ from threadkeep.store.aio import AsyncStore
 from threadkeep.store.store import Store
 from threadkeep.viewer import texts
 from threadkeep.viewer.access import Access, Forms, keep_secret, present_key, secret_of_forms
-from threadkeep.viewer.filters import shared_pairs
+from threadkeep.viewer.filters import PAGES, SavedView, shared_pairs
 
 MAX_FILES: Final = 8  # that are made or wait, in a process
 RETRY_SECONDS: Final = 5  # after which somebody who wants too many may try again
@@ -150,6 +150,7 @@ class Viewer:
     access: Access
     drawing: Drawing = field(default_factory=Drawing)
     forms: Forms = field(default_factory=Forms)
+    saved: Callable[[Owner], Iterable[SavedView]] = lambda _: ()
 
 
 class View(NamedTuple):
@@ -178,6 +179,13 @@ class View(NamedTuple):
     async def drawn(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what a function makes for this page, with no connection, because long texts take a while."""
         return await self.drawing.page(self.permission.owner, function, *args, **kwargs)
+
+    def saved_views(self) -> list[tuple[str, str]]:
+        """Return the names and addresses of the saved views that the reader may open."""
+        viewer: Viewer = self.request.app.state.viewer
+        base = self.request.scope.get("root_path", "").rstrip("/")
+        views = () if "tenants" in self.scopes else viewer.saved(self.permission.owner)
+        return [(one.name, f"{base}{one.path}?{one.query}") for one in views if PAGES[one.path] in self.scopes]
 
     def query(self, name: str) -> str | None:
         """Return a parameter of the address; None if it is absent or empty."""

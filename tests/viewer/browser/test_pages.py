@@ -39,7 +39,7 @@ def paths(month: str) -> dict[str, str]:
         "request": f"{thread}/responses/1?format=gemini", "changes": f"{thread}/responses/1?show=changes",
         "body": f"{thread}/responses/1?show=body", "search": "/search?q=order", "usage": "/usage",
         "tools": "/usage/tools", "live": "/?live=3600",
-        "filtered": "/usage/tools?user=ann&label=team%3Dsupport&days=14",
+        "filtered": "/usage/tools?user=ann&label=team%3Dsupport&days=14&view=Support",
         "variants": f"/compare?c={branched}%3Fbranch%3D0&c={branched}%3Fbranch%3D1",
         "pair": f"/compare?c={newest[0].id}&c={newest[1].id}", "other": f"/compare?c={newest[0].id}",
     }  # fmt: skip

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from threadkeep import AsyncStore
     from threadkeep.http import Upstream
     from threadkeep.server.keys import KeysOnceMade
+    from threadkeep.server.owners import Owner
 
 
 DEFAULT_PORT: Final = 4010
@@ -62,6 +63,10 @@ MaxAnswerSeconds = Annotated[
 MaxSeconds = Annotated[
     int, Option("--max-seconds", metavar="N", min=1, help="How long a request may take, with its answer.")
 ]
+Views = Annotated[
+    list[str] | None,
+    Option("--saved-view", metavar="NAME=ADDRESS", help="Link on pages to filters, as Failed=/?errors=1; repeatable."),
+]
 Log = Annotated[Literal["info", "warning", "error"], Option("--log", help="What is logged; info: every request.")]
 
 
@@ -88,6 +93,7 @@ def serve(
     spool_limit: serving.SpoolLimit = SPOOL_MIB,
     log: Log = "warning",
     workers: serving.Workers = None,
+    saved_view: Views = None,
 ) -> None:
     """Serve OpenAI's API, the REST API and pages.
 
@@ -100,17 +106,16 @@ def serve(
     from threadkeep.server.limits import Limits
     from threadkeep.server.site import site
 
-    has_keys = serving.prepared(target, host, port, workers)
+    has_keys, body = serving.prepared(target, host, port, workers), max_body * MIB
     store = serving.opened_store(target, prices)
     auth = serving.authentication(target, store, rate)
-    body = max_body * MIB
     both: Any = {
         "auth": auth, "prefix": "", "upstreams": _upstreams(upstream or (), model or ()), "max_body_bytes": body,
         "max_answer_bytes": max_answer * MIB, "max_answer_seconds": max_answer_seconds, "cors": cors or (),
     }  # fmt: skip
-    apis = {"/v1": threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)}
-    apis["/api"] = threadkeep.http.rest_app(store, **both)
-    pages, token = _pages(target, store, auth)
+    openai = threadkeep.http.app(store, masked=mask or (), store_false=store_false, **both)
+    apis = {"/v1": openai, "/api": threadkeep.http.rest_app(store, **both)}
+    pages, token = _pages(target, store, auth, _saved_views(saved_view or ()))
     recorder = _recorder(
         upstream or (), serving.opened_store(target, prices), auth=auth, max_answer_bytes=max_answer * MIB,
         spool=spool, spool_limit=spool_limit * MIB,
@@ -136,7 +141,24 @@ def _recorder(
     return {"/record": recorder_app(store, recorded, spool=spool, **options)} if recorded else {}
 
 
-def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[str, Starlette], str]:
+def _saved_views(views: Iterable[str]) -> dict[str, str]:
+    """Names and addresses of saved views."""
+    pairs = [text.partition("=") for text in views]
+    if wrong := next((name for name, equals, _ in pairs if not equals or not name.strip()), None):
+        raise InvalidOption(f"must be NAME=ADDRESS, not {wrong!r}.", argument="--saved-view")
+    found = {name.strip(): address.strip() for name, _, address in pairs}
+    if found:
+        from threadkeep.viewer.filters import SavedView
+
+        with about("--saved-view"):
+            for name, address in found.items():
+                SavedView.of(name, address)
+    return found
+
+
+def _pages(
+    target: Target, store: AsyncStore, keys: KeysOnceMade, views: dict[str, str]
+) -> tuple[dict[str, Starlette], str]:
     """The viewer under its path, where its extra is installed; and a token.
 
     Once there are keys, it asks for one. Until then, a browser needs the token in the address.
@@ -146,7 +168,12 @@ def _pages(target: Target, store: AsyncStore, keys: KeysOnceMade) -> tuple[dict[
     except MissingExtra:
         return {}, ""
     token = serving.page_token()
-    return {"": app(store, keys=keys, owner=serving.local_caller(target), token=token)}, token
+    local = serving.local_caller(target)
+
+    def saved(owner: Owner) -> dict[str, str]:  # they may name users, and are of the tenant that is served
+        return views if (owner.tenant, owner.user_id) == (local.tenant, None) else {}
+
+    return {"": app(store, keys=keys, owner=local, token=token, saved_views=saved)}, token
 
 
 def _upstreams(upstreams: Iterable[str], models: Iterable[str]) -> dict[str, Upstream]:
@@ -234,6 +261,7 @@ def view(
     ] = False,
     port: Annotated[int, Option("--port", metavar="N", min=0, max=MAX_PORT, help="Port; 0: any that is free.")] = 0,
     browser: Annotated[bool, Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
+    saved_view: Views = None,
 ) -> None:
     """Open the conversations and their usage in a browser.
 
@@ -252,7 +280,8 @@ def view(
     owner = Owner(user_id=user, tenant=target.tenant)
     if all_tenants:
         owner = Owner(scopes=frozenset({"usage", "tenants"}))
-    application = app(store, token=token, token_once=True, owner=owner)
+    views = _saved_views(saved_view or ())
+    application = app(store, token=token, token_once=True, owner=owner, saved_views=lambda _: views)
     with serving.listening_at(HOST, port) as (listening, url):
         address = f"{url}/{'tenants' if all_tenants else ''}?token={token}"
         note(f"threadkeep: {target.shown_url} at {address}")

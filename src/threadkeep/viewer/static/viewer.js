@@ -73,7 +73,8 @@
     button.hidden = false;
     button.addEventListener("click", async () => {
       const lines = [...button.parentElement.querySelectorAll(".l")].map((line) => line.textContent);
-      await navigator.clipboard.writeText(button.dataset.copy || lines.join("\n"));
+      const text = button.dataset.copy === "address" ? location.href : button.dataset.copy;
+      await navigator.clipboard.writeText(text || lines.join("\n"));
       document.querySelector("#copied").textContent = "Copied";
       button.title = "Copied";
     });
