@@ -324,7 +324,12 @@ def _with_rolled_up(key: StatementKey) -> Select[Any] | sa.CompoundSelect[Any]:
     rolled_up = select(*groups).where(*of_tenant(table), days.rolled_up, *_filters(key, table))
     if key.measure is not None:
         counts = table.c[key.measure]
-        return sa.union_all(rolled_up.add_columns(sa.null(), sa.null(), counts).where(counts.is_not(None)), *others)
+        return sa.union_all(
+            rolled_up.add_columns(sa.null().label("duration"), sa.null().label("attempts"), counts).where(
+                counts.is_not(None)
+            ),
+            *others,
+        )
     sums = [table.c[name] for name in SUMS]
     if "day" in key.by and key.is_unordered:  # a day is rolled up or not, so no group is in both parts
         if table is usage_daily_models and set(MODEL_KEYS) <= set(key.by):
