@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from threadkeep.domain import jsontext
@@ -32,7 +32,7 @@ class Sketch:
 
     def add(self, milliseconds: int, count: int) -> None:
         """Count a duration so many times."""
-        self._counts[_ranges().key(milliseconds) if milliseconds > 0 else ZERO] += count
+        self._counts[_range_of(milliseconds)] += count
 
     def add_text(self, text: str) -> None:
         """Add the counts in a text."""
@@ -68,6 +68,12 @@ class Sketch:
 def _ranges() -> Any:
     """Ranges of durations by number, of which each is longer than the one before."""
     return _MAPPING.LogarithmicMapping(ACCURACY)
+
+
+@lru_cache(maxsize=2**16)
+def _range_of(milliseconds: int) -> int:
+    """The number of the range of a duration."""
+    return int(_ranges().key(milliseconds)) if milliseconds > 0 else ZERO
 
 
 def percentiles_of(

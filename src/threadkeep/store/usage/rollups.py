@@ -7,16 +7,17 @@ not change what a report says.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, Table, delete, func, insert, literal_column, select
+from sqlalchemy import Connection, Row, Select, Table, delete, func, insert, literal_column, select, type_coerce
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import NULLTYPE
 
 from threadkeep.db import functions, types
 from threadkeep.db.driver import inserting
@@ -146,17 +147,19 @@ def _sum_ledger(connection: Connection, tenant: int, days: Sequence[date]) -> Ma
     of_days = table.tenant_id == tenant, table.day >= days[0], table.day <= days[-1], table.day.in_(days)
     statement = select(*keys, *ledger_sums()).where(*of_days).group_by(*keys)
     ledger = _by_day(_execute(connection, statement), len(KEYS))
-    sketches: dict[tuple[date, Key], list[Sketch | None]] = {}
+    # nearly as many rows as attempts, with few names: each is read once
+    names, names_of = [type_coerce(table[name], NULLTYPE) for name in KEYS], cache(types.name_from)
+    sketches: defaultdict[tuple[date, Key, int], Sketch] = defaultdict(Sketch)
     for place, measure in enumerate(MEASURES):
-        counted = select(*keys, rounded(table[measure]), func.count()).where(*of_days, table[measure].is_not(None))
-        rows: Iterable[Any] = _execute(connection, counted.group_by(*keys, literal_column("duration")))
-        for day, *names, duration, count in rows:
-            found = sketches.setdefault((day, tuple(names)), [None] * len(MEASURES))
-            sketch = found[place] = found[place] or Sketch()
-            sketch.add(int(duration), count)
+        counted = select(table.day, *names, rounded(table[measure]), func.count())
+        counted = counted.where(*of_days, table[measure].is_not(None)).group_by(*keys, literal_column("duration"))
+        rows: Iterable[Any] = _execute(connection, counted)
+        for day, *raw, duration, count in rows:
+            sketches[day, tuple(map(names_of, raw)), place].add(int(duration), count)
     distributed: dict[date, Sums] = {}
-    for (day, key), of_key in sketches.items():
-        distributed.setdefault(day, {})[key] = tuple(None if one is None else one.text for one in of_key)
+    for day, key in dict.fromkeys((day, key) for day, key, _ in sketches):
+        both = (sketches.get((day, key, place)) for place in range(len(MEASURES)))
+        distributed.setdefault(day, {})[key] = tuple(None if one is None else one.text for one in both)
     models = {day: _by_model(sums) for day, sums in ledger.items()}
     return {usage_daily: ledger, usage_daily_models: models, usage_daily_sketches: distributed}
 
