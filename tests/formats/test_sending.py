@@ -311,6 +311,28 @@ def test_a_stream_is_asked_for_by_the_call_or_by_the_request(
     assert rendered.payload.get("stream") is asked
 
 
+@pytest.mark.parametrize("path", ["create", "stream", "with_raw_response.create"])
+@pytest.mark.parametrize("service_of", ["responses", "chat.completions"])
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_options_of_a_stream_are_sent_with_a_stream_alone(
+    service: Service, service_of: str, path: str, asked: bool | None
+) -> None:
+    format_name: FormatName = "open_responses" if service_of == "responses" else "chat_completion"
+    options = {"include_obfuscation": False} | ({} if service_of == "responses" else {"include_usage": True})
+    settings = {"stream_options": options} | ({} if asked is None else {"stream": asked})
+    rendered = session_of(format_name, **settings).render(format_name)
+    method = f"openai.{service_of}.{path}"
+    assert arrived(service, method, rendered, stream=True)["stream_options"] == options
+    if path != "stream":
+        assert "stream_options" not in arrived(service, method, rendered, stream=False)
+
+
+def test_a_vendor_that_takes_no_options_of_a_stream_gets_none(service: Service) -> None:
+    settings = {"stream_options": {"include_usage": True}, "dialect": "mistral"}
+    rendered = session_of("chat_completion", **settings).render("chat_completion")
+    assert "stream_options" not in arrived(service, "openai.chat.completions.create", rendered, stream=True)
+
+
 @pytest.mark.parametrize(
     ("path", "stream", "problem"),
     [

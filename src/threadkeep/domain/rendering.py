@@ -248,6 +248,7 @@ class Rendered:
         configured: identifies the stored session options and tools it was rendered with; None for detached sessions.
         conversation_id: the conversation it was rendered from; None for detached sessions.
         model: the model it is for, also where the URL names it.
+        stream_options: what it has beside `stream` where a stream is asked for, be it by `arguments` alone.
     """
 
     losses: list[Loss]
@@ -259,6 +260,7 @@ class Rendered:
     configured: tuple[bytes, bytes | None] | None = field(default=None, repr=False, compare=False)
     conversation_id: str | None = field(default=None, repr=False, compare=False)
     model: str | None = field(default=None, repr=False, compare=False)
+    stream_options: JsonObject = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def payload(self) -> dict[str, Any]:
@@ -282,7 +284,7 @@ class Rendered:
         Args:
             method: the method that will be called, of a sync or async client: of `openai` and `anthropic` (also of
                 `beta` and `with_raw_response`), `google-genai`, `boto3`, or another SDK with the same parameters.
-            stream: ask for a stream, or for none; None leaves it to the request.
+            stream: ask for a stream, with the option `stream_options`, or for none; None leaves it to the request.
 
         Raises:
             InvalidOption: the method does not send requests of this format, or cannot do what `stream` says.

@@ -77,7 +77,7 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     body["messages"] = messages
     if options.cache is not None:
         body = vendors.with_marks(body, dialect, views.repeated_turns(rendering.view, options, stable))
-    return rendering.finish(body, stable)
+    return rendering.finish(body, stable, _sent_options(settings, dialect))
 
 
 def _instructions(rendering: Rendering, dialect: Dialect) -> list[JsonObject]:
@@ -122,8 +122,16 @@ def _stream_options(settings: JsonObject, context: reports.Context) -> JsonObjec
         return {}
     for key in sorted(options.keys() - STREAM_OPTIONS):
         context.loss("option", f"stream_options.{key}", f"Chat Completions has no stream option {key}.")
-    sent = {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
+    sent = _sent_options(settings, STANDARD)
     return {"stream_options": sent} if sent else {}
+
+
+def _sent_options(settings: JsonObject, dialect: Dialect) -> JsonObject:
+    """The stream options that the API has, and the vendor takes."""
+    options = settings.get("stream_options")
+    if not isinstance(options, dict) or "stream_options" in dialect.lacks:
+        return {}
+    return {key: options[key] for key in STREAM_OPTIONS if options.get(key) is not None}
 
 
 # keys of requests that have a meaning in the API, so that null is the same as none

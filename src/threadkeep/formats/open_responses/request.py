@@ -62,7 +62,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
             del changed["text"]
         head = dumps(changed)
     body = _with_input(head, pieces, rendering)
-    return rendering.finish(body, 0 if state is not None else stable)
+    stable = 0 if state is not None else stable
+    return rendering.finish(body, stable, fields.stream_options({**snapshot.settings, "stream": True}))
 
 
 def _input(rendering: Rendering, state: ServerState | None, dialect: Dialect) -> tuple[list[bytes], int]:

@@ -104,7 +104,7 @@ class Rendering:
         self.context.repair("option", "text.format", f"JSON mode was left out: it needs the word JSON in the {place}.")
         return True
 
-    def finish(self, body: JsonObject | bytes, stable: int) -> Rendered:
+    def finish(self, body: JsonObject | bytes, stable: int, stream_options: JsonObject | None = None) -> Rendered:
         """The rendered request; `stable` is how many of its turns no later append changes."""
         head = self.view.head
         reports = list(filter(self._is_shown, self.reports)) if self.reports else ()
@@ -117,6 +117,7 @@ class Rendering:
             view=self.options.view(self.format_name),
             source=body,
             model=self.snapshot.settings.get("model"),
+            stream_options=stream_options or {},
         )
         if self.options.strict:
             rendered.strictly(self.format_name)

@@ -45,7 +45,7 @@ def arguments(rendered: Rendered, method: Callable[..., Any], stream: bool | Non
     """The arguments with which a method of an SDK sends the request."""
     format_name, name = rendered.view["format"], name_of(method)
     accepted = parameters_of(method)
-    payload = _with_stream(dict(rendered.payload), name, accepted, stream)
+    payload = _with_stream(_with_stream_options(rendered, name, stream), name, accepted, stream)
     if accepted is None:
         return payload
     turns = get_format(format_name).signs.turns
@@ -82,6 +82,16 @@ def _headers(payload: JsonObject, names: Mapping[str, str]) -> JsonObject:
         header: ",".join(payload.pop(key)) for key, header in names.items() if isinstance(payload.get(key), list)
     }
     return {"extra_headers": headers} if headers else {}
+
+
+def _with_stream_options(rendered: Rendered, name: str, stream: bool | None) -> JsonObject:
+    """The request with options of a stream where the call asks for one, and without them where it asks for none."""
+    payload = dict(rendered.payload)
+    if stream is False:
+        payload.pop("stream_options", None)  # OpenAI refuses them without a stream
+    elif rendered.stream_options and (stream or name == "stream"):
+        payload.setdefault("stream_options", rendered.stream_options)
+    return payload
 
 
 def _with_stream(payload: JsonObject, name: str, accepted: Collection[str] | None, stream: bool | None) -> JsonObject:
