@@ -63,6 +63,8 @@ def fill(store: Store) -> None:
     bill(tax, at(1, 20), cost=DOLLAR, model="small", provider="two", latency_ms=100, first_token_ms=50)
     bill(tax, at(1, 20), model="small", provider="two", status="failed", figures={}, error={"message": "Overloaded"})
     bill(code, at(2, 6), cost=4 * DOLLAR, model="small", provider="two", latency_ms=300, first_token_ms=150, response=0)
+    bill(food, at(2, 5), model="small", provider="two", status="failed", figures={}, error={"message": "Overloaded"})
+    bill(code, at(2, 6), model="small", provider="two", status="incomplete", figures={})
     bill(gone, at(2, 7), cost=DOLLAR // 2, model="small", provider="two")
     store.delete_conversation(gone.id)
 
@@ -83,8 +85,11 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
         ("2026-01-05", "2026-01-05", 1), ("2026-01-05", "2026-02-02", 1), ("2026-01-19", "2026-01-19", 1),
         ("2026-02-02", "2026-02-02", 1),
     ],
+    "How many of a month's users have not come back after it?": [("2026-01", 2, 1), ("2026-02", 2, 2)],
     "Which users have not come back since a day?": [("ben", "2026-01-20")],
-    "How many turns does a conversation have?": [("Trip", 2), ("Code", 1), ("Food", 1), ("Tax", 1)],
+    "How many turns does a conversation have?": [
+        ("Trip", "Trip", 2), ("Code", "Code", 1), ("Food", "Food", 1), ("Tax", "Tax", 1),
+    ],
     "How many turns does one have on average?": [(1.25,)],
     "In how many conversations was something edited or asked again?": [(1, 4)],
     "How many conversations are archived?": [("active", 3), ("archived", 1)],
@@ -93,21 +98,23 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "Who speaks of a word?": [("ann", "Trip")],
     "Which conversations cost most?": [
-        ("Trip", "ann", 5 * DOLLAR), ("Code", "cat", 4 * DOLLAR), ("Tax", "ben", DOLLAR),
+        ("Trip", "Trip", "ann", 5 * DOLLAR), ("Code", "Code", "cat", 4 * DOLLAR), ("Tax", "Tax", "ben", DOLLAR),
     ],
     "What does each user cost a month?": [
         ("2026-01", "ann", 3 * DOLLAR), ("2026-01", "ben", DOLLAR), ("2026-02", "ann", 2 * DOLLAR),
         ("2026-02", "ben", DOLLAR // 2), ("2026-02", "cat", 4 * DOLLAR),
     ],
-    "What does each team cost?": [("a", 3, 9 * DOLLAR), ("b", 2, DOLLAR)],
+    "What does each team cost?": [("a", 5, 9 * DOLLAR), ("b", 2, DOLLAR)],
     "What does each plan cost, if conversations have it as a property?": [
-        ("free", 3, 5 * DOLLAR), ("pro", 2, 5 * DOLLAR),
+        ("free", 4, 5 * DOLLAR), ("pro", 3, 5 * DOLLAR),
     ],
     "Which variant of a prompt takes how many tokens?": [("ann", 1, 10), ("cat", 1, 10)],
     "What did deleted conversations cost?": [(1, DOLLAR // 2)],
+    "Of which calls is the cost unknown?": [("small", "failed", 2), ("small", "incomplete", 1)],
     "How much of the input came from the prompt cache?": [("big", 80, 200), ("small", 120, 300)],
-    "How often does a provider fail?": [("one", 0, 2), ("two", 1, 4)],
-    "Why do calls fail?": [("two", '{"message":"Overloaded"}', 1)],
+    "How often does a provider fail?": [("one", 0, 2), ("two", 2, 6)],
+    "How often is an answer cut off or stopped?": [("big", 0, 2), ("small", 1, 6)],
+    "Why do calls fail?": [("two", '{"message":"Overloaded"}', 2)],
     "How long do users wait for a model?": [("big", 1_000, 1_100, 400), ("small", 200, 300, 100)],
     "How long do the slowest of a hundred calls take?": [("big", 900, 1_100), ("small", 100, 300)],
     "How long do tools take, day by day?": [("2026-01-20", "look_up", 1, 1, 0), ("2026-01-20", "pay", 2, 0, 0)],
