@@ -121,6 +121,7 @@ class Column:
     key: str = ""  # of its value in a record; without one it is the title
     is_number: bool = False  # the values stand at the right
     is_time: bool = False  # the values are times in ISO 8601
+    is_duration: bool = False  # the values are milliseconds
     no_wrap: bool = False  # the values are never broken into lines; numbers never are
     drop_order: int = 0  # a terminal too narrow leaves out columns with 1 first, then those with 2 …; 0: never
     style: str = ""  # of the cells on a terminal, as Rich names it
@@ -180,7 +181,7 @@ def print_table(columns: Sequence[Column], records: Sequence[Mapping[str, Any]])
     if not is_terminal():
         print_tsv([column.title for column in columns], ([column.value(one) for column in columns] for one in records))
         return
-    rows = [[_readable(column.value(record), is_time=column.is_time) for column in columns] for record in records]
+    rows = [[_readable(column, column.value(record)) for column in columns] for record in records]
     width = shutil.get_terminal_size().columns
     widths = column_widths(columns, rows, is_wrapped=True)
     kept = columns_that_fit(columns, widths, width)
@@ -265,9 +266,11 @@ def cell_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _readable(value: Any, *, is_time: bool) -> str:
-    if is_time and value is not None:
+def _readable(column: Column, value: Any) -> str:
+    if column.is_time and value is not None:
         return clock(datetime.fromisoformat(value))
+    if column.is_duration:
+        return milliseconds(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     text = cell_text(value)

@@ -55,7 +55,9 @@ FigureName = Annotated[
 Period = Annotated[
     Literal["day", "week", "month"] | None, Option("--by", metavar="TIME", help="One row per day, week or month.")
 ]
-TOOL_LATENCIES: Final = tuple(Column(name, f"{name}_latency_ms", is_number=True) for name in ("p50", "p95", "p99"))
+TOOL_LATENCIES: Final = tuple(
+    Column(name, f"{name}_latency_ms", is_number=True, is_duration=True) for name in ("p50", "p95", "p99")
+)
 TOOLS: Final = (Column("name"), *(Column(name, is_number=True) for name in ("calls", "unanswered", "failed")))
 
 
