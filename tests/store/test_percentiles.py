@@ -96,7 +96,7 @@ def test_what_was_not_measured_or_not_asked_for_is_none(store: Any, attempts: li
 def test_statements_and_rows_do_not_grow_with_attempts(
     store: Any, attempts: list[dict[str, Any]], tables: Tables
 ) -> None:
-    """Two statements besides that of the sums; those of rolled-up days read a row a day, and no attempts of these."""
+    """Of the rolled-up days, the sums, and the durations, which read a row of each of these days, and no attempts."""
     store.fill_usage_days()
     with statements_of(store) as seen:
         store.usage(by="model", percentiles=True)
