@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from threadkeep import AsyncStore, InvalidOption, Store, viewer
@@ -105,6 +106,20 @@ def test_authentication_can_be_a_coroutine(served: Any) -> None:
 
     of_ann(served)
     assert len(served.http(auth=authenticate).get("/conversations").json()["data"]) == 1
+
+
+@pytest.mark.parametrize("text", ["The budget of this month is used up", "The budget of this month is used up."])
+def test_authentication_can_refuse_a_request_with_a_reason(served: Any, text: str) -> None:
+    def authenticate(request: Any) -> Owner:
+        if request.method == "POST":
+            raise HTTPException(402, text, {"Retry-After": "60"})
+        return Owner(user_id="ann", tenant=served.tenant)
+
+    http = served.http(auth=authenticate)
+    refused = http.post("/conversations", json={})
+    assert (refused.status_code, refused.headers["retry-after"]) == (402, "60")
+    assert refused.json()["error"]["message"] == "The budget of this month is used up."
+    assert http.get("/conversations").status_code == 200
 
 
 @pytest.mark.parametrize("made", [app, rest_app, viewer.app], ids=["openai", "rest", "viewer"])

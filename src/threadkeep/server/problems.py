@@ -88,11 +88,12 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _of_http(error: HTTPException) -> Problem:
-    """The answer to a request that the framework, a limit or a quota refuses."""
+    """The answer to a request that the framework, a limit, a quota or the application refuses."""
     code = error.code if isinstance(error, owners.HeaderRefused | quotas.QuotaExceeded) else None
     kind = _SERVER if isinstance(error, quotas.QuotaExceeded) and error.status_code == 503 else INVALID  # noqa: PLR2004
     code = code or _CODES.get(error.status_code)
-    return Problem(error.status_code, f"{error.detail}.", code=code, type=kind, headers=error.headers)
+    text = f"{error.detail.removesuffix('.')}."  # which `auth` of an application may have written
+    return Problem(error.status_code, text, code=code, type=kind, headers=error.headers)
 
 
 def _of_ours(error: errors.ThreadkeepError, status: int, code: str | None) -> Problem:
