@@ -69,6 +69,16 @@ def test_latencies_are_those_of_all_calls_by_day_and_by_model(pages: Pages) -> N
         assert shown == pytest.approx(latencies, rel=0.02), key
 
 
+def test_a_cost_that_leaves_calls_out_says_so(pages: Pages) -> None:
+    conversation = pages.store.create_conversation(model="m")
+    conversation.record_attempt("chat_completion", usage={"prompt_tokens": 1, "cost": 0.5})
+    assert "<dd>$0.500</dd>" in pages.get("/usage")
+    conversation.record_attempt("chat_completion", error="timeout", status="failed")
+    page = pages.get("/usage")
+    assert "<dd>≥ $0.500</dd>" in page
+    assert "The cost is known of 1 of 2 calls." in page
+
+
 def test_models_and_users_lead_to_the_days_that_are_shown(pages: Pages) -> None:
     called(pages, "ann")
     today = datetime.now(UTC).date()

@@ -75,6 +75,7 @@ class Sums:
     output: int = 0
     reasoning: int | None = None
     cost_nano: int | None = None
+    costs: int = 0  # the calls of which it is known
     cache_known: int = 0
 
     def add(self, row: reports.UsageRow) -> None:
@@ -87,6 +88,7 @@ class Sums:
         self.reasoning = added(self.reasoning, row.reasoning_tokens)
         self.cache_known += row.cache_known_tokens or 0
         self.cost_nano = added(self.cost_nano, row.cost_nano)
+        self.costs += row.costs
 
     @property
     def tokens(self) -> int:
