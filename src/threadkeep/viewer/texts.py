@@ -45,6 +45,8 @@ _NANO: Final = 10**9
 _CENT: Final = 10**7  # nano-USD
 _SECOND: Final = 1_000  # milliseconds
 _MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
 MAX_DECIMALS: Final = 5
 # From so many on -> the unit of a count, and its letter
 _COUNTS: Final = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "k"))
@@ -286,12 +288,18 @@ def axis_percent(share: float) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds as people say them."""
+    """Return milliseconds as people say them.
+
+    >>> [duration(ms) for ms in (1, 1_500, 65_000, 3_660_000, 90_000_000)]
+    ['1 ms', '1.5 s', '1 min 5 s', '1 h 1 min', '1 d 1 h']
+    """
     if ms is None:
         return UNKNOWN
-    if ms < _SECOND:
-        return f"{ms:.0f} ms"
-    return f"{ms / _SECOND:.1f} s" if ms < _MINUTE else f"{int(ms // _MINUTE)} min {int(ms % _MINUTE / _SECOND)} s"
+    if ms < _MINUTE:
+        return f"{ms:.0f} ms" if ms < _SECOND else f"{ms / _SECOND:.1f} s"
+    units = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", _SECOND, "s"))
+    size, unit, part, name = next(one for one in units if ms >= one[0])
+    return f"{int(ms // size)} {unit} {int(ms % size / part)} {name}"
 
 
 def percent(share: float | None) -> str:
