@@ -183,7 +183,17 @@ def test_rounds_are_limited(run: Run) -> None:
     assert run(model, max_rounds=2) == "model"
     assert len(model.payloads) == 2
     with pytest.raises(InvalidOption, match="max_rounds"):
-        run(model, max_rounds=0)
+        run(model, max_rounds=-1)
+
+
+def test_a_loop_without_rounds_runs_calls_and_leaves_the_model_to_others(run: Run) -> None:
+    model = Model(calls("weather", "book"), says("It rains."))
+    assert run(model, max_rounds=0) == "model"
+    assert run(model, max_rounds=1) == "model"
+    assert run(model, max_rounds=0) == "model"
+    assert len(model.payloads) == 1
+    assert run(model) == "user"
+    assert model.outputs() == ['{"rain":"Hull"}', "Booked Hull."]
 
 
 def test_an_error_of_the_provider_ends_the_loop_and_the_next_one_asks_again(run: Run) -> None:

@@ -46,14 +46,14 @@ def run_tools(
         tools: the functions that run; default: the default registry. Calls of others that the conversation offers wait;
             where it offers any, a call of one that it does not have gets an output that says so.
         needs_approval: the names of those that run only once they are approved, or a function that tells of a call.
-        max_rounds: how often the model is asked at most.
+        max_rounds: how often the model is asked at most; 0 runs the calls alone.
 
     Returns:
         Whose turn it is: "user" if the model has answered; "tools" if calls wait for a decision, or for outputs of
         somebody else; "model" if the limit was reached.
 
     Raises:
-        InvalidOption: max_rounds is not positive, or needs_approval names a function that is not registered.
+        InvalidOption: max_rounds is negative, or needs_approval names a function that is not registered.
     """
     loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := conversation.next_step()) != "user":
@@ -122,10 +122,12 @@ class ToolLoop:
     max_rounds: int = MAX_ROUNDS
 
     @classmethod
-    def of(cls, tools: ToolRegistry | None, needs_approval: NeedsApproval, max_rounds: int) -> ToolLoop:
+    def of(
+        cls, tools: ToolRegistry | None, needs_approval: NeedsApproval, max_rounds: int, *, least: int = 0
+    ) -> ToolLoop:
         """The loop of these arguments; InvalidOption for one that cannot be used."""
-        if type(max_rounds) is not int or max_rounds < 1:
-            raise InvalidOption("is not a positive number.", argument="max_rounds")
+        if type(max_rounds) is not int or max_rounds < least:
+            raise InvalidOption(f"must be a whole number from {least} on, not {max_rounds!r}.", argument="max_rounds")
         registry = source_registry(tools)
         return cls(registry, _guarded(registry, needs_approval), max_rounds)
 
