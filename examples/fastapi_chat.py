@@ -19,11 +19,11 @@ from threadkeep import (
     Conflict,
     InvalidItem,
     InvalidOption,
-    InvalidToolArguments,
     NotFound,
     Rendered,
     ResponseInProgress,
     ToolRegistry,
+    run_tools_async,
 )
 
 FORMAT: Final = "chat_completion"
@@ -87,14 +87,7 @@ async def run(conversation: AsyncConversation, position: int | None, key: str, p
     for step in count():
         if position is not None:
             conversation = await ask_model(conversation, position, f"{key}-{step}", pieces)
-        for call in await conversation.pending_calls():
-            if call.name not in ASK_FIRST or call.is_approved:
-                try:
-                    output = await tools.ainvoke(call)
-                except (InvalidToolArguments, NotFound) as error:  # for the model, which can do better
-                    output = str(error)
-                await conversation.add_function_call_output(call_id=call.call_id, output=output)
-        if await conversation.next_step() != "model":
+        if await run_tools_async(conversation, None, FORMAT, tools=tools, needs_approval=ASK_FIRST) != "model":
             return
         position = conversation.head
 

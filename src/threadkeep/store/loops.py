@@ -29,7 +29,7 @@ NeedsApproval = Collection[str] | Callable[[PendingCall], bool]
 
 def run_tools(
     conversation: tk.Conversation,
-    ask: Callable[[JsonObject], Any],
+    ask: Callable[[JsonObject], Any] | None,
     format: FormatName,
     *,
     tools: ToolRegistry | None = None,
@@ -41,24 +41,24 @@ def run_tools(
     Args:
         conversation: where it goes on.
         ask: sends the payload of a request to the provider, and returns the body of the response; what it raises ends
-            the loop, and the next one asks again.
+            the loop, and the next one asks again. None: calls run alone, and the model is left to the caller.
         format: of requests and responses.
         tools: the functions that run; default: the default registry. Calls of others that the conversation offers wait;
             where it offers any, a call of one that it does not have gets an output that says so.
         needs_approval: the names of those that run only once they are approved, or a function that tells of a call.
-        max_rounds: how often the model is asked at most; 0 runs the calls alone.
+        max_rounds: how often the model is asked at most.
 
     Returns:
         Whose turn it is: "user" if the model has answered; "tools" if calls wait for a decision, or for outputs of
-        somebody else; "model" if the limit was reached.
+        somebody else; "model" if the limit was reached, or there is no `ask`.
 
     Raises:
-        InvalidOption: max_rounds is negative, or needs_approval names a function that is not registered.
+        InvalidOption: max_rounds is not positive, or needs_approval names a function that is not registered.
     """
     loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := conversation.next_step()) != "user":
         if step == "model":
-            if rounds == max_rounds:
+            if ask is None or rounds == max_rounds:
                 break
             rounds += 1
             rendered = conversation.render(format)
@@ -78,7 +78,7 @@ def run_tools(
 
 async def run_tools_async(
     conversation: tk.AsyncConversation,
-    ask: Callable[[JsonObject], Awaitable[Any]],
+    ask: Callable[[JsonObject], Awaitable[Any]] | None,
     format: FormatName,
     *,
     tools: ToolRegistry | None = None,
@@ -89,7 +89,7 @@ async def run_tools_async(
     loop, rounds = ToolLoop.of(tools, needs_approval, max_rounds), 0
     while (step := await conversation.next_step()) != "user":
         if step == "model":
-            if rounds == max_rounds:
+            if ask is None or rounds == max_rounds:
                 break
             rounds += 1
             rendered = await conversation.render(format)
@@ -122,12 +122,10 @@ class ToolLoop:
     max_rounds: int = MAX_ROUNDS
 
     @classmethod
-    def of(
-        cls, tools: ToolRegistry | None, needs_approval: NeedsApproval, max_rounds: int, *, least: int = 0
-    ) -> ToolLoop:
+    def of(cls, tools: ToolRegistry | None, needs_approval: NeedsApproval, max_rounds: int) -> ToolLoop:
         """The loop of these arguments; InvalidOption for one that cannot be used."""
-        if type(max_rounds) is not int or max_rounds < least:
-            raise InvalidOption(f"must be a whole number from {least} on, not {max_rounds!r}.", argument="max_rounds")
+        if type(max_rounds) is not int or max_rounds < 1:
+            raise InvalidOption("is not a positive number.", argument="max_rounds")
         registry = source_registry(tools)
         return cls(registry, _guarded(registry, needs_approval), max_rounds)
 

@@ -87,7 +87,7 @@ def rest_app(
     service = Service(
         store, auth, max_body_bytes, upstreams=dict(upstreams or {}), max_answer_bytes=max_answer_bytes,
         max_answer_seconds=max_answer_seconds,
-        tools=None if tools is None else loops.ToolLoop.of(tools, needs_approval, max_rounds, least=1),
+        tools=None if tools is None else loops.ToolLoop.of(tools, needs_approval, max_rounds),
         instructions=instructions,
     )  # fmt: skip
 
