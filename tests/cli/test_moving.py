@@ -146,9 +146,12 @@ def test_a_deletion_is_confirmed(cli: Cli, stored: str) -> None:
 def test_beginnings_of_ids(cli: Cli, stored: str) -> None:
     with cli.store() as store:
         others = [store.save(Session.from_dict(SESSION), user_id="bob").id for _ in range(7)]
+        store.get_conversation(stored).record_attempt("open_responses", error="timeout")
     for beginning in (stored, stored[:-1], stored.removeprefix("conv_")[:-1], stored[5:].upper()):
         assert cli("title", beginning).out == "Capitals\n"
         assert cli("show", beginning, "--json").json["id"] == stored
+        assert cli("usage", "--conversation", beginning).rows[0]["attempts"] == "1"
+        assert len(cli("search", "Capitals", "--conversation", beginning, "--by", "conversation").rows) == 1
     error = cli("show", "conv_0", code=2).err
     assert "'conv_0' is the beginning of more than one id: " in error
     assert error.count("conv_01") == 5

@@ -197,8 +197,13 @@ class Target:
 
 def open_conversation(store: Store, id: str, branch: int | None = None) -> Conversation:
     """Open a conversation by its id, or by the beginning of its id if no other one begins like it."""
+    return store.get_conversation(full_id(store, id), branch=branch)
+
+
+def full_id(store: Store, id: str) -> str:
+    """The id of the only conversation whose id begins like this; what cannot be the beginning of one stays as it is."""
     is_beginning = _BEGINNING.fullmatch(id) is not None and _ID.fullmatch(id) is None
-    return store.get_conversation(store.complete_id(id) if is_beginning else id, branch=branch)
+    return store.complete_id(id) if is_beginning else id
 
 
 def tenants_of(target: Target) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from threadkeep.cli import options, output
 from threadkeep.cli.options import Text, on_target
 from threadkeep.cli.output import Column, iso
-from threadkeep.cli.target import PAGE_SIZE, Target
+from threadkeep.cli.target import PAGE_SIZE, Target, full_id
 from threadkeep.domain.printing import printable
 
 if TYPE_CHECKING:
@@ -66,11 +66,13 @@ def search(
     """
     filters: dict[str, Any] = {
         "user_id": user, "labels": options.labels_of(label), "status": options.status_of(status),
-        "conversation_id": conversation, "type": type, "role": role, **options.bounds_of(since, until),
+        "type": type, "role": role, **options.bounds_of(since, until),
     }  # fmt: skip
     draw = _print_results if output.is_terminal() else output.print_table
     place: dict[str, Any] = {"limit": limit, "after": after}
     with target.store() as store:
+        if conversation is not None:
+            filters["conversation_id"] = full_id(store, conversation)
         if by == "conversation":
             matches = store.search_conversations(" ".join(words), **place, **filters)
             records = [

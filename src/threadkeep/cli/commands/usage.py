@@ -24,7 +24,7 @@ from threadkeep.cli.output import (
     progress_callback,
     record,
 )
-from threadkeep.cli.target import Target
+from threadkeep.cli.target import Target, full_id
 from threadkeep.domain.reports import UsageKey
 from threadkeep.errors import InvalidOption, ThreadkeepError
 
@@ -120,6 +120,8 @@ def _read(
     if is_of_all and target.tenant is not None:
         raise InvalidOption("--by tenant is about all tenants: leave --tenant out.")
     with target.store(all_tenants=is_of_all) as store:
+        if "conversation_id" in filters and not is_of_all:
+            filters["conversation_id"] = full_id(store, filters["conversation_id"])
         rows = store.usage(**grouping, **filters)
         has_total = grouping["by"] and is_table and not is_of_all and is_terminal()
         return rows, store.usage(**filters)[0] if has_total else None
