@@ -85,7 +85,8 @@ def upstream_of(call: Call, conversation: AsyncConversation, body: Asking) -> tu
     """
     model = body.model or conversation.model
     if model is None:
-        raise problems.Problem(400, "model is missing: the conversation has none.", param="model", code="invalid_value")
+        text = "model is missing: send it here, or give the conversation one."
+        raise problems.Problem(400, text, param="model", code="invalid_value")
     found = call.service.upstream(model)
     call.service.background.check(call.permission.owner.name)
     return found, model
