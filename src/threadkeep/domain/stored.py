@@ -5,7 +5,7 @@ States and feedback are what an application keeps with a conversation and its it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -101,6 +101,10 @@ class ChangePage:
 
 class ItemViews(Protocol):
     """The forms of a stored item that only the store can tell."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of its texts, from which these forms are made."""
 
     def canonical(self, item_id: str, /) -> Any:
         """Return the item as OpenAI's clients validate it."""
@@ -208,6 +212,11 @@ class StoredAt(NamedTuple):
 
     branch: int
     number: int
+
+
+def bytes_of(stored: Iterable[StoredItem]) -> int:
+    """Return how many bytes the texts of items that were read have, with their media."""
+    return sum(item._views.size for item in stored if item._views is not None)  # noqa: SLF001 - the class above
 
 
 @dataclass(frozen=True, slots=True)

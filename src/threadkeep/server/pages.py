@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from threadkeep.domain.jsontext import JsonObject, dumps_finite
-from threadkeep.domain.stored import Page, StoredItem
+from threadkeep.domain.stored import Page, StoredItem, bytes_of
 from threadkeep.server.requests import PageQuery
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
+from threadkeep.store.work.connections import made_of
 
 T = TypeVar("T")
 
@@ -68,6 +70,15 @@ def listed_items(
 ) -> bytes:
     """Return a page of the items of a conversation as they are shown, as a JSON text; `how` as for `Reader.items`."""
     found = reader.items(conversation, page.after, page.limit, page.order, MAX_BYTES, **how)
+    return made_of(bytes_of(found), partial(_items_text, found, shown))
+
+
+def item_text(item: StoredItem, shown: Callable[[StoredItem], JsonObject]) -> bytes:
+    """Return an item as it is shown, as a JSON text."""
+    return made_of(bytes_of([item]), lambda: dumps_finite(shown(item)))
+
+
+def _items_text(found: Page[StoredItem], shown: Callable[[StoredItem], JsonObject]) -> bytes:
     data = [shown(item) for item in found]
     text = dumps_finite(list_object(data, has_more=found.next is not None))
     if len(text) > MAX_BYTES:

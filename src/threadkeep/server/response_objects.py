@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from math import isfinite
-from threading import Lock
 from typing import Any, Final, TypeVar
 
 from threadkeep import errors, formats
@@ -51,18 +50,11 @@ _HOSTS: Final = frozenset({"instructions", "prompt_cache_key", "safety_identifie
 SHOWN_TOOLS: Final = ("function", "custom")
 _ASKED: Final = "asked as open_responses"  # a key of what formats remember of options
 _CODE: Final = "server_error"  # of errors that other providers gave
-_ONE: Final = Lock()  # large response is made at a time: several threads would keep the event loop from its turn
 
 
 def masked(call: service.Call) -> frozenset[str]:
     """Return the values of `include` that are masked and were not asked for."""
     return call.service.masked - call.included
-
-
-def made_alone(make: Callable[[], T]) -> T:
-    """Return what is made of a large response (blocking), one at a time: the event loop waits for each thread."""
-    with _ONE:
-        return make()
 
 
 def details_object(call: service.Call, details: ResponseDetails, id: str) -> JsonObject:

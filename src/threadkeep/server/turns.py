@@ -34,12 +34,12 @@ from threadkeep.server.provider_answers import (
     refused,
     until_end,
 )
-from threadkeep.server.response_objects import ECHOED, details_object, made_alone, masked, with_settings
+from threadkeep.server.response_objects import ECHOED, details_object, masked, with_settings
 from threadkeep.server.sealed import sealed
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, end_recording, is_unstored, recorder_on
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading import overviews, reader, rendering
-from threadkeep.store.streaming.background import LARGE_BYTES, BackgroundFeed, written_response
+from threadkeep.store.streaming.background import BackgroundFeed, written_response
 from threadkeep.store.streaming.recorder import Recorder
 from threadkeep.store.work import connections, idempotency
 from threadkeep.store.writing.updates import put_back
@@ -316,7 +316,7 @@ class Turn:
         if details is None:
             details = (await self.call.read(reader.Reader.response, beginning["id"]))[1]
         make = partial(details_object, self.call, details, beginning["id"])
-        found = await asyncio.to_thread(made_alone, make) if recorder.writer.received_bytes > LARGE_BYTES else make()
+        found = await connections.made_aside(recorder.writer.received_bytes, make)
         kept = () if self.options.is_live else _KEPT  # others that follow it have it as it was stored
         ended = with_settings({}, found | self.options.echoed | {key: beginning[key] for key in kept})
         return compaction.compacted(ended) if self.options.is_summary else ended

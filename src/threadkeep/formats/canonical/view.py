@@ -340,6 +340,11 @@ class StoredItemViews:
     entry: entries.ItemEntry
     given_text: bytes | str | None = None
 
+    @property
+    def size(self) -> int:
+        """The bytes of its texts, with its media."""
+        return len(self.entry.payload or b"") + len(self.entry.rest or b"")
+
     def canonical(self, item_id: str) -> Any:
         """As OpenAI's clients validate it."""
         return canonical_item(self.entry, item_id)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from threadkeep.domain.jsontext import JsonObject, dumps
+from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite
+from threadkeep.domain.stored import bytes_of
 from threadkeep.errors import InvalidItem
 from threadkeep.server import answers, body_limits, objects, pages
 from threadkeep.server.problems import Problem
@@ -21,6 +22,7 @@ from threadkeep.server.response_objects import masked
 from threadkeep.server.service import Call
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
+from threadkeep.store.work.connections import made_aside
 from threadkeep.store.work.refs import check_unique_ids
 
 _ITEMS: Final = re.compile(r"^(?:items|input)\b")
@@ -40,9 +42,13 @@ async def create(call: Call) -> Response:
         unique_ids=True,
         known=False,
     )
-    data = [objects.item_object(item, masked(call)) for item in stored]
     etag = {"ETag": f'"{stored[-1].position}"'} if stored else None
-    return answers.JsonAnswer(pages.list_object(data, has_more=False), headers=etag)
+
+    def text() -> bytes:
+        data = [objects.item_object(item, masked(call)) for item in stored]
+        return dumps_finite(pages.list_object(data, has_more=False))
+
+    return answers.JsonAnswer(await made_aside(bytes_of(stored), text), headers=etag)
 
 
 async def list_all(call: Call) -> Response:
@@ -58,8 +64,12 @@ async def list_all(call: Call) -> Response:
 async def retrieve(call: Call) -> Response:
     """GET /conversations/{id}/items/{item_id}."""
     id_ = call.request.path_params["item_id"]
-    item = await call.read(lambda reader: reader.first_item(call.find(reader), id_))
-    return answers.JsonAnswer(objects.item_object(item, masked(call)))
+
+    def read(reader: Reader) -> bytes:
+        item = reader.first_item(call.find(reader), id_)
+        return pages.item_text(item, lambda item: objects.item_object(item, masked(call)))
+
+    return answers.JsonAnswer(await call.read(read))
 
 
 async def delete(call: Call) -> Response:

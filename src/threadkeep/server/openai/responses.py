@@ -24,13 +24,12 @@ from threadkeep.server import answer_events, answers, event_streams, objects, pa
 from threadkeep.server.objects import partial_item
 from threadkeep.server.problems import Problem
 from threadkeep.server.quotas import QuotaExceeded
-from threadkeep.server.response_objects import details_object, made_alone, masked, response_object
+from threadkeep.server.response_objects import details_object, masked, response_object
 from threadkeep.server.service import Call
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.reader import Reader
-from threadkeep.store.streaming.background import LARGE_BYTES
 from threadkeep.store.streaming.recorder import PartialReader
-from threadkeep.store.work.connections import run_blocking
+from threadkeep.store.work.connections import made_of
 
 T = TypeVar("T")
 
@@ -168,7 +167,7 @@ def _read(
             return make(details_object(call, details, id_))
         return make({**response_object(details.stored, None, []), "id": id_})
 
-    return run_blocking(partial(made_alone, shown)) if size > LARGE_BYTES else shown()
+    return made_of(size, shown)
 
 
 def followed(call: Call, response: FoundResponse) -> Callable[[], Awaitable[StoredAnswer | None]]:

@@ -22,7 +22,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, dumps_finite, loads
 from threadkeep.server import body_limits, problems, request_state, service
 from threadkeep.server.socket_history import RememberedResponse, SocketHistory
 from threadkeep.server.turns import LOSSES
-from threadkeep.store.streaming import background
+from threadkeep.store.work import connections
 
 MAX_SECONDS: Final = 3600.0  # of a connection, as at OpenAI
 IDLE_SECONDS: Final = 1800.0  # without a request or an answer
@@ -288,7 +288,7 @@ class SocketAnswer:
         kind = name.decode()
         if kind in _ENDS:
             self._is_ended = True
-            is_large = len(data) > background.LARGE_BYTES  # others would wait while it is read
+            is_large = len(data) > connections.LARGE_BYTES  # others would wait while it is read
             event, history = await asyncio.to_thread(self._read, data) if is_large else self._read(data)
             if kind in ("error", "response.failed"):
                 self._socket.history.forget(self._asked.previous)

@@ -19,6 +19,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.calls import asynchronous_calls, waiting_calls
 from threadkeep.store.reading.reader import Reader
 from threadkeep.store.store import Store
+from threadkeep.store.work.connections import made_of
 from threadkeep.store.work.idempotency import check_request
 from threadkeep.store.work.refs import DENIED
 
@@ -32,11 +33,12 @@ async def list_tool_calls(
 ) -> Response:  # fmt: skip
     """List the calls that wait for their outputs, and tell whose turn it is."""
 
-    def read(reader: Reader) -> jsontext.JsonObject:
+    def read(reader: Reader) -> bytes:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
         page = reader.pending_calls(conversation, after, limit, pages.MAX_BYTES)
         listed = pages.list_object([objects.call_view(one) for one in page], has_more=page.next is not None)
-        return {**listed, "last_id": page.next or listed["last_id"], "next_step": reader.next_step(conversation)}
+        listed |= {"last_id": page.next or listed["last_id"], "next_step": reader.next_step(conversation)}
+        return made_of(sum(len(one.arguments) for one in page), lambda: jsontext.dumps_finite(listed))
 
     return answers.JsonAnswer(await call.read(read))
 

@@ -44,11 +44,12 @@ async def retrieve_message(
 ) -> Response:
     """Retrieve an item."""
 
-    def read(reader: Reader) -> stored.StoredItem:
+    def read(reader: Reader) -> bytes:
         conversation = deps.find_on_branch(reader, call, conversation_id, branch)
-        return reader.item(conversation, item_id, annotations=True, media="reference")
+        item = reader.item(conversation, item_id, annotations=True, media="reference")
+        return pages.item_text(item, message_view)
 
-    return JsonAnswer(message_view(await call.read(read)))
+    return JsonAnswer(await call.read(read))
 
 
 @router.post("/messages", **routing.answered_with(models.Answered))

@@ -23,7 +23,7 @@ from threadkeep.formats.canonical.entries import ItemEntry
 from threadkeep.store.media.cutting import SPLICED, MediaForm, MediaPiece, splice_media, write_placed
 from threadkeep.store.media.stores import BlobStore
 from threadkeep.store.work import erasures
-from threadkeep.store.work.connections import run_blocking, whole
+from threadkeep.store.work.connections import made_of, run_blocking, whole
 from threadkeep.store.work.refs import ConversationRef, Scope, tenant_not_found
 from threadkeep.store.work.transactions import Transactions
 
@@ -89,8 +89,11 @@ def with_media(
     rows = connection.execute(statement(latest=is_latest), parameters).all()
     if missing := sorted(set(flagged).difference(row.position for row in rows)):
         raise DamagedRow("items", f"position {missing[0]}", "its media are missing")
-    objects = {} if form != "inline" else read_objects(ref.scope.blobs, rows)
-    return splice_media(entries, rows, form, lambda row: content_of(row, objects))
+    if form != "inline":
+        return splice_media(entries, rows, form, lambda row: content_of(row, {}))
+    objects = read_objects(ref.scope.blobs, rows)
+    size = sum(len(content) for content in (*(row.content for row in rows), *objects.values()) if content is not None)
+    return made_of(size, lambda: splice_media(entries, rows, form, lambda row: content_of(row, objects)))
 
 
 def read_contents(connection: Connection, scope: Scope, hashes: Sequence[bytes]) -> dict[bytes, bytes]:

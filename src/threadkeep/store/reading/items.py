@@ -21,6 +21,7 @@ from threadkeep.formats.canonical.view import StoredItemViews
 from threadkeep.store.media.cutting import MediaForm
 from threadkeep.store.reading.siblings import Branches
 from threadkeep.store.work import item_rows, refs, validation
+from threadkeep.store.work.connections import made_of
 from threadkeep.store.work.handle import Handle
 from threadkeep.store.work.transactions import Transactions
 from threadkeep.store.writing.annotations import annotated, valid_rating
@@ -229,20 +230,28 @@ def stored_items(
     """The items of rows that begin with the columns of one, as the driver gives them."""
     entries = item_rows.decode_entries(connection, ref, rows, media=media)
     records = items.STORED_READER.read(connection, [row[item_rows.ENTRY_WIDTH :] for row in rows])
-    return [
-        StoredItem(
-            id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
-            position=entry.position,
-            branch=record.branch,
-            turn=entry.turn,
-            _source=entry.item(),
-            author_id=record.author_id,
-            created_at=record.created_at,
-            conversation_id=ref.public_id,
-            _views=StoredItemViews(entry, record.given),
-        )
-        for record, entry in zip(records, entries, strict=True)
-    ]
+
+    views = [StoredItemViews(entry, record.given) for record, entry in zip(records, entries, strict=True)]
+
+    def made() -> list[StoredItem]:
+        return [_stored_item(ref, record, view) for record, view in zip(records, views, strict=True)]
+
+    return made_of(sum(view.size for view in views), made)
+
+
+def _stored_item(ref: refs.ConversationRef, record: Any, views: StoredItemViews) -> StoredItem:
+    entry = views.entry
+    return StoredItem(
+        id=record.item_id or derived_id(entry.type, ref.public_id, entry.position),
+        position=entry.position,
+        branch=record.branch,
+        turn=entry.turn,
+        _source=entry.item(),
+        author_id=record.author_id,
+        created_at=record.created_at,
+        conversation_id=ref.public_id,
+        _views=views,
+    )
 
 
 def new_items(

@@ -14,11 +14,10 @@ from threadkeep.errors import CannotParse
 from threadkeep.store.aio import AsyncRecorder, end_recording, uninterrupted
 from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.streaming.writer import LOG
-from threadkeep.store.work.connections import AWAY, error_name
+from threadkeep.store.work.connections import AWAY, LARGE_BYTES, error_name
 
 T = TypeVar("T")
 
-LARGE_BYTES: Final = 256 * 1024  # an event of that length is read in a thread: others would wait for it
 GATHER_SECONDS: Final = 0.1  # for which the first batch waits, so that an answer that comes at once is stored at once
 CHECK_SECONDS: Final = 0.25  # between two looks at whether the response is to be cancelled
 

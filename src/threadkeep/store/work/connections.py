@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, NestedTransaction
@@ -33,9 +34,12 @@ AtOnce = Callable[[Connection], T | None]
 # Raised while the database cannot be used; any other error of SQLAlchemy is treated alike: kept, and tried again
 AWAY: Final = (SQLAlchemyError, PoolExhausted, DatabaseUnavailable)
 
+LARGE_BYTES: Final = 256 * 1024  # what is read or made of so many is so in a thread: others would wait for it
+
 # How PostgreSQL shows a row that it rejects
 _FAILING_ROW: Final = re.compile(r"(?<=Failing row contains )\(.*\)", re.DOTALL)
 _poll: Final = getattr(select, "poll", None)  # not on Windows
+_ONE: Final = RLock()  # large value is made at a time: several threads would keep the event loop from its turn
 # What this process inherited when it was forked: kept, because connections that nobody holds are closed
 _INHERITED: Final[list[object]] = []
 
@@ -54,6 +58,22 @@ def run_blocking(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs)
         result: T = await_only(asyncio.to_thread(function, *args, **kwargs))
         return result
     return function(*args, **kwargs)
+
+
+def made_alone(make: Callable[[], T]) -> T:
+    """Return what is made of something large (blocking), one at a time: the event loop waits for each thread."""
+    with _ONE:
+        return make()
+
+
+def made_of(size: int, make: Callable[[], T]) -> T:
+    """Return what is made of so many bytes, without blocking the event loop where they are many."""
+    return run_blocking(made_alone, make) if size > LARGE_BYTES else make()
+
+
+async def made_aside(size: int, make: Callable[[], T]) -> T:
+    """The same for a coroutine."""
+    return await asyncio.to_thread(made_alone, make) if size > LARGE_BYTES else make()
 
 
 def error_name(error: BaseException) -> str:

@@ -64,6 +64,11 @@ class ItemRecord:
             row["maker"],
         )  # fmt: skip
 
+    @property
+    def size(self) -> int:
+        """The bytes of its texts, with its media."""
+        return self._views().size
+
     def canonical(self, item_id: str) -> Any:
         """The item as OpenAI's clients validate it."""
         return self._views().canonical(item_id)
