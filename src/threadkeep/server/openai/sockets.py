@@ -190,8 +190,6 @@ class ResponsesSocket:
             answer = SocketAnswer(self, asked, lane)
             await self._ask(asked, answer)
             await answer.end()
-        except WebSocketDisconnect:
-            pass  # it is noticed where messages are read
         finally:
             self.call.service.socket_bytes.give_back(self.call.permission.owner.name, size)
             task = asyncio.current_task()
@@ -235,16 +233,17 @@ class ResponsesSocket:
 
         try:
             await entry(scope, receive, answer)
-        except WebSocketDisconnect:
-            raise
         except Exception as error:  # noqa: BLE001 - what was not answered yet is
             await answer.end(error)
 
     async def send(self, event: Mapping[str, Any] | bytes) -> None:
-        """Send an event, unless its client has left."""
+        """Send an event, unless its client has left: if that is noticed here, it is as if it were told."""
         if not self.left.is_set() and self.websocket.application_state is WebSocketState.CONNECTED:
             text = event if isinstance(event, bytes) else dumps_finite(event)
-            await self.websocket.send_text(text.decode())
+            try:
+                await self.websocket.send_text(text.decode())
+            except WebSocketDisconnect:
+                self.left.set()
 
 
 class SocketAnswer:
