@@ -132,6 +132,7 @@ def test_a_row_reads_keys_and_figures_as_attributes() -> None:
         "cost_usd": 7e-09,
         "mean_cost_usd": 7e-09,
         "costs": 1,
+        "unknown_costs": 1,
         "latencies": 0,
         "first_tokens": 0,
     }

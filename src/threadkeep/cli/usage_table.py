@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 COST: Final = "cost_nano"
 COUNTS: Final = (
     "attempts", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens",
-    "total_tokens", COST, "costs", "cache_known_tokens", "latency_ms", "latencies", "first_token_ms", "first_tokens",
+    "total_tokens", COST, "costs", "unknown_costs", "cache_known_tokens", "latency_ms", "latencies", "first_token_ms",
+    "first_tokens",
 )  # fmt: skip
 DERIVED: Final = ("cost_usd", "mean_cost_usd", "cache_hit_ratio", "mean_latency_ms", "mean_first_token_ms")
 PLAIN: Final = (*COUNTS[:9], *DERIVED[2:])

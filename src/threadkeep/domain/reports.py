@@ -242,9 +242,9 @@ PERCENTILES: Final = tuple(name for name, member in vars(UsageRow).items() if is
 SUMS: Final = tuple(_DEFAULTS)
 # The columns of a row besides its keys
 ROW_FIGURES: Final = (
-    "attempts", *usage.FIGURES, "cost_nano", "cost_usd", "costs", "mean_cost_usd", "cache_known_tokens",
-    "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms", "first_token_ms", "first_tokens",
-    "mean_first_token_ms",
+    "attempts", *usage.FIGURES, "cost_nano", "cost_usd", "costs", "unknown_costs", "mean_cost_usd",
+    "cache_known_tokens", "cache_hit_ratio", "latency_ms", "latencies", "mean_latency_ms", "first_token_ms",
+    "first_tokens", "mean_first_token_ms",
 )  # fmt: skip
 
 

@@ -377,6 +377,7 @@ class UsageRowObject(BaseModel):
     output_tokens: int | None
     reasoning_tokens: int | None
     total_tokens: int | None
+    unknown_costs: int = Field(description="How many of the attempts count as nothing in the cost.")
     cost_usd: str | None = Field(description="In decimal digits.")
 
 

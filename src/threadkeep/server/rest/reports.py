@@ -29,6 +29,7 @@ Percentiles = Annotated[bool, Query(description="Add p50, p95 and p99 of latenci
 MAX_ROWS: Final = 10_000  # of a report
 _SUMS: Final = (
     "attempts", "input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "total_tokens",
+    "unknown_costs",
 )  # fmt: skip
 
 router = routing.api_router()
