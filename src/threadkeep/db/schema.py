@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, Engine, NullPool, create_engine, inspect, text
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 HEAD: Final = "v0_1_0_a"  # the newest revision; a test holds it against the files
 REVISIONS: Final = ("v0_1_0_a",)  # all of them, oldest first
+_ONE: Final = RLock()  # environment of Alembic at a time
 _REVISION: Final = re.compile(r"v(\d+)_(\d+)_(\d+)_([a-z]+)")
 
 VERSION_TABLE: Final = f"{PREFIX}version"
@@ -279,16 +281,18 @@ def _command(name: str, revision: str, config: Config, **options: Any) -> None:
 def _alembic_of_host() -> Iterator[None]:
     """Give `alembic.context` and `alembic.op` back to an application whose env.py or revision calls this library.
 
-    These modules are global: each environment sets their names when it begins, and deletes them at its end.
+    These modules are global: each environment sets their names when it begins, and deletes them at its end. So there
+    is one at a time, whichever threads open stores in memory or upgrade databases.
     """
     from alembic import context, op  # noqa: PLC0415 - as above
 
-    before = [(vars(module), dict(vars(module))) for module in (context, op)]
-    try:
-        yield
-    finally:
-        for names, values in before:
-            names.update(values)
+    with _ONE:
+        before = [(vars(module), dict(vars(module))) for module in (context, op)]
+        try:
+            yield
+        finally:
+            for names, values in before:
+                names.update(values)
 
 
 def _checked(engine: object) -> Engine:
