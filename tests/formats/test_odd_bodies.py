@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.server.scripts import FORMATS, script
@@ -154,6 +154,8 @@ REQUESTS: dict[FormatName, Json] = {name: get_format(name).render(asked(), Rende
 SENT = [(name, path) for name, body in REQUESTS.items() for path in paths_in(body)]
 
 
+@example(place=("chat_completion", ("messages", 6, "role")), value=[])
+@example(place=("open_responses", ("input", 4, "content", 0)), value=None)
 @given(place=st.sampled_from(SENT), value=st.sampled_from(ODD))
 def test_a_request_with_any_value_is_read_or_refused(place: tuple[FormatName, Path], value: Any) -> None:
     name, path = place

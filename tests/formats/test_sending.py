@@ -224,7 +224,10 @@ def test_what_arrives_is_what_was_rendered(service: Any, format_name: FormatName
     wrong = []
     for option, settings in SETTINGS.items():
         rendered = session_of(format_name, **settings).render(format_name)
-        body, end = as_sent(format_name, path, rendered.payload, MODELS[format_name])
+        shown = rendered
+        if option == "stream_options" and path.endswith(".stream"):  # which only a request for a stream has
+            shown = session_of(format_name, **settings, stream=True).render(format_name)
+        body, end = as_sent(format_name, path, shown.payload, MODELS[format_name])
         got = arrived(service, path, rendered)
         if not same(format_name, got, body) or not service[0].paths[-1].endswith(end):
             wrong.append((option, got, body))

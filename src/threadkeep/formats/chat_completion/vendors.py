@@ -234,9 +234,10 @@ class PlacedMessage(NamedTuple):
     is_fixed: bool = False  # whether it goes back as it came
 
     @property
-    def role(self) -> Any:
-        """The role of the message."""
-        return self.message.get("role")
+    def role(self) -> str | None:
+        """The role of the message; None: it came with something else in its place."""
+        role = self.message.get("role")
+        return role if isinstance(role, str) else None
 
 
 def in_order(

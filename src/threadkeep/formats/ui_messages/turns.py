@@ -320,8 +320,7 @@ class UiWriter(TurnWriter):
             written = self._noted(item)
         elif hosted.is_shown(item):
             written = [hosted.add(self._answer(entry).parts, item, entry.position)]
-        elif kind == "message" and item["role"] == "assistant" and item["content"]:
-            written = [hosted.text_part(part["text"]) for part in item["content"]]
+        elif kind == "message" and item["role"] == "assistant" and (written := _texts_of(item)):
             self._answer(entry).parts += written
         elif kind in CALLS:
             self.call(item, entry._replace(call_id=item["call_id"]))
@@ -364,3 +363,9 @@ def _thought(id_: str, block: Any, provider: str | None, values: JsonObject) -> 
         return None
     metadata = {fields.METADATA: {provider: values}} if values else {}
     return {"type": "reasoning", "id": id_, "text": text, "state": "done", **metadata}
+
+
+def _texts_of(message: JsonObject) -> list[JsonObject]:
+    """What the model said in a message, refusals too."""
+    texts = (part.get("text", part.get("refusal")) for part in message["content"])
+    return [hosted.text_part(text) for text in texts if isinstance(text, str)]
