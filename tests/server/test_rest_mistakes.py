@@ -21,7 +21,6 @@ MISTAKES: dict[str, tuple[str, str, dict[str, str], Any, int, str]] = {
     ),
     "picture without a source": ("POST", MESSAGES, {}, {"content": [{"type": "input_image"}]}, 400, "content[0]"),
     "empty text": ("POST", MESSAGES, {}, {"content": ""}, 400, "content"),
-    "blank text": ("POST", MESSAGES, {}, {"content": " "}, 400, "content"),
     "no parts": ("POST", MESSAGES, {}, {"content": []}, 400, "content"),
     "misspelt content": ("POST", MESSAGES, {}, {"contents": "x"}, 400, "contents"),
     "empty model": ("POST", "/api/conversations", {}, {"model": ""}, 400, "model"),

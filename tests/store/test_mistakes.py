@@ -123,7 +123,6 @@ REFUSED: dict[str, tuple[Callable[[Talk], Any], str]] = {
     "content without parts": (lambda t: t.item(role="user", content=[]), "content is empty"),
     "Message without content": (lambda t: t.conversation.add_item(Message("user")), "content is empty"),
     "empty text": (lambda t: t.conversation.user(""), "content is empty in a message with the role user"),
-    "blank text": (lambda t: t.conversation.user(" \n"), "content is empty"),
     "no parts": (lambda t: t.conversation.user([]), "content is empty"),
     "empty part": (lambda t: t.conversation.user([""]), "content is empty"),
     "empty edit": (_second_edit, "content is empty"),
@@ -233,7 +232,7 @@ def test_plausible_mistakes_are_refused_with_what_is_wrong_and_where(talk: Talk)
                 failures[mistake] = str(error)
         else:
             failures[mistake] = "silent"
-    assert (failures, len(REFUSED)) == ({}, 88)
+    assert (failures, len(REFUSED)) == ({}, 87)
 
 
 def test_what_a_provider_may_have_is_stored_and_reported(talk: Talk) -> None:
@@ -246,6 +245,15 @@ def test_what_a_provider_may_have_is_stored_and_reported(talk: Talk) -> None:
         if code not in codes:
             failures[mistake] = codes
     assert failures == {}
+
+
+def test_white_space_is_stored_and_reported_where_providers_refuse_it(store: Store) -> None:
+    conversation = store.create_conversation(model="m", input="Hi")
+    conversation.assistant("Hello.")
+    conversation.user(" \n")
+    refused, taken = conversation.render("messages"), conversation.render("open_responses")
+    assert "blank_text" in [report.code for report in (*refused.losses, *refused.repairs)]
+    assert (*taken.losses, *taken.repairs) == ()
 
 
 def test_an_output_of_a_call_that_the_provider_stores_is_taken(talk: Talk) -> None:
