@@ -1,7 +1,7 @@
 """Statements of the hot paths: built with SQLAlchemy Core, compiled once per dialect, executed on the driver's cursor.
 
 An execution through Core costs about 35 microseconds on top of the database's own time, this one about 6 (measured on
-SQLite; docs/performance.md). Parameters and results still pass through the column types.
+SQLite). Parameters and results still pass through the column types.
 """
 
 from __future__ import annotations
