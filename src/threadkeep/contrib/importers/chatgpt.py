@@ -3,7 +3,7 @@
 Source: the files of exports, which are not documented.
 
 * A conversation is a `mapping` of nodes by their ids; `current_node` ends the branch that was shown last.
-* What the model sends to a tool (`recipient`) is a call, and what the tool says first its output. A tool that nobody
+* What the model sends to a tool (`recipient`) is a call, and what the tool says first its output. A tool that no one
   called, or that says more, is a developer.
 * Images and other files are in the archive, under names that begin with their ids; those that are not are referred to.
 * There are no counts of tokens. Messages that were not shown (custom instructions, for example) are kept: the model saw

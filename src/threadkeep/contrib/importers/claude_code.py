@@ -198,7 +198,7 @@ class _ClaudeCodeSession:
     def unlisted(self, *, is_fork: bool) -> Iterator[records.SideCall]:
         """Calls without a line: what the totals grew by beyond the answers that there are; of a fork, since the first.
 
-        There are none if the totals are not those of the models that answered.
+        There are none if the totals are not of the models that answered.
         """
         agents = self._agents() if self.costs else []
         before: dict[str, Counter[str]] = {}
@@ -251,7 +251,7 @@ class _CostState:
 
     @classmethod
     def of(cls, line: jsontext.JsonObject, chains: Iterable[_Chain]) -> _CostState:
-        """Read a line, behind those of the chains."""
+        """Read a line that stands behind the lines of the chains."""
         totals = {
             model: Counter({name: figure(usage.get(key)) or 0 for key, name in TOTALS.items()})
             for model, usage in object_of(line, "modelUsage").items()
@@ -267,7 +267,7 @@ class _CostState:
         return state
 
     def unlisted(self, agents: Iterable[tuple[datetime | None, Answer]]) -> dict[str, Counter[str]] | None:
-        """What the totals have beyond the answers; None if they are not those of the models that answered."""
+        """What the totals have beyond the answers; None if they are not of the models that answered."""
         for at, answer in agents:
             if self.at is not None and at is not None and at <= self.at:
                 self.answered.setdefault(answer.model or "", Counter()).update(_counts(answer))
@@ -415,7 +415,7 @@ class _Chain:
         )
 
     def _entries(self, uuid: str, skipped: list[Skipped]) -> Iterator[Entry]:
-        """The entry of a line; of a summary, also those of the messages that are sent again behind it."""
+        """The entry of a line; of a summary, also the messages that are sent again behind it."""
         entry = self._entry(uuid, skipped)
         if self.lines[uuid].value.get("isCompactSummary") is not True:
             yield entry

@@ -161,7 +161,7 @@ class _QwenSession(Draft):
         )
 
     def _calls(self) -> Iterator[SideCall]:
-        """Calls beside the conversation; those of agents with a file count there."""
+        """Calls outside of the conversation; an agent with a file has its own there."""
         folder = None if self.path is None else self.path.parent.parent / "subagents" / self.id
         for uuid, event in self.events.items():
             agent = text_of(event, "subagent_id")

@@ -125,9 +125,9 @@ class Transcript:
         labels: for what conversations are found by; the label `source` is added.
         properties: for what else is known: at most 16 texts of 512 characters; what does not fit is cut off.
         active: the id of the entry at the end of the branch that was shown last; None: the last entry.
-        calls: those of its calls that no entry came in.
+        calls: the calls that no entry came in.
         request: a request of the conversation without its messages, in the format `request_format`: its options and
-            tools become those of the conversation.
+            tools become the ones of the conversation.
         is_nameless: whether its client tells no provider which session a call is of, so that the recorder finds it by
             its history.
         fingerprint: what changes when its file does, if that has only this conversation: a file that has the same one

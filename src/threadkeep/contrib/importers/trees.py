@@ -19,7 +19,7 @@ from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.formats.shared.parsing import IN_PROGRESS, with_cut_items
 from threadkeep.store.work.item_rows import ItemRecord, author_of, encode_item
 from threadkeep.store.work.validation import past_moment
-from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewCall, NewItem, NewSpot, Run, Spot
+from threadkeep.store.writing.grafting import ROOT, Graft, NewAnswer, NewCall, NewSpot, NewTurn, Run, Spot
 
 KEY_BYTES: Final = 6  # of the hash of an entry
 KEY_LENGTH: Final = 8  # characters of that
@@ -107,35 +107,24 @@ def file_of(parts: Sequence[Any]) -> list[Any] | None:
     return file if isinstance(file, list) else None
 
 
-class _Draft(NamedTuple):
-    """An item to be written; `answer` is the number of the response that it came in."""
-
-    record: ItemRecord
-    created_at: datetime
-    answer: int | None
-    turn: str | None
-    covers: Spot | NewSpot | None = None
-
-    def item(self, answers: Sequence[NewAnswer]) -> NewItem:
-        """The item, once the responses are known."""
-        answer = None if self.answer is None else answers[self.answer]
-        return NewItem(self.record, self.created_at, answer, self.turn, self.covers)
-
-
 @dataclass(slots=True)
 class _NewRun:
-    """A run in the making, with the keys of its entries and how many items each of them has."""
+    """A run in the making, with the keys of its entries, of which each is a turn, and how many items it has."""
 
     after: Spot | NewSpot
-    drafts: list[_Draft] = field(default_factory=list)
+    turns: list[NewTurn] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def run(self) -> Run:
+        """The run, as it is written."""
+        return Run(self.after, self.turns, self.size)
 
     def pieces(self, first: Spot) -> Iterator[list[Any]]:
         """What is remembered of it: branch, position, keys and counts, some entries at a time."""
         position = first.position
         for at in range(0, len(self.keys), PIECE):
-            keys, counts = self.keys[at : at + PIECE], self.counts[at : at + PIECE]
+            keys, counts = self.keys[at : at + PIECE], [len(turn.records) for turn in self.turns[at : at + PIECE]]
             is_plain = all(count == 1 for count in counts)
             yield [first.branch, position, "".join(keys), None if is_plain else counts]
             position += sum(counts)
@@ -197,11 +186,11 @@ class Planned:
             last = last if node.key in self._refused else node
         active = transcript.active or next((entry.id for entry in reversed(transcript.entries)), "")
         answers = [self.make_answer(*one) for one in self._answers]
-        runs = [Run(run.after, [draft.item(answers) for draft in run.drafts]) for run in self._runs]
         calls = self._new_calls(known, ends, moment or datetime.now(UTC))
         self._file = [transcript.fingerprint, self.items.read, self.responses.read]
         is_news = any([self._calls, self._met, self._is_new_file()])
-        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), calls, is_news)
+        runs = [run.run() for run in self._runs]
+        return Graft(runs, self._remembered, self._spots.get(ends.get(active, "?")), answers, calls, is_news)
 
     @property
     def _is_whole(self) -> bool:
@@ -238,17 +227,16 @@ class Planned:
             self._refuse(node, is_more=is_more and isinstance(after, NewSpot))
             return
         number = len(self._runs) - 1
-        if not self._runs or after != NewSpot(number, len(self._runs[number].drafts) - 1):
+        if not self._runs or after != NewSpot(number, self._runs[number].size - 1):
             self._runs.append(_NewRun(after))
             number, is_more = number + 1, False
         answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, node.key, is_more=is_more)
-        run, turn = self._runs[number], node.key if answer is None and len(records) > 1 else None
-        named = node.entry.covers
+        run, named = self._runs[number], node.entry.covers
         covers = None if named is None else self._spots.get(self._ends.get(named, "?") if named else "")
-        run.drafts += [_Draft(record, at, answer, turn, covers) for record in records]
+        run.turns.append(NewTurn(records, at, answer, covers))
         run.keys.append(node.key)
-        run.counts.append(len(records))
-        self._spots[node.key] = NewSpot(number, len(run.drafts) - 1)
+        run.size += len(records)
+        self._spots[node.key] = NewSpot(number, run.size - 1)
         self.items.add(stored=len(records))
 
     def _refuse(self, node: Node, *, is_more: bool) -> None:

@@ -212,6 +212,16 @@ def branch_head(*, expected: bool) -> Statement:
 
 
 @cache
+def graft_end() -> Statement:
+    """Sets where a conversation ends after a graft; its active branch and title stay where none is given."""
+    row = conversations.c
+    given = {name: bindparam(name, type_=row[name].type) for name in ("active_branch", "title")}
+    kept = {name: sa.func.coalesce(value, row[name]) for name, value in given.items()}
+    ends = {"head_position": bindparam("head"), "next_branch": bindparam("next_branch"), "revision": row.revision + 1}
+    return Statement(sa.update(conversations).where(*of_tenant(conversations, id="key")).values({**ends, **kept}))
+
+
+@cache
 def append_of() -> Statement:
     """What was done under an idempotency key."""
     return Statement(select(models.appends.c.request_hash, models.appends.c.outcome).where(*_of_key()))

@@ -17,6 +17,7 @@ from threadkeep.db.models import approvals, conversations, items, responses, str
 from threadkeep.db.queries import usage
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, narrowed, of_conversation, of_tenant, visible
 
+MOST_HASHES: Final = 100  # of responses that one statement looks for
 NEW, PART = "new_", "part_"  # before the names of parameters that are values of a new response, or part of one
 
 
@@ -37,6 +38,13 @@ def stream_insert(*, noted: bool) -> Statement:
         return Statement(made)
     part: dict[str, Any] = {column.name: sa.bindparam(PART + column.name) for column in stream_parts.columns}
     return Statement(sa.insert(stream_parts).values(part).inline().add_cte(made.inline().cte("response")))
+
+
+@cache
+def counted_among(column: sa.Column[Any]) -> Statement:
+    """Which of the values `value_0`, `value_1`, … a column has in rows of the tenant; those not given are NULL."""
+    values = [sa.bindparam(f"value_{number}", type_=column.type) for number in range(MOST_HASHES)]
+    return Statement(sa.select(column).where(*of_tenant(column.table), column.in_(values)))
 
 
 @cache

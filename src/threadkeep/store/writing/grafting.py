@@ -7,19 +7,19 @@ on how much it is, but for batches of rows and of ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count, groupby, islice, takewhile
-from operator import attrgetter
+from itertools import count, islice, takewhile
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Column, Connection
 
 from threadkeep.db import base, models
 from threadkeep.db.driver.inserting import insert_rows
 from threadkeep.db.queries.annotations import states_of
-from threadkeep.db.queries.conversations import branch_head, branches_of
+from threadkeep.db.queries.conversations import branch_head, branches_of, graft_end
+from threadkeep.db.queries.responses import MOST_HASHES, counted_among
 from threadkeep.domain import ids, jsontext, stored
 from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
@@ -31,7 +31,6 @@ from threadkeep.store.work import item_rows, pacing, positions, refs, validation
 from threadkeep.store.work.states import MAX_STATES, NewState, write_states
 from threadkeep.store.writing import appending, conversations, responses
 
-_BATCH: Final = 500  # ids in one statement
 _NO_RESPONSE: Final = dict.fromkeys(column.name for column in base.written_columns(models.responses))
 
 Rows = list[dict[str, Any]]
@@ -54,15 +53,13 @@ class NewSpot(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NewAnswer:
-    """A response that all items in a row came in which have this object; `attempt`: its row in the ledger, if any.
+class NewAnswer(NamedTuple):
+    """A response that items in a row came in; `attempt`: its row in the ledger, if any.
 
-    `name` tells it from all other responses of the tenant, if it has no id.
+    `columns` are what its row says of it. `name` tells it from all others of the tenant, if it has no id.
     """
 
-    response: Response
-    format: str
+    columns: Mapping[str, Any]
     name: str
     attempt: ledger.Attempt | None = None
 
@@ -75,24 +72,25 @@ class NewCall(NamedTuple):
     name: str
 
 
-class NewItem(NamedTuple):
-    """An item to be written; items of one wire message share the object `turn`.
+class NewTurn(NamedTuple):
+    """Items of one wire message, or of one response and one time.
 
-    `covers`: of a compaction, the last item that it stands for, where that is not the one before it.
+    `answer`: the number of the response in the graft; turns in a row with one number came in it. `covers`:
+    of a compaction, the last item that it stands for, where that is not the one before it.
     """
 
-    record: item_rows.ItemRecord
+    records: Sequence[item_rows.ItemRecord]
     created_at: datetime
-    answer: NewAnswer | None = None
-    turn: object = None
+    answer: int | None = None
     covers: Spot | NewSpot | None = None
 
 
 class Run(NamedTuple):
-    """Items in a row, behind something that is stored, or behind an item of an earlier run."""
+    """Turns in a row, of so many items, behind something that is stored, or behind an item of an earlier run."""
 
     after: Spot | NewSpot
-    items: Sequence[NewItem]
+    turns: Sequence[NewTurn]
+    size: int
 
 
 class _NewAttempt(NamedTuple):
@@ -102,9 +100,6 @@ class _NewAttempt(NamedTuple):
     at: datetime
     number: int | None
     hash: bytes
-
-
-_ANSWER: Final = attrgetter("answer")
 
 
 @dataclass(slots=True)
@@ -122,21 +117,22 @@ class GraftRows:
     attempts: int = 0  # rows of the ledger
     _new: Rows = field(default_factory=list)  # branches
     _items: Rows = field(default_factory=list)
+    _records: list[item_rows.ItemRecord] = field(default_factory=list)
     _responses: Rows = field(default_factory=list)
     _attempts: list[_NewAttempt] = field(default_factory=list)
     _moved: set[int] = field(default_factory=set)
 
     @classmethod
-    def reserve(cls, connection: Connection, ref: refs.BranchRef, runs: Sequence[Run], *, is_new: bool) -> GraftRows:
+    def reserve(cls, connection: Connection, ref: refs.BranchRef, graft: Graft, *, is_new: bool) -> GraftRows:
         """Lock the conversation, take the numbers for all runs, and read where its branches end.
 
         Raises:
             NotFound: it is gone.
             Conflict: a response is in progress.
         """
-        answers = sum(1 for run in runs for answer, _ in groupby(run.items, _ANSWER) if answer is not None)
-        counts = positions.Counts(items=sum(len(run.items) for run in runs), responses=answers, is_dated=True)
-        newest = max(item.created_at for run in runs for item in run.items)
+        answers = len(graft.answers)
+        counts = positions.Counts(items=sum(run.size for run in graft.runs), responses=answers, is_dated=True)
+        newest = max(turn.created_at for run in graft.runs for turn in run.turns)
         taken = positions.take(connection, ref, newest, counts)
         if taken is None:
             refs.get_row(connection, ref)
@@ -150,22 +146,21 @@ class GraftRows:
                 heads[branch.number] = refs.lineage_from(branch)
         return cls(connection, ref, taken, heads)
 
-    def write(self, runs: Sequence[Run], calls: Sequence[_NewAttempt], now: datetime) -> None:
+    def write(self, graft: Graft, calls: Sequence[_NewAttempt], now: datetime) -> None:
         """Place the runs, one after the other, and write what they are made of, and calls beside them."""
-        first, number = self.taken.first, self.taken.response
-        for run in runs:
+        first = self.taken.first
+        for run in graft.runs:
             spot = self._place(run, first)
             self.spots.append(spot)
-            number = self._add_items(run, spot, number)
-            first += len(run.items)
-        records = [item.record for run in runs for item in run.items]
+            self._add_items(run, spot, graft.answers)
+            first += run.size
         columns = {"user_id": self.taken.user_id, "tool_set_hash": self.taken.tool_set_hash}
         self.attempts = _write_attempts(self.connection, self.ref, [*self._attempts, *calls], **columns)
-        ends = [spot.position + len(run.items) - 1 for spot, run in zip(self.spots, runs, strict=True)]
+        ends = [spot.position + run.size - 1 for spot, run in zip(self.spots, graft.runs, strict=True)]
         changes = [self._change(spot, end, now) for spot, end in zip(self.spots, ends, strict=True)]
         insert_rows(self.connection, [(models.branches, self._new)])
         others = [(models.responses, self._responses), (models.changes, changes)]
-        item_rows.insert_item_rows(self.connection, self._items, records, now, behind=others)
+        item_rows.insert_item_rows(self.connection, self._items, self._records, now, behind=others)
 
     def move_heads(self, active: int | None, title: str | None) -> None:
         """Write where the branches end that were continued, which one is active, and a title that it gets."""
@@ -173,20 +168,13 @@ class GraftRows:
             if 0 < branch < self.taken.next_branch:
                 parameters = self.ref.parameters(branch=branch, count=1, last=self.heads[branch].head)
                 branch_head(expected=False).execute(self.connection, parameters)
-        row = models.conversations.c
-        values: dict[str, Any] = {
-            "head_position": self.heads[0].head,
-            "next_branch": self.taken.next_branch + len(self._new),
-            "revision": row.revision + 1,
-        }
-        values |= {} if active is None else {"active_branch": active}
-        values |= {} if title is None else {"title": title}
-        where = [row.tenant_id == self.ref.scope.tenant, row.id == self.ref.key]
-        self.connection.execute(update(models.conversations).where(*where).values(values))
+        branches = self.taken.next_branch + len(self._new)
+        values = {"head": self.heads[0].head, "next_branch": branches, "active_branch": active, "title": title}
+        graft_end().execute(self.connection, self.ref.parameters(**values))
 
     def _place(self, run: Run, first: int) -> Spot:
         """Where a run goes: on the branch that ends where it continues, or else on a new one."""
-        after, last = self.spot(run.after), first + len(run.items) - 1
+        after, last = self.spot(run.after), first + run.size - 1
         branch, lineage = after.branch, self.heads[after.branch]
         if lineage.head == after.position:
             self.heads[branch] = refs.Lineage(lineage.parts, last)
@@ -199,7 +187,7 @@ class GraftRows:
         place = {"number": number, "parent": branch, "fork_position": after.position, "head_position": last}
         self._new.append(
             self.ref.columns(
-                **place, from_position=first, lineage=refs.lineage_text(parts), created_at=run.items[0].created_at
+                **place, from_position=first, lineage=refs.lineage_text(parts), created_at=run.turns[0].created_at
             )
         )
         self.heads[number] = refs.Lineage(parts, last)
@@ -212,38 +200,38 @@ class GraftRows:
         first = self.spots[after.run]
         return Spot(first.branch, first.position + after.offset)
 
-    def _add_items(self, run: Run, spot: Spot, number: int) -> int:
-        """Make the rows of a run and of its responses, from that number on; return the next one."""
+    def _add_items(self, run: Run, spot: Spot, answers: Sequence[NewAnswer]) -> None:
+        """Make the rows of a run and of its responses."""
         position, before = spot.position, self.spot(run.after).position
-        for (answer, _), group in groupby(run.items, lambda item: (item.answer, item.turn)):
-            items = list(group)
-            is_turn = answer is not None or items[0].turn is not None
-            place = self.ref.columns(branch=spot.branch, seen=None if answer is None else before)
-            for index, item in enumerate(items):
-                record = item.record
-                if item.covers is not None:  # it says where that is
-                    value = record.entry(-1, None, None).item() | {"upto": self.spot(item.covers).position}
-                    record = item_rows.encode_item(value, maker=record.columns["maker"])
-                row = record.row(place, position + index, position if is_turn else None)
-                row["created_at"] = item.created_at
-                self._items.append(row)
+        place, answer = self.ref.columns(branch=spot.branch, seen=None), None
+        begin: int | None = None  # of the turn
+        for turn in run.turns:
+            if turn.answer is None:
+                begin, place["seen"] = position if len(turn.records) > 1 else None, None
+            elif turn.answer != answer:
+                begin, place["seen"] = position, before
+                self._add_response(
+                    answers[turn.answer], number=self.taken.response + turn.answer, branch=spot.branch,
+                    input_to=before, from_position=position, created_at=turn.created_at,
+                )  # fmt: skip
+            answer, place["created_at"] = turn.answer, turn.created_at
+            for record in turn.records:
+                if turn.covers is not None:  # it says where that is
+                    value = record.entry(-1, None, None).item() | {"upto": self.spot(turn.covers).position}
+                    record = item_rows.encode_item(value, maker=record.columns["maker"])  # noqa: PLW2901
+                self._items.append(record.row(place, position, begin))
+                self._records.append(record)
+                before, position = position, position + 1
             if answer is not None:
-                self._add_response(answer, items[0].created_at, number, (spot.branch, before, position, len(items)))
-                number += 1
-            before, position = position + len(items) - 1, position + len(items)
-        return number
+                self._responses[-1]["to_position"] = before
 
-    def _add_response(self, answer: NewAnswer, at: datetime, number: int, place: tuple[int, int, int, int]) -> None:
-        branch, before, position, count = place
-        row = _NO_RESPONSE | responses.response_columns(answer.response, answer.format) | {
-            "number": number, "branch": branch, "input_to": before, "from_position": position,
-            "to_position": position + count - 1, "created_at": at,
-            "config_hash": self.taken.config_hash, "tool_set_hash": self.taken.tool_set_hash,
-        }  # fmt: skip
-        self._responses.append(row | self.ref.columns())
+    def _add_response(self, answer: NewAnswer, **place: Any) -> None:
+        row: dict[str, Any] = _NO_RESPONSE | self.ref.columns(**answer.columns, **place)
+        row["config_hash"], row["tool_set_hash"] = self.taken.config_hash, self.taken.tool_set_hash
+        self._responses.append(row)
         if answer.attempt is not None:
             hash_ = row["response_hash"] or ids.short_hash(answer.name) or b""
-            self._attempts.append(_NewAttempt(answer.attempt, at, number, hash_))
+            self._attempts.append(_NewAttempt(answer.attempt, row["created_at"], row["number"], hash_))
 
     def _change(self, spot: Spot, last: int, now: datetime) -> dict[str, Any]:
         return change_row(
@@ -269,15 +257,19 @@ def _write_attempts(connection: Connection, ref: refs.BranchRef, new: Sequence[_
 
 def _counted(connection: Connection, ref: refs.BranchRef, hashes: Iterable[bytes]) -> set[bytes]:
     """Which of these responses the tenant has already, or had: their usage is not counted twice."""
-    responses, ledger, rest = models.responses.c, models.usage_records.c, iter(sorted(hashes))
-    counted: set[bytes] = set()
-    while batch := list(islice(rest, _BATCH)):
-        keys = {_ledger_key(hash_): hash_ for hash_ in batch}
-        here = [responses.tenant_id == ref.scope.tenant, responses.response_hash.in_(batch)]
-        used = [ledger.tenant_id == ref.scope.tenant, ledger.id.in_(keys)]
-        counted.update(map(bytes, connection.execute(select(responses.response_hash).where(*here)).scalars()))
-        counted.update(keys[key] for key in connection.execute(select(ledger.id).where(*used)).scalars())
-    return counted
+    keys = {_ledger_key(hash_): hash_ for hash_ in sorted(hashes)}
+    stored = _found(connection, ref, models.responses.c.response_hash, keys.values())
+    billed = _found(connection, ref, models.usage_records.c.id, keys)
+    return {*map(bytes, stored), *map(keys.__getitem__, billed)}
+
+
+def _found(connection: Connection, ref: refs.BranchRef, column: Column[Any], values: Iterable[Any]) -> Iterator[Any]:
+    """Which of these values a column has in rows of the tenant."""
+    rest, statement = iter(values), counted_among(column)
+    while batch := list(islice(rest, MOST_HASHES)):
+        given = {f"value_{number}": value for number, value in enumerate(batch)}
+        for (value,) in statement.fetch_all(connection, ref.scope.parameters(**given)):
+            yield value
 
 
 def _ledger_key(hash_: bytes) -> int:
@@ -304,6 +296,7 @@ class Graft:
         remembered: what to remember, made of the spots of the runs' first items: JSON values, each of which fits into a
             state. They begin with those that are known; what did not change is the same object.
         active: where the branch ends that is active from now on; None: it stays.
+        answers: the responses that items came in, in the order of these; each has one.
         calls: those that no item came in.
         is_news: whether there is something to remember, even if nothing is written.
     """
@@ -311,6 +304,7 @@ class Graft:
     runs: Sequence[Run]
     remembered: Callable[[Sequence[Spot]], Sequence[Any]]
     active: Spot | NewSpot | None = None
+    answers: Sequence[NewAnswer] = ()
     calls: Sequence[NewCall] = ()
     is_news: bool = False
 
@@ -362,7 +356,7 @@ class Grafting:
         is_counted = response.usage is not None or error is not None
         prices = self._store.resources.prices
         attempt = ledger.attempt_of(response, format, call, prices, None, error) if is_counted else None
-        return NewAnswer(response, format, name, attempt)
+        return NewAnswer(responses.response_columns(response, format), name, attempt)
 
     def find(self, external_id: str, user: str | None = None) -> Known | None:
         """The conversation with an external id; None if there is none.
@@ -416,8 +410,8 @@ class Grafting:
             place = known or _create(connection, scope, new)
             calls = [_NewAttempt(one.attempt, one.at, None, ids.short_hash(one.name) or b"") for one in graft.calls]
             if graft.runs:
-                rows = GraftRows.reserve(connection, place.ref, graft.runs, is_new=known is None)
-                rows.write(graft.runs, calls, now)
+                rows = GraftRows.reserve(connection, place.ref, graft, is_new=known is None)
+                rows.write(graft, calls, now)
                 active = None if graft.active is None else rows.spot(graft.active).branch
                 rows.move_heads(active, title)
                 spots, attempts = rows.spots, rows.attempts
@@ -428,7 +422,7 @@ class Grafting:
             write_states(connection, place.ref, _changed(place.parts, graft.remembered(spots)), now)
             return Written(place.ref.public_id, known is None, attempts)
 
-        records = [item.record for run in graft.runs for item in run.items]
+        records = [record for run in graft.runs for turn in run.turns for record in turn.records]
         written = appending.write_items(self._transactions, scope, records, write, is_repeatable=True)
         self._upkeep.add(len(records))
         return written
