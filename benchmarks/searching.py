@@ -13,7 +13,7 @@ from benchmarks.report import Line
 from benchmarks.scale import Scale
 from benchmarks.timing import Case, run_rounds
 from threadkeep import Session, Store
-from threadkeep.store.search.index import WRITES_PER_BATCH
+from threadkeep.store.work.handle import WRITES_PER_BATCH
 
 LARGE: Final = 5_000_000  # characters
 LARGE_MUST: Final = 1.3  # of the same append without the search

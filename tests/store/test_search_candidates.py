@@ -17,7 +17,7 @@ from tests.databases import Database
 from tests.factories import a_call, a_message
 from tests.store.watching import Tables, sqlite_steps, statements_of
 from threadkeep import InvalidOption, Session, Store, schema
-from threadkeep.db.queries.search import matching_conversations, matching_documents
+from threadkeep.db.search import matching_conversations, matching_documents
 from threadkeep.domain.searching import terms_of, words_of
 from threadkeep.store.search.index import BATCH_SIZE
 from threadkeep.store.search.query import STATEMENTS

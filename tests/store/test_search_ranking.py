@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.factories import a_message
 from threadkeep import Store
-from threadkeep.db.queries.search import SCORE_PARTS
+from threadkeep.db.search import SCORE_PARTS
 from threadkeep.db.search.sqlite import PER_MATCH
 from threadkeep.domain.searching import question_of, respelled, score_of, terms_of
 

@@ -13,7 +13,7 @@ from tests.store.watching import engine_of
 from threadkeep import Session, Store, schema
 from threadkeep.db.backends import backend_of
 from threadkeep.db.models import usage_records
-from threadkeep.store.search.index import WRITES_PER_BATCH
+from threadkeep.store.work.handle import WRITES_PER_BATCH
 
 COUNTED = text("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname = ANY(:names) AND reltuples >= 0")
 NAMES = ["threadkeep_items", "orders"]

@@ -27,12 +27,12 @@ from threadkeep.store.media import rows, stores
 from threadkeep.store.moving import copying, exporting, restoring, usage_files
 from threadkeep.store.reading import history, items, lists, rendering, responses
 from threadkeep.store.removing import removal, retention
-from threadkeep.store.search import index, query, rebuilding
+from threadkeep.store.search import query, rebuilding
 from threadkeep.store.streaming import recovery
 from threadkeep.store.usage import recomputation, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
 from threadkeep.store.work import caches, refs, tenants, units, validation
-from threadkeep.store.work.handle import DayTrigger, Handle, StoreHandle, StoreResources, tenant_missing
+from threadkeep.store.work.handle import DayTrigger, Handle, IndexTrigger, StoreHandle, StoreResources, tenant_missing
 from threadkeep.store.work.replicas import ReplicaReads, replica_reads
 from threadkeep.store.work.tenants import StoreRoot
 from threadkeep.store.work.transactions import EngineTransactions, Transactions
@@ -874,7 +874,7 @@ def connect(
     resources = StoreResources(
         caches.ConfigCache(whole_number("options_bytes", options_bytes, MAX_POSITION)),
         caches.HistoryCache(whole_number("memory_bytes", memory_bytes, MAX_POSITION)), book,
-        index.IndexTrigger() if search else None, DayTrigger(), stores.blob_store(blobs),
+        IndexTrigger() if search else None, DayTrigger(), stores.blob_store(blobs),
     )  # fmt: skip
     shown_url = engines.command_url(engine) if is_owned else None
     root = StoreRoot(engine, transactions, end_stream, has_tenants=tenants, url=shown_url)

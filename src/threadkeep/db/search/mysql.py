@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, bindparam, func
 from sqlalchemy.dialects.mysql import match
 
 from threadkeep.db import models, search
-from threadkeep.db.queries.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
+from threadkeep.db.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain import searching
 
 WORD_LIMIT: Final = 64  # characters of a word

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam, func
 
 from threadkeep.db import models, search, sessions, types
-from threadkeep.db.queries.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
+from threadkeep.db.search import DOCUMENTS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain.searching import Term, Vocabulary, words_of
 
 WORD_LIMIT: Final = 64  # characters of a word

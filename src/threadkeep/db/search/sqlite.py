@@ -17,7 +17,7 @@ from threadkeep.db.base import SEARCH_INDEX as INDEX_NAME
 from threadkeep.db.driver import Statement
 from threadkeep.db.models import conversations, search_documents
 from threadkeep.db.queries.conversations import of_tenant
-from threadkeep.db.queries.search import DOCUMENTS, OF_TALKS, TALKS, Matching, SearchQuery, Shape, parted
+from threadkeep.db.search import DOCUMENTS, OF_TALKS, TALKS, Matching, SearchQuery, Shape, parted
 from threadkeep.domain import searching
 from threadkeep.errors import SchemaError
 

@@ -31,13 +31,6 @@ def cache_for(handle: Handle, wire: formats.Format, options: rendering.RenderOpt
     return handle.marked_cache if takes_urls(wire, options) else handle.cache
 
 
-def read_snapshot(handle: Handle, wire: formats.Format, options: rendering.RenderOptions) -> Snapshot:
-    """Read what is new; return the snapshot that such requests are rendered from."""
-    is_marked = takes_urls(wire, options)
-    snapshot = handle.read_snapshot(is_marked=is_marked)
-    return with_urls(handle, wire, options, snapshot) if is_marked else snapshot
-
-
 def with_urls(handle: Handle, wire: formats.Format, options: rendering.RenderOptions, snapshot: Snapshot) -> Snapshot:
     """Replace the marks of a snapshot: by URLs, or by the media where the format takes no URL.
 

@@ -21,7 +21,7 @@ from threadkeep.formats.canonical.entries import Snapshot, is_behind_gap
 from threadkeep.formats.canonical.given import given_item
 from threadkeep.formats.shared.views import UNDONE
 from threadkeep.store.context_caches import render_with_cache
-from threadkeep.store.media.urls import cache_for, read_snapshot, takes_urls, with_urls
+from threadkeep.store.media.urls import cache_for, takes_urls, with_urls
 from threadkeep.store.reading import history, tails
 from threadkeep.store.work import caches, connections, item_rows, refs, validation
 from threadkeep.store.work.handle import Handle, HandleCache, StoreResources
@@ -55,12 +55,19 @@ def _render(handle: Handle, wire: Format, options: RenderOptions, view: ViewOpti
     if options.upto is not None:
         return _replay(handle, wire, view)
     if options.cache is not None and wire.has_context_caches:
-        snapshot = read_snapshot(handle, wire, options)
+        snapshot = _read_snapshot(handle, wire, options)
         rendered = render_with_cache(handle, wire, options, snapshot)
     else:
-        snapshot = _read_end(handle, wire, options) or read_snapshot(handle, wire, options)
+        snapshot = _read_end(handle, wire, options) or _read_snapshot(handle, wire, options)
         rendered = wire.render(snapshot, options)
     return rendered_from(handle, rendered, snapshot)
+
+
+def _read_snapshot(handle: Handle, wire: Format, options: RenderOptions) -> Snapshot:
+    """Read what is new; return the snapshot that such requests are rendered from."""
+    is_marked = options.media_url is not None and takes_urls(wire, options)
+    snapshot = handle.read_snapshot(is_marked=is_marked)
+    return with_urls(handle, wire, options, snapshot) if is_marked else snapshot
 
 
 def rendered_from(handle: Handle, rendered: Rendered, snapshot: Snapshot) -> Rendered:

@@ -6,7 +6,6 @@ on (`search_from`). Many items are indexed in one transaction, by the store that
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -178,40 +177,17 @@ def _try(change: Callable[..., None], *args: Any) -> None:
         log_broken_index(error)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# When the search index catches up with what was written
+def catch_up(transactions: Transactions, tenant: int) -> None:
+    """Index a batch; an index that cannot be updated is logged, for what was written is.
 
-WRITES_PER_BATCH: Final = 128  # to conversations of a tenant
-
-
-class IndexTrigger:
-    """Makes the index catch up after every so many writes of a store; searches do not depend on it.
-
-    `writes` to conversations are counted by tenant.
+    In a new database, PostgreSQL would read all of a tenant again and again until it has counted the rows.
     """
 
-    every = WRITES_PER_BATCH
+    def work(connection: Connection) -> None:
+        backend_of(connection).analyze_grown(connection)
+        index_batch(connection, tenant)
 
-    def __init__(self) -> None:
-        self.writes: Counter[int] = Counter()
-
-    def after_write(self, transactions: Transactions, tenant: int) -> None:
-        """Count a write, and index a batch if it is time to."""
-        self.writes[tenant] += 1
-        if self.writes[tenant] % self.every == 0:
-            self.catch_up(transactions, tenant)
-
-    def catch_up(self, transactions: Transactions, tenant: int) -> None:
-        """Index a batch; an index that cannot be updated is logged, for what was written is.
-
-        In a new database, PostgreSQL would read all of a tenant again and again until it has counted the rows.
-        """
-
-        def work(connection: Connection) -> None:
-            backend_of(connection).analyze_grown(connection)
-            index_batch(connection, tenant)
-
-        try:
-            transactions.write(work, is_repeatable=True)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            log_index_failure(error)
+    try:
+        transactions.write(work, is_repeatable=True)
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        log_index_failure(error)

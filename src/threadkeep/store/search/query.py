@@ -11,10 +11,19 @@ from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from threadkeep.db import backends, refusals
+from threadkeep.db import search as matches
 from threadkeep.db.driver import LazyRow
-from threadkeep.db.queries import search as matches
-from threadkeep.db.queries.search import SCORE_PARTS, PageStart, SearchQuery, Shape, any_unindexed, unindexed_places
-from threadkeep.db.search import REBUILD_HINT, FewDocuments, reason_of, search_of
+from threadkeep.db.queries.search import any_unindexed, unindexed_places
+from threadkeep.db.search import (
+    REBUILD_HINT,
+    SCORE_PARTS,
+    FewDocuments,
+    PageStart,
+    SearchQuery,
+    Shape,
+    reason_of,
+    search_of,
+)
 from threadkeep.domain import ids, items, searching
 from threadkeep.domain.stored import ConversationMatch, Page, SearchResult
 from threadkeep.errors import InvalidOption, SchemaError, shown

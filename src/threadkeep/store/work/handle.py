@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from threadkeep.domain import tools as tool_objects
 from threadkeep.domain.jsontext import JsonObject, json_copy, loads_stored
 from threadkeep.formats.canonical import entries as entry_rows
 from threadkeep.store.reading import history
+from threadkeep.store.search import index
 from threadkeep.store.usage import observing, rollups
 from threadkeep.store.work.caches import CachedHistory, HistoryCache
 from threadkeep.store.work.refs import BranchRef, Scope
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from threadkeep.formats.canonical.entries import ItemEntry, Snapshot
     from threadkeep.store.media import cutting, stores
     from threadkeep.store.reading.history import HistoryPage
-    from threadkeep.store.search.index import IndexTrigger
     from threadkeep.store.usage.ledger import Attempt
     from threadkeep.store.usage.prices import PriceBook
     from threadkeep.store.work import caches, tenants
@@ -434,13 +435,30 @@ class ConversationAttributes(options.OptionAttributes):
         return self.handle.cache.conversation.row
 
 
-# Days of the ledger that roll themselves up: the first response that is stored an hour after a day has ended does it
+# What a store does by itself after some writes
 
 _LOG: Final = logging.getLogger("threadkeep.usage")
+WRITES_PER_BATCH: Final = 128  # to conversations of a tenant, after which the search index catches up
+
+
+class IndexTrigger:
+    """Makes the search index catch up after every so many writes of a store; searches do not depend on it."""
+
+    def __init__(self) -> None:
+        self.writes: Counter[int] = Counter()  # by tenant
+
+    def after_write(self, transactions: Transactions, tenant: int) -> None:
+        """Count a write, and index a batch if it is time to."""
+        self.writes[tenant] += 1
+        if self.writes[tenant] % WRITES_PER_BATCH == 0:
+            index.catch_up(transactions, tenant)
 
 
 class DayTrigger:
-    """Rolls up days after responses were stored, for all tenants of a store."""
+    """Rolls up days of the ledger, for all tenants of a store.
+
+    The first response that is stored an hour after a day has ended does it.
+    """
 
     def __init__(self) -> None:
         self._day = date.min  # the last one that can be rolled up …
