@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any, Final
 
@@ -48,6 +48,13 @@ def name_from(value: Any) -> str | None:
     if value is None:
         return None
     return unescaped(value.decode() if isinstance(value, _BYTES) else value)
+
+
+def date_of(value: Any) -> date:
+    """A day as the drivers give it."""
+    if isinstance(value, datetime):
+        return value.date()
+    return value if isinstance(value, date) else date.fromisoformat(value)
 
 
 # Types of one database, by the names that its dialect knows. SQLAlchemy's own are in the packages of the dialects, and

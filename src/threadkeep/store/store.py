@@ -29,7 +29,7 @@ from threadkeep.store.reading import history, items, lists, rendering, responses
 from threadkeep.store.removing import removal, retention
 from threadkeep.store.search import query, rebuilding
 from threadkeep.store.streaming import recovery
-from threadkeep.store.usage import recomputation, rollups, statistics
+from threadkeep.store.usage import recomputation, reports, rollups, statistics
 from threadkeep.store.usage.prices import PriceBook
 from threadkeep.store.work import caches, refs, tenants, units, validation
 from threadkeep.store.work.handle import DayTrigger, Handle, IndexTrigger, StoreHandle, StoreResources, tenant_missing
@@ -606,7 +606,7 @@ class Store:
         Raises:
             InvalidOption: a column, filter, time zone or order cannot be used.
         """
-        return statistics.usage(
+        return reports.usage(
             self.handle, by, filters,
             since=since, until=until, tz=tz, order_by=order_by, limit=limit, percentiles=percentiles,
         )  # fmt: skip

@@ -9,8 +9,7 @@ from urllib.parse import parse_qsl
 
 from threadkeep.errors import InvalidOption
 from threadkeep.server.owners import Scope
-from threadkeep.store.usage.reports import moment_of
-from threadkeep.store.work.validation import time_zone
+from threadkeep.store.work.validation import moment_of, time_zone
 from threadkeep.viewer.texts import first_line, query_text
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from threadkeep.errors import InvalidOption
 from threadkeep.store.media import rows, stores
 from threadkeep.store.moving import contents, parquet
 from threadkeep.store.removing.batches import Progress
-from threadkeep.store.usage.reports import span_of
 from threadkeep.store.work import refs
 from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work.validation import span_of
 
 VERSION: Final = 1  # of the files; those of another one are all written again
 FETCHED: Final = 5_000  # rows

@@ -17,7 +17,6 @@ from threadkeep.errors import NotFound
 from threadkeep.store.reading import lists
 from threadkeep.store.store import Store
 from threadkeep.store.usage.reports import UsageReport, query_of
-from threadkeep.store.usage.rollups import date_of
 
 
 class Top(NamedTuple):
@@ -123,7 +122,7 @@ def active_by_day(
     """Return how many conversations and users called models in some days (UTC), and on each; see `top_users`."""
     query = _top_query(store, first, last, filters, 0)
     rows = store.handle.transactions.read_any(lambda connection: connection.execute(statements.active_of(query)).all())
-    counts = {row.day and date_of(row.day): ActiveCount(row.conversations, row.users) for row in rows}
+    counts = {row.day and types.date_of(row.day): ActiveCount(row.conversations, row.users) for row in rows}
     return counts.pop(None), counts
 
 
@@ -169,7 +168,7 @@ def all_tenants(store: Store, first: date, last: date, limit: int) -> tuple[list
         tenants = connection.execute(statements.tenants_of(first, last, limit)).all()
         days = connection.execute(statements.tenant_days(first, last)).all()
         return [_tenant_sums(types.name_from(row.name), row) for row in tenants], [
-            _tenant_sums(date_of(row.day), row, row.tenants) for row in days
+            _tenant_sums(types.date_of(row.day), row, row.tenants) for row in days
         ]
 
     return handle.transactions.read_any(read)

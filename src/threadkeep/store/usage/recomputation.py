@@ -21,9 +21,9 @@ from threadkeep.errors import MissingExtra
 from threadkeep.store.usage import rollups
 from threadkeep.store.usage.billing import BillableCall
 from threadkeep.store.usage.prices import OWN, REPORTED, PriceBook
-from threadkeep.store.usage.reports import span_of
 from threadkeep.store.work import refs
 from threadkeep.store.work.transactions import Transactions
+from threadkeep.store.work.validation import span_of
 
 BATCH: Final = 500  # rows in one transaction
 _LEDGER: Final[Any] = usage_records.c

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
@@ -11,25 +11,18 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, func, select
 
-from threadkeep.db import backends, models
+from threadkeep.db import backends, models, types
 from threadkeep.db.queries import usage as statements
 from threadkeep.db.queries.usage import COLUMNS
 from threadkeep.domain import ids, jsontext, sketches
 from threadkeep.domain.formats import format_names
-from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, midnight, ranges_of
+from threadkeep.domain.reports import DAY, SUMS, UsageRow, changes_of, gaps_of, last_day, ranges_of
 from threadkeep.errors import InvalidOption, did_you_mean, shown
 from threadkeep.store.usage import rollups
-from threadkeep.store.work.handle import Handle
-from threadkeep.store.work.refs import Scope, find_row, get_row
-from threadkeep.store.work.validation import (
-    column_names,
-    date_or_moment,
-    identifier,
-    label_filter,
-    refuse_misspelt,
-    time_zone,
-    whole_number,
-)
+from threadkeep.store.work import validation
+from threadkeep.store.work.handle import Handle, StoreHandle
+from threadkeep.store.work.refs import Scope, conversation_keys, get_row
+from threadkeep.store.work.transactions import Transactions
 
 MAX_VALUES: Final = 10_000  # statements name them three times, and SQLite takes 32,766 parameters
 
@@ -68,43 +61,25 @@ def _column_value(name: str, value: Any) -> Any:
     if isinstance(value, other) or not isinstance(value, kind):
         raise jsontext.mismatch(InvalidOption, f"{description}, None, or a list of these", value, name)
     if name == "status":
-        refuse_misspelt(name, str(value), STATUSES)
+        validation.refuse_misspelt(name, str(value), STATUSES)
     if name == "format":
-        refuse_misspelt(name, str(value), format_names())
+        validation.refuse_misspelt(name, str(value), format_names())
     if name == "response":
-        return whole_number(name, value)
-    return _hash(str(value)) if name == "tool_set" else value
-
-
-def _hash(text: str) -> bytes:
+        return validation.whole_number(name, value)
+    if name != "tool_set":
+        return value
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(str(value))
     except ValueError as error:
-        raise jsontext.mismatch(
-            InvalidOption, "the hash of a tool set, 64 hexadecimal digits", text, "tool_set"
-        ) from error
+        wanted = "the hash of a tool set, 64 hexadecimal digits"
+        raise jsontext.mismatch(InvalidOption, wanted, value, name) from error
 
-
-def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
-    """The keys of conversations; None stands for deleted ones, an unknown id for nothing; NotFound: it is not an id."""
-    known = [ids.public_id_bytes(public_id) for public_id in public_ids if public_id is not None]
-    rows = [find_row(connection, scope, "public_id", public_id) for public_id in known]
-    keys: list[int | None] = [row.id for row in rows if row is not None]
-    return [*keys, None] if None in public_ids else keys
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Usage reports: sums over the ledger, and over rolled-up days if they are enough for the query
 
 GROUPS: Final = (
     *statements.TIMES, *(name for name in statements.COLUMNS if name != "day"), "conversation_status", "title",
     *statements.OF_RESPONSE,
 )  # fmt: skip
 ORDERS: Final = ("attempts", *(name for name in SUMS if name.endswith(("_tokens", "_nano", "_ms"))))
-FIRST: Final = date(1000, 1, 1)
-LAST: Final = date(9999, 12, 30)
-EARLIEST: Final = midnight(FIRST, UTC)
-LATEST: Final = midnight(LAST, UTC)
 MAX_RANGES: Final = 40  # of rolled-up days; where they are scattered more than that, the ledger is as fast
 _ROLLED_UP_BY: Final = frozenset({*statements.KEYS, "day"})
 
@@ -117,24 +92,73 @@ def query_of(
     order_by: str | None, limit: int | None, *, percentiles: bool,
 ) -> UsageQuery:  # fmt: skip
     """What the arguments of `Store.usage` ask for."""
-    labels, filters = label_filter(filters.get("labels")), {**filters}
+    labels, filters = validation.label_filter(filters.get("labels")), {**filters}
     filters.pop("labels", None)
     return UsageQuery(
-        by=column_names(by),
+        by=validation.column_names(by),
         since=since,
         until=until,
-        zone=UTC if tz == "UTC" else time_zone(tz),
+        zone=UTC if tz == "UTC" else validation.time_zone(tz),
         values=filter_values(filters) if filters else {},
         order_by=order_by,
-        limit=None if limit is None else whole_number("limit", limit),
+        limit=None if limit is None else validation.whole_number("limit", limit),
         labels=labels,
         percentiles=percentiles,
     )
 
 
+def usage(
+    handle: StoreHandle, by: Sequence[str] | str, filters: Mapping[str, Any], *,
+    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None, percentiles: bool,
+) -> list[UsageRow]:  # fmt: skip
+    """Return sums of usage; see `Store.usage`."""
+    columns, transactions = validation.column_names(by), handle.transactions
+    is_of_all = "tenant" in columns and handle.needs_tenant and handle.user is None
+    own = tuple(name for name in columns if name != "tenant") if is_of_all else columns
+    query = query_of(own, filters, since, until, tz, order_by, limit, percentiles=percentiles)
+    if is_of_all:
+        handle.root.open(transactions)
+        return _usage_of_tenants(transactions, query, columns.index("tenant"))
+    scope = handle.scope
+    return transactions.read_any(lambda connection: run_query(connection, scope, query))
+
+
+def _usage_of_tenants(transactions: Transactions, query: UsageQuery, place: int) -> list[UsageRow]:
+    """The sums of all tenants that have used something; `place` is that of the tenant's name among the keys.
+
+    The report of each tenant is made by itself, with its own rolled-up days.
+    """
+    everything = replace(query, order_by=None, limit=None)
+
+    def read(connection: Connection) -> list[UsageRow]:
+        table = models.tenants.c
+        known = connection.execute(select(table.id, table.name).order_by(table.name)).all()
+        return [
+            _of_tenant(row, name, place)
+            for tenant, name in known
+            for row in run_query(connection, Scope(tenant), everything)
+            if row.attempts
+        ]
+
+    order, rows = query.order_by, transactions.read_any(read)
+    rows.sort(key=lambda row: rollups.order_of(row.keys.values()))
+    if order is not None:
+        rows.sort(key=lambda row: (getattr(row, order) is None, -(getattr(row, order) or 0)))
+    return rows[: query.limit]
+
+
+def _of_tenant(row: UsageRow, tenant: str, place: int) -> UsageRow:
+    """A row of a tenant's report, with the tenant among its keys."""
+    keys: list[tuple[str, Any]] = [*row.keys.items()]
+    keys.insert(place, ("tenant", tenant))
+    found = UsageRow(dict(keys), **{name: getattr(row, name) for name in SUMS})
+    found.percentiles = row.percentiles
+    return found
+
+
 def usage_of_conversation(handle: Handle, by: Sequence[str] | str = ()) -> UsageRow | list[UsageRow]:
     """Return the usage of a conversation: one row or, with `by`, a list of rows."""
-    ref, query = handle.ref, UsageQuery(by=column_names(by), conversation=handle.ref.key)
+    ref, query = handle.ref, UsageQuery(by=validation.column_names(by), conversation=handle.ref.key)
 
     def read(connection: Connection) -> list[UsageRow]:
         get_row(connection, ref)
@@ -162,7 +186,7 @@ class UsageQuery:
     def __post_init__(self) -> None:
         for name in self.by:
             if name.startswith(statements.NAMED):
-                identifier("the name behind a colon in by", name.partition(":")[2])
+                validation.identifier("the name behind a colon in by", name.partition(":")[2])
             elif name not in GROUPS:
                 problem = f"contains {shown(name)}, which usage cannot be grouped by."
                 if name == "tenant":
@@ -170,7 +194,7 @@ class UsageQuery:
                 known = f"{', '.join(GROUPS)}, and {', '.join(f'{kind}NAME' for kind in statements.NAMED)}"
                 meant = did_you_mean(get_close_matches(str(name), GROUPS, n=1, cutoff=0.6))
                 raise InvalidOption(problem, argument="by", hint=f"{meant}The columns are {known}.")
-        span_of(self.since, self.until, self.zone)
+        validation.span_of(self.since, self.until, self.zone)
         if len(set(self.by)) < len(self.by):
             raise InvalidOption(f"names a column twice: {', '.join(self.by)}.", argument="by")
         if self.order_by is not None and self.order_by not in ORDERS:
@@ -197,30 +221,6 @@ class UsageQuery:
             and _ROLLED_UP_BY.issuperset(self.values)
             and all(name in statements.KEYS or name in ("day", "week", "month") for name in self.by)
         )
-
-
-def is_within_day(bound: datetime | None) -> bool:
-    """Return whether a bound divides a UTC day."""
-    return bound is not None and bound != moment_of(bound.date(), UTC)
-
-
-def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
-    """A bound in UTC, within what all databases and the arithmetic of dates take; a date is a day in that zone."""
-    if bound is None:
-        return None
-    try:
-        moment = (bound if isinstance(bound, datetime) else midnight(bound, zone)).astimezone(UTC)
-    except OverflowError:
-        moment = EARLIEST if bound.year < FIRST.year else LATEST
-    return min(max(moment, EARLIEST), LATEST)
-
-
-def span_of(since: object, until: object, zone: tzinfo) -> tuple[Any, Any]:
-    """The bounds of a span of time in UTC, see `moment_of`; InvalidOption where it ends before it begins."""
-    first, end = moment_of(date_or_moment("since", since), zone), moment_of(date_or_moment("until", until), zone)
-    if first is not None and end is not None and end < first:
-        raise InvalidOption(f"is before since: {shown(until)}.", argument="until")
-    return first, end
 
 
 def run_query(connection: Connection, scope: Scope, query: UsageQuery) -> list[UsageRow]:
@@ -255,11 +255,13 @@ class UsageReport:
         values = dict(query.values)
         if "conversation_id" in values:
             values["conversation_id"] = conversation_keys(connection, scope, values["conversation_id"])
-        since, until = moment_of(query.since, query.zone), moment_of(query.until, query.zone)
+        since, until = validation.moment_of(query.since, query.zone), validation.moment_of(query.until, query.zone)
         days = values.get("day", ())
         if days and None not in days:
-            since = max(moment_of(min(days), UTC), since or EARLIEST)
-            until = min(moment_of(min(max(days), LAST) + DAY, UTC), until or LATEST)
+            since = max(validation.moment_of(min(days), UTC), since or validation.EARLIEST)
+            until = min(
+                validation.moment_of(min(max(days), validation.LAST_DAY) + DAY, UTC), until or validation.LATEST
+            )
         return cls(query, scope, since, until, values)
 
     def rows(self, connection: Connection) -> list[UsageRow]:
@@ -284,28 +286,26 @@ class UsageReport:
 
     def found(self, connection: Connection) -> list[Row]:
         """Keys and figures, from rolled-up days if they are enough."""
-        rows: list[Row] | None = None
         if self.first > self.last:
             return []
-        if self.query.fits_rollups(self.scope):
-            rows = self.from_rollups(connection)
+        rows = self.from_rollups(connection) if self.query.fits_rollups(self.scope) else None
         return self.from_ledger(connection) if rows is None else rows
 
     @property
     def first(self) -> date:
         """The first UTC day of which a part is included."""
-        return FIRST if self.since is None else self.since.date()
+        return validation.FIRST_DAY if self.since is None else self.since.date()
 
     @property
     def last(self) -> date:
         """The last UTC day of which a part is included."""
-        return LAST if self.until is None else (self.until - timedelta.resolution).date()
+        return validation.LAST_DAY if self.until is None else (self.until - timedelta.resolution).date()
 
     @property
     def _whole_days(self) -> tuple[date, date]:
         """The first and the last day that may be rolled up, and of which all is included."""
-        last = min(self.last - DAY * is_within_day(self.until), last_day(datetime.now(UTC)))
-        return self.first + DAY * is_within_day(self.since), last
+        last = min(self.last - DAY * validation.is_within_day(self.until), last_day(datetime.now(UTC)))
+        return self.first + DAY * validation.is_within_day(self.since), last
 
     def from_ledger(self, connection: Connection) -> list[Row]:
         """The rows, from the ledger alone."""
@@ -362,11 +362,11 @@ class UsageReport:
         if key.is_unordered and not self.counts_durations:  # as the database orders them, so before names are read
             rows = rollups.ordered(rows, len(key.by))
         for index, name in enumerate(key.by):
-            reader = rollups.key_reader(name)
+            reader = _key_reader(name)
             if reader is not None:
-                values = {value: reader(value) for value in set(map(itemgetter(index), rows))}
+                values = {value: reader(value) for value in {*map(itemgetter(index), rows)} - {None}}
                 if any(value != read for value, read in values.items()):  # mostly the driver gives it as users see it
-                    rows = [(*row[:index], values[row[index]], *row[index + 1 :]) for row in rows]
+                    rows = [(*row[:index], values.get(row[index]), *row[index + 1 :]) for row in rows]
         if key.is_read and not self.counts_durations:
             rows = rollups.joined(rows, len(key.by))
             if (order_by := self.query.order_by) is not None:
@@ -382,8 +382,8 @@ class UsageReport:
             filters=tuple(
                 (name, sum(one is not None for one in values), None in values) for name, values in self.values.items()
             ),
-            since=is_within_day(self.since),
-            until=is_within_day(self.until),
+            since=validation.is_within_day(self.since),
+            until=validation.is_within_day(self.until),
             is_of_user=self.scope.user is not None,
             is_of_conversation=query.conversation is not None,
             labels=len(query.labels),
@@ -418,13 +418,13 @@ class UsageReport:
         table = models.usage_records.c
         statement = select(func.min(table.day), func.max(table.day)).where(table.tenant_id == self.scope.tenant)
         first, last = connection.execute(statement).one()
-        return first or FIRST, last or FIRST
+        return first or validation.FIRST_DAY, last or validation.FIRST_DAY
 
     def _offsets(self, connection: Connection, parameters: dict[str, Any]) -> tuple[int, ...]:
         """How far local time is ahead while there are records; the moments of changes become parameters."""
         first, last = self.ends or self._ends(connection)
-        since = max(moment_of(first, UTC), self.since or moment_of(FIRST, UTC))
-        until = min(moment_of(last + DAY, UTC), self.until or moment_of(LAST, UTC))
+        since = max(validation.moment_of(first, UTC), self.since or validation.moment_of(validation.FIRST_DAY, UTC))
+        until = min(validation.moment_of(last + DAY, UTC), self.until or validation.moment_of(validation.LAST_DAY, UTC))
         changes, offsets = changes_of(self.query.zone, since, max(since, until))
         parameters |= {f"change_{number}": change for number, change in enumerate(changes)}
         return offsets
@@ -440,10 +440,11 @@ def _rolled_up_ranges(connection: Connection, parameters: Mapping[str, Any]) -> 
     [(first, last, count)] = statements.rolled_up_span().fetch_all(connection, parameters)
     if not count:
         return []
-    span = rollups.date_of(first), rollups.date_of(last)
+    span = types.date_of(first), types.date_of(last)
     if _days_in(span) == count:  # no gaps, as nearly always
         return [span]
-    return ranges_of([rollups.date_of(day) for (day,) in statements.rolled_up_days().fetch_all(connection, parameters)])
+    days = statements.rolled_up_days().fetch_all(connection, parameters)
+    return ranges_of([types.date_of(day) for (day,) in days])
 
 
 def _days_in(range_: tuple[date, date]) -> int:
@@ -463,3 +464,36 @@ def _with_hour(row: Row, key: statements.StatementKey) -> Row:
     wall = row[index] if isinstance(row[index], datetime) else datetime.fromisoformat(row[index])
     # with its distance from UTC as the zone: times in a zone that clocks show twice would be equal
     return (*row[:index], wall.replace(tzinfo=timezone(timedelta(seconds=ahead)) if ahead else UTC), *rest)
+
+
+# Keys of rows as users see them
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+def _member(value: Any, *names: str) -> str | None:
+    """A text within a JSON text, by the names that lead there; another value as JSON."""
+    found = jsontext.loads(_text(value))
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, str) or found is None else jsontext.dumps(found).decode()
+
+
+# How the keys of rows are read that are not names; None: as they are
+_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
+    "hour": None, "day": types.date_of, "week": types.date_of, "month": types.date_of,
+    "conversation_id": lambda value: ids.public_id_text(bytes(value)), "tool_set": lambda value: bytes(value).hex(),
+    "response": None, "title": _text, "feedback": None,
+}  # fmt: skip
+
+
+def _key_reader(name: str) -> Callable[[Any], Any] | None:
+    """How the key of that name is read where it is not NULL; None: as it is."""
+    path = name.partition(":")[2:]
+    if name.startswith(statements.PROPERTY):
+        return lambda text: _member(text, *path)
+    if name.startswith(statements.METADATA):
+        return lambda text: _member(text, "metadata", *path)
+    return _READERS.get(name, types.name_from)

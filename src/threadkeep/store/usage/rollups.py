@@ -8,7 +8,7 @@ not change what a report says.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cache, partial
 from itertools import islice
@@ -22,8 +22,7 @@ from sqlalchemy.types import NULLTYPE
 from threadkeep.db import functions, types
 from threadkeep.db.driver import inserting
 from threadkeep.db.models import usage_daily, usage_daily_models, usage_daily_sketches, usage_days, usage_records
-from threadkeep.db.queries.usage import KEYS, MEASURES, METADATA, MODEL_KEYS, PROPERTY, ledger_sums, rounded
-from threadkeep.domain import ids, jsontext
+from threadkeep.db.queries.usage import KEYS, MEASURES, MODEL_KEYS, ledger_sums, rounded
 from threadkeep.domain.reports import DAY, SUMS, ReconciliationReport, last_day
 from threadkeep.domain.sketches import Sketch
 from threadkeep.store.work import connections, refs
@@ -265,51 +264,3 @@ def _is_large(connection: Connection, tenant: int, first: date, last: date) -> b
     )
     count = select(func.count()).select_from(within.limit(MOST_ATTEMPTS + 1).subquery())
     return bool(connection.execute(count).scalar_one() > MOST_ATTEMPTS)
-
-
-# Keys of rows as users see them
-
-
-def date_of(value: Any) -> date:
-    """A day as the drivers give it."""
-    if isinstance(value, datetime):
-        return value.date()
-    return value if isinstance(value, date) else date.fromisoformat(value)
-
-
-def _public_id(value: Any) -> str | None:
-    return None if value is None else ids.public_id_text(bytes(value))
-
-
-def _text(value: Any) -> str | None:
-    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
-
-
-def _member(value: Any, *names: str) -> str | None:
-    """A text within a JSON text, by the names that lead there; another value as JSON."""
-    text = _text(value)
-    found = None if text is None else jsontext.loads(text)
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) or found is None else jsontext.dumps(found).decode()
-
-
-def _hex(value: Any) -> str | None:
-    return None if value is None else bytes(value).hex()
-
-
-# How the keys of rows are read that are not names; None: as they are
-_READERS: Final[Mapping[str, Callable[[Any], Any] | None]] = {
-    "hour": None, "day": date_of, "week": date_of, "month": date_of, "conversation_id": _public_id, "tool_set": _hex,
-    "response": None, "title": _text, "feedback": None,
-}  # fmt: skip
-
-
-def key_reader(name: str) -> Callable[[Any], Any] | None:
-    """How the key of that name is read; None: as it is."""
-    path = name.partition(":")[2:]
-    if name.startswith(PROPERTY):
-        return lambda text: _member(text, *path)
-    if name.startswith(METADATA):
-        return lambda text: _member(text, "metadata", *path)
-    return _READERS.get(name, types.name_from)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, tzinfo
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from threadkeep.db import models
+from threadkeep.db import types
 from threadkeep.db.functions import byte_size
 from threadkeep.db.models import blobs, branches, conversations, items, response_bodies, responses, usage_records
 from threadkeep.db.queries import responses as tool_calls
 from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED, DELETED
 from threadkeep.domain.ids import public_id_text
-from threadkeep.domain.reports import SUMS, LargeConversation, Statistics, ToolUsage, UsageRow, changes_of
+from threadkeep.domain.reports import LargeConversation, Statistics, ToolUsage, changes_of
 from threadkeep.domain.sketches import percentiles_of
 from threadkeep.errors import InvalidOption, shown
-from threadkeep.store.usage.reports import UsageQuery, query_of, run_query, span_of
-from threadkeep.store.usage.rollups import date_of, order_of
-from threadkeep.store.work.handle import StoreHandle
 from threadkeep.store.work.refs import Scope
 from threadkeep.store.work.transactions import Transactions
-from threadkeep.store.work.validation import column_names, label_filter, optional_identifier, page_size, time_zone
+from threadkeep.store.work.validation import label_filter, optional_identifier, page_size, span_of, time_zone
 
 PERIODS: Final = ("day", "week", "month")
 _FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC)  # before that, clocks are taken to have been as then
@@ -149,11 +145,10 @@ def tool_usage(
     width = 1 if by is None else 2
     keys = [tuple(row[:width]) for row in counts]
     found = percentiles_of({"latency_ms": durations}, keys) if percentiles else [{} for _ in keys]
+    periods = [None if by is None else types.date_of(row.period) for row in counts]
     return [
-        ToolUsage(
-            row.name, row.calls, row.unanswered, row.failed, None if by is None else date_of(row.period), **figures
-        )
-        for row, figures in zip(counts, found, strict=True)
+        ToolUsage(row.name, row.calls, row.unanswered, row.failed, period, **figures)
+        for row, period, figures in zip(counts, periods, found, strict=True)
     ]
 
 
@@ -165,53 +160,3 @@ def _offsets(by: str | None, zone: tzinfo, first: datetime | None) -> tuple[dict
         return {}, (0,)
     changes, offsets = changes_of(zone, max(first or _FIRST, _FIRST), datetime.now(UTC))
     return {f"change_{number}": change for number, change in enumerate(changes)}, offsets
-
-
-def usage(
-    handle: StoreHandle, by: Sequence[str] | str, filters: Mapping[str, Any], *,
-    since: date | None, until: date | None, tz: str, order_by: str | None, limit: int | None, percentiles: bool,
-) -> list[UsageRow]:  # fmt: skip
-    """Return sums of usage; see `Store.usage`."""
-    columns, transactions = column_names(by), handle.transactions
-    is_of_all = "tenant" in columns and handle.needs_tenant and handle.user is None
-    own = tuple(name for name in columns if name != "tenant") if is_of_all else columns
-    query = query_of(own, filters, since, until, tz, order_by, limit, percentiles=percentiles)
-    if is_of_all:
-        handle.root.open(transactions)
-        return _usage_of_tenants(transactions, query, columns.index("tenant"))
-    scope = handle.scope
-    return transactions.read_any(lambda connection: run_query(connection, scope, query))
-
-
-def _usage_of_tenants(transactions: Transactions, query: UsageQuery, place: int) -> list[UsageRow]:
-    """The sums of all tenants that have used something; `place` is that of the tenant's name among the keys.
-
-    The report of each tenant is made by itself, with its own rolled-up days.
-    """
-    everything = replace(query, order_by=None, limit=None)
-
-    def read(connection: Connection) -> list[UsageRow]:
-        table = models.tenants.c
-        known = connection.execute(select(table.id, table.name).order_by(table.name)).all()
-        return [
-            _of_tenant(row, name, place)
-            for tenant, name in known
-            for row in run_query(connection, Scope(tenant), everything)
-            if row.attempts
-        ]
-
-    order, rows = query.order_by, transactions.read_any(read)
-    rows.sort(key=lambda row: order_of(row.keys.values()))
-    if order is not None:
-        rows.sort(key=lambda row: (getattr(row, order) is None, -(getattr(row, order) or 0)))
-    return rows[: query.limit]
-
-
-def _of_tenant(row: UsageRow, tenant: str, place: int) -> UsageRow:
-    """A row of a tenant's report, with the tenant among its keys."""
-    keys: Mapping[str, Any] = row.keys
-    names = [*keys]
-    names.insert(place, "tenant")
-    found = UsageRow({name: keys.get(name, tenant) for name in names}, **{name: getattr(row, name) for name in SUMS})
-    found.percentiles = row.percentiles
-    return found

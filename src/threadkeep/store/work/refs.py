@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from threadkeep.db.driver import LazyRow
 from threadkeep.db.queries import conversations, items
 from threadkeep.domain import jsontext, rendering
-from threadkeep.domain.ids import CONVERSATION_PREFIX, derived_id, place_of, public_id_text, short_hash
+from threadkeep.domain.ids import CONVERSATION_PREFIX, derived_id, place_of, public_id_bytes, public_id_text, short_hash
 from threadkeep.errors import DamagedRow, InvalidItem, InvalidOption, NotFound, shown
 from threadkeep.store.work.validation import MAX_POSITION
 
@@ -311,6 +311,14 @@ def find_row(
     statement = conversations.conversation_by(column, scoped=scope.user is not None, locked=is_locked)
     rows = statement.fetch_all(connection, scope.parameters(value=value))
     return conversations.CONVERSATION_READER.read(connection, rows)[0] if rows else None
+
+
+def conversation_keys(connection: Connection, scope: Scope, public_ids: Sequence[str | None]) -> list[int | None]:
+    """The keys of conversations; None stands for deleted ones, an unknown id for nothing; NotFound: it is not an id."""
+    known = [public_id_bytes(public_id) for public_id in public_ids if public_id is not None]
+    rows = [find_row(connection, scope, "public_id", public_id) for public_id in known]
+    keys: list[int | None] = [row.id for row in rows if row is not None]
+    return [*keys, None] if None in public_ids else keys
 
 
 def get_row(connection: Connection, ref: ConversationRef, *, is_locked: bool = False) -> LazyRow:

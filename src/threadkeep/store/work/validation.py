@@ -17,6 +17,7 @@ from threadkeep.db.queries.conversations import ACTIVE, ARCHIVED
 from threadkeep.db.types import IDENTIFIER_BYTES, escaped
 from threadkeep.domain import ids, jsontext
 from threadkeep.domain.options import unknown_option
+from threadkeep.domain.reports import midnight
 from threadkeep.errors import InvalidOption, did_you_mean, shown
 
 T = TypeVar("T")
@@ -27,6 +28,10 @@ MAX_PAGE: Final = 1_000
 CURSOR_NUMBERS: Final = 5  # of a page of a search
 SKEW: Final = timedelta(minutes=5)  # by which a clock elsewhere may be ahead
 FIRST_MOMENT: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_DAY: Final = date(1000, 1, 1)  # that all databases and the arithmetic of dates take …
+LAST_DAY: Final = date(9999, 12, 30)  # … and the last one
+EARLIEST: Final = midnight(FIRST_DAY, UTC)
+LATEST: Final = midnight(LAST_DAY, UTC)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,4000}")  # of no more digits than Python reads
 MAX_LABELS: Final = 16  # that a filter has: a statement is made for each number of them
 MAX_TITLE: Final = 1_000  # characters: lists show titles, many at once
@@ -327,6 +332,30 @@ def date_or_moment(argument: str, value: Any) -> date | datetime | None:
     if not isinstance(value, date):
         raise InvalidOption(f"must be a date or an aware datetime, not {shown(value)}.", argument=argument)
     return value
+
+
+def is_within_day(bound: datetime | None) -> bool:
+    """Return whether a bound divides a UTC day."""
+    return bound is not None and bound != moment_of(bound.date(), UTC)
+
+
+def moment_of(bound: date | datetime | None, zone: tzinfo) -> Any:
+    """A bound in UTC, within what all databases and the arithmetic of dates take; a date is a day in that zone."""
+    if bound is None:
+        return None
+    try:
+        moment = (bound if isinstance(bound, datetime) else midnight(bound, zone)).astimezone(UTC)
+    except OverflowError:
+        moment = EARLIEST if bound.year < FIRST_DAY.year else LATEST
+    return min(max(moment, EARLIEST), LATEST)
+
+
+def span_of(since: object, until: object, zone: tzinfo) -> tuple[Any, Any]:
+    """The bounds of a span of time in UTC, see `moment_of`; InvalidOption where it ends before it begins."""
+    first, end = moment_of(date_or_moment("since", since), zone), moment_of(date_or_moment("until", until), zone)
+    if first is not None and end is not None and end < first:
+        raise InvalidOption(f"is before since: {shown(until)}.", argument="until")
+    return first, end
 
 
 def moment_before(now: datetime, argument: str, age: object) -> datetime | None:
