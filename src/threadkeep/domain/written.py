@@ -142,7 +142,9 @@ def _check_message(message: Message, given: Mapping[str, Any], path: str) -> Non
     content_path = at(path, "content")
     if given and given.get("content") is None:
         raise InvalidItem("is missing in a message.", argument=content_path, hint="Pass text or a list of parts.")
-    if not message.is_assistant and all(_is_empty(part) for part in message.content):
+    # Some providers take white space, for others it is left out
+    is_empty = all(isinstance(part, InputText | OutputText | Text) and not part.text for part in message.content)
+    if is_empty and not message.is_assistant:
         problem = f"is empty in a message with the role {message.role}, which providers refuse."
         raise InvalidItem(problem, argument=content_path, hint="Pass text or a list of parts.")
     _check_parts(message.content, given.get("content"), content_path)
@@ -155,11 +157,6 @@ def _check_output(output: FunctionCallOutput, given: Mapping[str, Any], path: st
         raise InvalidItem("is missing in the output of a call.", argument=at(path, "output"))
     if isinstance(output.output, list):
         _check_parts(output.output, given.get("output"), at(path, "output"))
-
-
-def _is_empty(part: object) -> bool:
-    """Whether a part is a text without a character; some providers take white space, for others it is left out."""
-    return isinstance(part, InputText | OutputText | Text) and not part.text
 
 
 def _check_parts(parts: Sequence[object], given: object, path: str) -> None:

@@ -88,7 +88,8 @@ def usage(
 
     A figure that no provider reported is left empty; it is never zero.
     """
-    columns, measure = _columns_of(by), _checked_figure(figure, order_by)
+    columns = [name for name in map(str.strip, ",".join(by or ()).split(",")) if name]
+    measure = _checked_figure(figure, order_by)
     if as_csv and target.is_json:
         raise InvalidOption("Use either --csv or --json, not both.")
     usage_plot.check_plot(plot, columns)
@@ -147,11 +148,6 @@ def _write(path: Path | None, write: Callable[..., None], *args: Any, **kwargs: 
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ThreadkeepError(f"Cannot write {str(path)!r}: {reason}.") from error
     note(f"threadkeep: wrote {path}")
-
-
-def _columns_of(by: Sequence[str] | None) -> list[str]:
-    """Return the columns named by --by, separated by commas or given one by one."""
-    return [name for name in map(str.strip, ",".join(by or ()).split(",")) if name]
 
 
 def _checked_figure(figure: str | None, order_by: str | None) -> str | None:

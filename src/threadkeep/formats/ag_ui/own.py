@@ -130,13 +130,10 @@ def _call(call: JsonObject) -> JsonObject:
     silent, native = split_keys({key: value for key, value in call.items() if key not in ("id", "function")})
     item = {"type": "function_call", "call_id": call["id"], **{key: function[key] for key in _FUNCTION}}
     native |= {"function": rest} if rest else {}
+    # The call may be the first item of a message, and have its keys, too
+    prefixed = {f"toolCall.{key}": value for key, value in native.items()}
     # An empty `call` says that it came from here, too
-    return with_native_keys({**item, "spelling": {fields.SPELLED: {"call": silent}}}, _prefixed(native), fields.NAME)
-
-
-def _prefixed(native: JsonObject) -> JsonObject:
-    """Native keys of a call, which may be the first item of a message, and have its keys, too."""
-    return {f"toolCall.{key}": value for key, value in native.items()}
+    return with_native_keys({**item, "spelling": {fields.SPELLED: {"call": silent}}}, prefixed, fields.NAME)
 
 
 # Back

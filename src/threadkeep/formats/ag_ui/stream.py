@@ -219,11 +219,10 @@ class RunAssembler(streams.StreamAssembler):
 
     def _owner(self, call_id: str) -> int:
         """The index of the message with a call; that behind the last one if there is none."""
-        owned = (index for index, one in enumerate(self._messages) if self._has(one, call_id))
-        return next(owned, len(self._messages))
-
-    def _has(self, message: JsonObject, call_id: str) -> bool:
-        return any(call["id"] == call_id for call in message.get("toolCalls") or ())
+        for index, message in enumerate(self._messages):
+            if any(call["id"] == call_id for call in message.get("toolCalls") or ()):
+                return index
+        return len(self._messages)
 
     def take_arguments(self, event: JsonObject) -> None:
         """Add to the arguments of a call."""

@@ -270,7 +270,9 @@ def with_cut_call(response: Response, *, states_reason: bool = True) -> Response
     if place is None:
         return response
     item = response.output[place].to_object()
-    if item["type"] not in _CUT_CALLS or tools.was_cut_off(item) or not _has_id(item):
+    if item["type"] not in _CUT_CALLS or tools.was_cut_off(item):
+        return response
+    if item["type"] == "provider_item" and call_id_of(item) is None:  # a block that is no call
         return response
     if item.get("status") == "completed" and response.status in (None, "completed"):  # the service says so itself
         return response
@@ -331,11 +333,6 @@ def _parsed_or_text(text: Any) -> Any:
         return loads(text)
     except (TypeError, ValueError):
         return text
-
-
-def _has_id(item: JsonObject) -> bool:
-    """Whether it is a call: of the blocks of providers, those with a call id are."""
-    return item["type"] != "provider_item" or call_id_of(item) is not None
 
 
 def _last(response: Response) -> int | None:

@@ -39,7 +39,8 @@ class CompactedHistory:
     """The history of a request, of which a compaction stands for the beginning."""
 
     def __init__(self, session: Session, place: int, summary: str | None = None) -> None:
-        self._item = session.items[place].to_object() if summary is None else _summary_item(summary)
+        item = session.items[place].to_object() if summary is None else {"type": "compaction", "summary": summary}
+        self._item: JsonObject = item
         self._session = items_from(session, place)
         self._users = _said_by_users(item.to_object() for item in session.items[:place])
         self.following = ClientHistory(items_from(session, place + 1))
@@ -155,10 +156,6 @@ def compact_beside(conversation: Conversation, session: Session, answer: JsonObj
 def _maker_of(entries: Sequence[ItemEntry]) -> str | None:
     """Who answered last."""
     return next((entry.maker for entry in reversed(entries) if entry.maker is not None), None)
-
-
-def _summary_item(text: str) -> JsonObject:
-    return {"type": "compaction", "summary": text}
 
 
 def _text_of(item: JsonObject) -> str:

@@ -19,7 +19,6 @@ from threadkeep.domain.jsontext import body_object, bytes_as_text, dumps, dumps_
 from threadkeep.domain.response import Maker, Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge, shown
 from threadkeep.formats.shared import parsing, streams
-from threadkeep.store.media.cutting import MediaPiece
 from threadkeep.store.usage.ledger import CallInfo, attempt_of, json_text
 from threadkeep.store.usage.prices import PriceBook
 from threadkeep.store.work import idempotency, positions
@@ -103,7 +102,8 @@ class Ending:
         new, output, problems = self.new, list(self.response.output), []
         records = list(new.records)
         for index, record in enumerate(records):
-            rows = [record.columns, *(_media_row(piece) for piece in record.media)]
+            new_media = [piece.content for piece in record.media if not (piece.location or piece.is_known)]
+            rows = [record.columns, *({"payload": media, "rest": None, "given": None} for media in new_media)]
             if (problem := _misfit(connection, rows, "payload", "rest", "given")) is not None:
                 output[index] = _note(output[index], problem)
                 records[index] = encode_item(output[index].to_object(), model=self.response.model)
@@ -181,10 +181,6 @@ def _note(item: Item, problem: Exception) -> Message:
     """A message that stands for an item which cannot be stored."""
     text = item.text if isinstance(item, Message) else dumps_any(item.to_object()).decode()
     return Message(role="assistant", content=f"[Not kept as it came: {problem}]\n{text[:KEPT]}")
-
-
-def _media_row(piece: MediaPiece) -> dict[str, Any]:
-    return {"payload": None if piece.location or piece.is_known else piece.content, "rest": None, "given": None}
 
 
 def _misfit(connection: Connection, rows: list[dict[str, Any]], *columns: str) -> TooLarge | None:
