@@ -126,6 +126,13 @@ def test_branches_are_compared_from_the_last_item_that_they_share(pages: Pages) 
     assert "At ten." in html
     assert "At eleven." in html
     assert "Part 3" not in html
+    earlier = re.search(r'rel="prev" href="([^"]+)"', html)
+    assert earlier
+    before = pages.get("/compare" + unescape(earlier[1]))
+    assert "#20</a> on. " in before
+    start = re.search(r'rel="prev" href="([^"]+)"', before)
+    assert start
+    assert "Part 3" in pages.get("/compare" + unescape(start[1]))
 
 
 def test_long_conversations_have_pages(pages: Pages) -> None:

@@ -75,6 +75,12 @@ class Figures(NamedTuple):
         return f"{texts.count(self.sum(column))} ({some:,} {words})" if some else texts.count(self.sum(column))
 
     @property
+    def cost(self) -> str:
+        """What they cost; at least that much where the costs of some are not known."""
+        known, shown = len(self._known("cost_nano")), texts.money(self.sum("cost_nano"))
+        return f"≥ {shown}" if 0 < known < len(self.calls) else shown
+
+    @property
     def models(self) -> str:
         """The models that were called."""
         return ", ".join(dict.fromkeys(call.model for call in self.calls if call.model is not None))
@@ -190,6 +196,7 @@ def _rendered(view: View, names: Sequence[str], pair: Sequence[ComparedPage], st
     differing = [fact for fact in options if fact.left != fact.right]
     return view.page(
         "compare.html", names=names, sides=(left, right), sections=list(sections(rows)), start=start, size=PAGE,
+        is_last_shared=view.query("from") is None,
         differing=differing, equal=[fact for fact in options if fact.left == fact.right],
         figures=[fact for fact in _figures(left.figures, right.figures) if {fact.left, fact.right} != {texts.UNKNOWN}],
     )  # fmt: skip
@@ -214,19 +221,22 @@ def _entries(groups: Iterable[Group]) -> list[ComparedEntry]:
 def aligned(left: Sequence[ComparedEntry], right: Sequence[ComparedEntry]) -> list[ComparedRow]:
     """Return entries side by side: equal ones, and between them those of the same kind."""
     rows: list[ComparedRow] = []
-    contents = [one.content for one in left], [one.content for one in right]
-    for kind, first, upto, begin, stop in Comparison(*contents).get_opcodes():
-        old, new = left[first:upto], right[begin:stop]
-        rows += [ComparedRow(*pair, kind == "equal") for pair in zip(old, new, strict=True)] if kind == "equal" else (
-            _by_kind(old, new)
-        )  # fmt: skip
+    for is_same, old, new in _matched(left, right, "content"):
+        if is_same:
+            rows += [ComparedRow(*pair, is_same=True) for pair in zip(old, new, strict=True)]
+            continue
+        for _, some, others in _matched(old, new, "kind"):
+            rows += [ComparedRow(*pair) for pair in zip_longest(some, others)]
     return rows
 
 
-def _by_kind(left: Sequence[ComparedEntry], right: Sequence[ComparedEntry]) -> Iterator[ComparedRow]:
-    kinds = [one.kind for one in left], [one.kind for one in right]
-    for _, first, upto, begin, stop in Comparison(*kinds).get_opcodes():
-        yield from (ComparedRow(*pair) for pair in zip_longest(left[first:upto], right[begin:stop]))
+def _matched(
+    left: Sequence[ComparedEntry], right: Sequence[ComparedEntry], attribute: str
+) -> Iterator[tuple[bool, Sequence[ComparedEntry], Sequence[ComparedEntry]]]:
+    """Both in parts, of which every other one has the same values of an attribute on both sides."""
+    old, new = ([getattr(one, attribute) for one in side] for side in (left, right))
+    for tag, first, upto, begin, stop in Comparison(old, new).get_opcodes():
+        yield tag == "equal", left[first:upto], right[begin:stop]
 
 
 def sections(rows: Iterable[ComparedRow]) -> Iterator[Section]:
@@ -241,13 +251,13 @@ def sections(rows: Iterable[ComparedRow]) -> Iterator[Section]:
 
 def mark(rows: Iterable[ComparedRow]) -> None:
     """Mark the words that differ in rows of one kind, if they have enough in common; in a bounded number of steps."""
-    left = MAX_STEPS
+    steps = MAX_STEPS  # that are left
     for row in rows:
         if row.is_same or row.left is None or row.right is None or row.left.kind != row.right.kind:
             continue
         if row.left.block is not None and row.right.block is not None:
             for pair in zip(_parts(row.left.block), _parts(row.right.block), strict=False):
-                left -= _mark_pair(*pair, left)
+                steps -= _mark_pair(*pair, steps)
 
 
 def _mark_pair(left: BlockPart, right: BlockPart, most: int) -> int:
@@ -313,8 +323,7 @@ def _figures(left: Figures, right: Figures) -> Iterator[Fact]:
     ):
         shown = left.tokens(column, part, words), right.tokens(column, part, words)
         yield Fact(name, shown[0], shown[1], change_of(left.sum(column), right.sum(column)))
-    old, new = left.sum("cost_nano"), right.sum("cost_nano")
-    yield Fact("Cost", texts.money(old), texts.money(new), change_of(old, new))
+    yield Fact("Cost", left.cost, right.cost, change_of(left.sum("cost_nano"), right.sum("cost_nano")))
     for name, column in (("Mean latency", "latency_ms"), ("Mean time to first token", "first_token_ms")):
         before, after = left.mean(column), right.mean(column)
         yield Fact(name, texts.duration(before), texts.duration(after), change_of(before, after))

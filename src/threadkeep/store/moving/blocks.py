@@ -45,19 +45,10 @@ def decode_line(value: JsonObject, tenant: int, key: int) -> tuple[Table, conten
     table = contents.BY_NAME.get(value.get("table")) if isinstance(value.get("table"), str) else None  # type: ignore[arg-type]
     if table is None:
         raise ValueError(f"there is no table {shown(value.get('table'))} in conversations")
-    return table, contents.decode_row(table, value.get("row"), _given(table, tenant, key))
-
-
-@cache
-def _names_given(table: Table) -> tuple[JsonObject, bool]:
-    given = dict.fromkeys(contents.omitted(table))
-    return given, "conversation_id" in given
-
-
-def _given(table: Table, tenant: int, key: int) -> JsonObject:
-    """The columns that no line has."""
-    blank, is_part = _names_given(table)
-    return blank | {"tenant_id": tenant, "conversation_id": key} if is_part else blank | {"tenant_id": tenant}
+    given = dict.fromkeys(contents.omitted(table)) | {"tenant_id": tenant}
+    if "conversation_id" in given:
+        given["conversation_id"] = key
+    return table, contents.decode_row(table, value.get("row"), given)
 
 
 @dataclass(slots=True)

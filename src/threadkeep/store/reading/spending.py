@@ -83,7 +83,7 @@ class DayUsage(NamedTuple):
 
     Attributes:
         rows: sums by day, model and status.
-        by_day, by_model: percentiles of latencies and times to the first token, by the names of those of a `UsageRow`.
+        by_day, by_model: percentiles of latencies and times to the first token, by their names in a `UsageRow`.
             Both are made of the same counts, which are read once.
     """
 
@@ -175,6 +175,5 @@ def all_tenants(store: Store, first: date, last: date, limit: int) -> tuple[list
 
 
 def _tenant_sums(key: Any, row: Any, tenants: int = 1) -> TenantSums:
-    names = ("attempts", "failed", "total_tokens", "cost_nano", "latency_ms", "latencies")
-    values: Any = {name: None if (value := getattr(row, name)) is None else int(value) for name in names}
-    return TenantSums(key, values.pop("attempts"), tenants=tenants, **values)
+    sums = (row.attempts, row.failed, row.total_tokens, row.cost_nano, row.latency_ms, row.latencies)
+    return TenantSums._make([key, *(None if value is None else int(value) for value in sums), tenants])
