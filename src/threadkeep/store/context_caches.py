@@ -172,8 +172,7 @@ def _decide(ref: BranchRef, request: CacheRequest, rows: Mapping[bytes, Row], no
     row = None if best is None else rows[best.hash]
     name = None if row is None else row["name"]
     new = request.new_prefix
-    is_longer = new is not None and (best is None or new.turns > best.turns)
-    if row is not None and (not is_longer or _is_untried(ref, request, row)):
+    if row is not None and (not _is_longer(new, best) or _is_untried(ref, request, row)):
         return CacheDecision("reuse", bytes(row["hash"]), name, row["expires_at"], row=row)
     if new is None:
         return CacheDecision("none")
@@ -195,6 +194,10 @@ def _longest(rows: Mapping[bytes, Row], prefixes: Sequence[domain.Prefix], now: 
 
 def _is_expired(row: Row, now: datetime) -> bool:
     return row["name"] is not None and domain.is_expired(row["expires_at"], now)
+
+
+def _is_longer(prefix: domain.Prefix | None, best: domain.Prefix | None) -> bool:
+    return prefix is not None and (best is None or prefix.turns > best.turns)
 
 
 def _is_claimed(row: Row, now: datetime) -> bool:

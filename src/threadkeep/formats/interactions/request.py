@@ -49,9 +49,8 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     writer.write(entries)
     body = _body(rendering, state, writer.system)
     shown = None if state is None else {None, *(entry.position for entry in server_state.news(entries, state))}
-    if shown is not None:  # nothing is reported of what the service has already, but for the calls that it waits for
-        context.losses = [loss for loss in context.losses if loss.position in shown]
-        context.repairs = [one for one in context.repairs if one.position in shown or one.code == _MISSING]
+    if shown is not None:
+        _report_only(shown, context)
     sent = writer.sent(shown)
     if not sent and "continuation_token" not in body and (state is None or not entries):
         raise nothing_to_send("step")
@@ -59,6 +58,12 @@ def render(session: Session | Snapshot, options: RenderOptions = AS_IT_IS) -> Re
     if sent or word == _EMPTY:
         body["input"] = _spelled(sent, word) if len(rendering.entries) == 1 else sent
     return rendering.finish(body, 0 if state is not None else writer.stable())
+
+
+def _report_only(shown: set[int | None], context: reports.Context) -> None:
+    """Report nothing of what the service has already, but for the calls that it waits for."""
+    context.losses = [loss for loss in context.losses if loss.position in shown]
+    context.repairs = [one for one in context.repairs if one.position in shown or one.code == _MISSING]
 
 
 def _body(rendering: Rendering, state: ServerState | None, system: Sequence[str]) -> JsonObject:

@@ -175,5 +175,7 @@ def all_tenants(store: Store, first: date, last: date, limit: int) -> tuple[list
 
 
 def _tenant_sums(key: Any, row: Any, tenants: int = 1) -> TenantSums:
-    sums = (row.attempts, row.failed, row.total_tokens, row.cost_nano, row.latency_ms, row.latencies)
-    return TenantSums._make([key, *(None if value is None else int(value) for value in sums), tenants])
+    tokens, cost, latency = (
+        None if value is None else int(value) for value in (row.total_tokens, row.cost_nano, row.latency_ms)
+    )
+    return TenantSums(key, int(row.attempts), int(row.failed), tokens, cost, latency, int(row.latencies), tenants)
