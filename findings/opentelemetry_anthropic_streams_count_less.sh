@@ -6,12 +6,12 @@
 #   takes the input from message_start alone, without what was written to the cache and read from it later, and adds up
 #   the output of both events. The same for create(stream=True) and messages.stream();
 # - openinference-instrumentation-anthropic: 17000 and 300 each time.
-# Costs from such spans are an eighth of the bill where answers are streamed. Nothing is raised or logged.
+# Costs from such spans are a fraction of the bill where answers are streamed. Nothing is raised or logged.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check anthropic==2.14.0 opentelemetry-sdk \
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check anthropic==2.14.0 opentelemetry-sdk==1.45.2 \
     opentelemetry-instrumentation-anthropic==0.62.4 openinference-instrumentation-anthropic==3.1.0 2>/dev/null
 "$folder/venv/bin/python" -W ignore - <<'PYTHON'
 import json
