@@ -24,6 +24,7 @@ from threadkeep import (
 )
 from threadkeep.db.models import responses
 from threadkeep.formats import NAMES
+from threadkeep.store.usage.observing import add_observer
 from threadkeep.store.work.refs import LEASE_SECONDS
 
 FORMAT = "open_responses"
@@ -647,6 +648,31 @@ def test_a_deleted_conversation_is_not_found_by_its_recorder(store: Any, convers
     store.delete_conversation(conversation.id)
     with pytest.raises(NotFound):
         recorder.feed(a_stream(WORDS)[5])
+
+
+@pytest.mark.parametrize("owner", [None, "ann", "erased"])
+def test_what_the_provider_told_after_a_deletion_is_on_the_one_bill(
+    store: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch, owner: str | None
+) -> None:
+    """Of an erased user, the ledger has the figures alone."""
+    monkeypatch.setattr("threadkeep.store.streaming.writer.monotonic", lambda: 100.0)  # no batch is due but the first
+    conversation, told = store.create_conversation(model=MODEL, user_id=owner), list[Any]()
+    add_observer(store, told.append)
+    recorder = conversation.stream_response(FORMAT, provider="openai")
+    recorder.__enter__()
+    recorder.feed(a_stream(WORDS)[0])
+    store.erase_user(owner) if owner == "erased" else store.delete_conversation(conversation.id)
+    [row] = tables.rows("usage_records", "id")
+    assert (row["status"], row["total_tokens"]) == ("incomplete", None)
+    for event in a_stream(WORDS)[1:]:
+        recorder.feed(event)
+    with pytest.raises(NotFound):
+        recorder.__exit__(None, None, None)
+    [row] = tables.rows("usage_records", "id")
+    assert (row["status"], row["provider"], row["total_tokens"], row["error"]) == ("completed", "openai", 15, None)
+    assert (row["user_id"], row["usage"] is None) == (None if owner == "erased" else owner, owner == "erased")
+    assert row["cost_nano"] == told[0].attempt.cost.nano
+    assert [call.attempt.figures.total_tokens for call in told] == [15]
 
 
 def test_a_conversation_that_is_being_deleted_too(

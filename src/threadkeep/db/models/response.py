@@ -117,7 +117,7 @@ _FIGURES: Final = (
 
 
 class UsageRecordRow(base.OfTenant, base.Base):
-    """One provider attempt and its figures, which never change. It outlives its conversation: no foreign key to it.
+    """One provider attempt and its figures. It outlives its conversation: no foreign key to it.
 
     Nor one to the tenant: PostgreSQL would lock the tenant's row for each of them, and all who append would meet there.
 

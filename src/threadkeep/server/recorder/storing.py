@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ from threadkeep.server.unstored import Memory
 from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
 from threadkeep.store.streaming.background import BackgroundFeed
 from threadkeep.store.usage.ledger import record_unstored
-from threadkeep.store.work.erasures import UserErased
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ async def store_exchange(
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     try:
         conversation = await placed(store, asked, locks)
-    except UserErased:
+    except NotFound:  # its user is erased, or its conversation was deleted in this moment
         await _count_alone(store, payload, exchange, most, answer_bytes)
         return
     del payload, asked  # an answer may take long
@@ -94,7 +93,7 @@ async def store_exchange(
 async def _count_alone(
     store: AsyncStore, payload: JsonObject, exchange: Exchange, most: int, answer_bytes: GrowthQuota | None
 ) -> None:
-    """Have a call in the ledger alone: one that generates nothing, or of a user who is erased."""
+    """Have a call in the ledger alone: one that generates nothing, or that must not be stored any more."""
     async with _counted(store, exchange.facts, payload.get("model") or None) as (memory, conversation):
         await _store_answered(memory, conversation, exchange, most, answer_bytes)
 
@@ -119,19 +118,19 @@ async def _counted(
 async def _store_answered(
     store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, most: int, answer_bytes: GrowthQuota | None
 ) -> None:
-    """Store what a call is answered, in its conversation."""
+    """Store what a call is answered, in its conversation; if that was deleted since, only the bill stays."""
     exchange.release_request()
-    answer = await exchange.answer()
+    answer, place = await exchange.answer(), (store, conversation)
     if answer is None:
-        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+        await _note_failure(*place, exchange, exchange.ending[1] or exchange.ending[0])
     elif answer.status_code >= _ERROR:
-        await _note_failure(conversation, exchange, await _error_of(answer), answer.status_code)
+        await _note_failure(*place, exchange, await _error_of(answer), answer.status_code)
     elif is_event_stream(answer.headers):
         owner = exchange.facts.owner.name
         with nullcontext(uncounted) if answer_bytes is None else counted_bytes(answer_bytes, owner) as hold:
-            await _store_stream(conversation, exchange, answer, most, hold)
+            await _store_stream(*place, exchange, answer, most, hold)
     else:
-        await _store_answer(store, conversation, exchange, answer, most)
+        await _store_answer(*place, exchange, answer, most)
 
 
 def _json_object(text: bytes, what: str) -> JsonObject:
@@ -168,20 +167,21 @@ def _masked(value: Any) -> Any:
 async def _store_answer(
     store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int
 ) -> None:
-    """Store an answer that is no stream; of one whose conversation was deleted since, only the bill stays."""
+    """Store an answer that is no stream."""
+    place = (store, conversation)
     try:
         body = exchange.facts.secrets.hidden_bytes(await bounded_body(answer, most))
     except httpx2.DecodingError as error:
-        await _note_failure(conversation, exchange, "The answer cannot be decompressed.", answer.status_code)
+        await _note_failure(*place, exchange, "The answer cannot be decompressed.", answer.status_code)
         raise Unreadable("the answer cannot be decompressed") from error
     except AnswerTooLong as error:
-        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        await _note_failure(*place, exchange, error.message, answer.status_code)
         return
     except Overflow:
-        await _note_failure(conversation, exchange, "The answer is too large to wait.", answer.status_code)
+        await _note_failure(*place, exchange, "The answer is too large to wait.", answer.status_code)
         raise
     if not exchange.is_whole:
-        await _note_failure(conversation, exchange, exchange.ending[1] or exchange.ending[0])
+        await _note_failure(*place, exchange, exchange.ending[1] or exchange.ending[0])
         return
     value = _json(body)
     if isinstance(value, list):  # Gemini's stream, if it is not asked for server-sent events
@@ -189,16 +189,24 @@ async def _store_answer(
     else:
         keep = partial(_store_body, exchange=exchange, answer=answer, body=body)
     try:
-        try:
-            await keep(conversation)
-        except NotFound:
-            async with _counted(store, exchange.facts) as (_, counted):
-                await keep(counted)
+        await _keep_answered(*place, exchange, keep)
     except ProviderError:
         pass  # its ledger row was written
     except CannotParse as error:
-        await _note_failure(conversation, exchange, error.message, answer.status_code)
+        await _note_failure(*place, exchange, error.message, answer.status_code)
         raise Unreadable("the answer is not what its format has") from error
+
+
+async def _keep_answered(
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange,
+    keep: Callable[[AsyncConversation], Awaitable[None]],
+) -> None:  # fmt: skip
+    """Keep what was answered in its conversation or, if that was deleted since, on the bill alone."""
+    try:
+        await keep(conversation)
+    except NotFound:
+        async with _counted(store, exchange.facts) as (_, counted):
+            await keep(counted)
 
 
 async def _store_body(
@@ -230,22 +238,27 @@ def _json(body: bytes) -> Any:
 
 
 async def _store_stream(
-    conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int, hold: Hold
-) -> None:
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, most: int,
+    hold: Hold,
+) -> None:  # fmt: skip
     """Store the events as they pass; a stream that breaks off, for whatever reason, is stored as incomplete.
 
     Of a spool, they are all read before any is stored: after a kill, there is all of the response or nothing.
+
+    Raises:
+        NotFound: the conversation was deleted, and nothing of a call of the spool is stored.
     """
     problem: Exception | None = None
     hidden = exchange.facts.secrets.hidden
     first_token_ms: float | None = None
-    async with _recorder(conversation, exchange, answer, is_whole=exchange.is_repeatable) as recorder:
+    async with _recording(store, conversation, exchange, answer) as recorder:
         stored = BackgroundFeed(recorder, has_written=exchange.keep)
         try:
             received = text_events(answer, most, hold)
             async with aclosing(until_end(received, recorder.writer)) as events:
                 async for event in events:
-                    stored.feed(hidden(event))
+                    with suppress(NotFound):  # what comes after a deletion counts for the bill
+                        stored.feed(hidden(event))
                     exchange.keep(stored.waiting_bytes)
                     if first_token_ms is None and recorder.has_output:
                         first_token_ms = exchange.milliseconds
@@ -267,6 +280,22 @@ async def _store_stream(
     finally:
         del problem  # which has this frame in its traceback
     _check_whole(recorder)
+
+
+@asynccontextmanager
+async def _recording(
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response
+) -> AsyncIterator[AsyncRecorder]:
+    """A recorder that has begun; where the conversation was deleted before, in memory."""
+    make = partial(_recorder, exchange=exchange, answer=answer, is_whole=exchange.is_repeatable)
+    with nullcontext() if exchange.is_repeatable else suppress(NotFound):  # of which the bill is complete
+        async with AsyncExitStack() as stack:
+            try:
+                recorder = await stack.enter_async_context(make(conversation))
+            except NotFound:
+                _, counted = await stack.enter_async_context(_counted(store, exchange.facts))
+                recorder = await stack.enter_async_context(make(counted))
+            yield recorder
 
 
 def _check_whole(recorder: AsyncRecorder) -> None:
@@ -312,18 +341,22 @@ async def _error_of(answer: httpx2.Response) -> Any:
 
 
 async def _note_failure(
-    conversation: AsyncConversation, exchange: Exchange, error: Any, status: int | None = None
+    store: AsyncStore, conversation: AsyncConversation, exchange: Exchange, error: Any, status: int | None = None
 ) -> None:
     facts = exchange.facts
     format_: FormatName = facts.route.format
     said = facts.secrets.hidden_in(error if isinstance(error, dict) else {"message": error})
-    await conversation.record_attempt(
-        format_,
-        error=said if status is None else {**said, "http_status": status},
-        status="cancelled" if exchange.ending[0] == "left" else None,
-        provider=facts.provider,
-        base_url=facts.base_url,
-        latency_ms=exchange.milliseconds,
-        occurred_at=facts.at,
-        idempotency_key=f"recorded:{facts.id}",
-    )
+
+    async def note(place: AsyncConversation) -> None:
+        await place.record_attempt(
+            format_,
+            error=said if status is None else {**said, "http_status": status},
+            status="cancelled" if exchange.ending[0] == "left" else None,
+            provider=facts.provider,
+            base_url=facts.base_url,
+            latency_ms=exchange.milliseconds,
+            occurred_at=facts.at,
+            idempotency_key=f"recorded:{facts.id}",
+        )
+
+    await _keep_answered(store, conversation, exchange, note)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from threadkeep.errors import ResponseInProgress
+from threadkeep.errors import NotFound, ResponseInProgress
 from threadkeep.server.observing import Counters
 from threadkeep.server.owners import Owner
 from threadkeep.server.provider_answers import MAX_ANSWER_BYTES
@@ -229,14 +229,17 @@ class RecordingThread:
             await backlog.write(exchange, place)
 
     async def _store_spooled(self, call: SpooledCall) -> None:
-        """Store a call of the spool; while the database cannot be used, it waits."""
+        """Store a call of the spool; while the database cannot be used, it waits.
+
+        If its conversation is deleted while it is stored, it begins a new one, or is on the bill alone.
+        """
         tries = 0
         while True:
             exchange = None
             try:
                 exchange = SpooledExchange(call, self._max_bytes)
                 await store_exchange(self._store, exchange, self._locks, self._max_answer_bytes)
-            except (*AWAY, ResponseInProgress) as error:
+            except (*AWAY, NotFound, ResponseInProgress) as error:
                 tries += await is_usable(self._store)
                 if tries < SPOOLED_TRIES:
                     await asyncio.sleep(RETRY_SECONDS * 2**tries)

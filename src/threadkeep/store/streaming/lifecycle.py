@@ -25,7 +25,7 @@ from threadkeep.domain.jsontext import JsonObject, dumps, loads
 from threadkeep.domain.response import Response
 from threadkeep.errors import Conflict, FormatError, LeaseLost, NotFound, StateConflict, TooLarge
 from threadkeep.store.streaming.endings import Ending
-from threadkeep.store.usage.ledger import attempt_columns, insert_attempt, json_text, note_day
+from threadkeep.store.usage.ledger import attempt_columns, complete_attempt, insert_attempt, json_text, note_day
 from threadkeep.store.work import idempotency, item_rows, positions, validation
 from threadkeep.store.work.connections import Replay, StreamBlocksWrite
 from threadkeep.store.work.handle import Handle
@@ -215,17 +215,18 @@ def finish_stream(
 
     Raises:
         LeaseLost: another writer has ended the response; nothing was written.
-        NotFound: the conversation is gone; the ledger row was written when its rows were removed.
     """
     ending.fit(connection)
     now, stream = datetime.now(UTC), ending.new
-    key = {"tenant": ref.scope.tenant, "key": ref.key}
     ref = _unscoped(ref)
     counts = positions.Counts(items=len(stream.records), streams=-1)
     reservation = positions.reserve_anywhere(connection, ref, now, counts)
     row = _find_stream(connection, ref, number, token)
+    if row is None and reservation is not None:
+        raise LeaseLost(number)
     if row is None:
-        raise ref.not_found() if reservation is None else LeaseLost(number)
+        complete_attempt(connection, ref, number, stream.attempt)
+        return None
     if row.open_branch is None:  # this very use case, whose COMMIT was not answered
         raise Replay(attempts.ResponseResult(number, row.from_position, ref.branch, -1, row.input_to, is_replayed=True))
     first, last = (-1, -2) if reservation is None else (reservation.first, reservation.last)
@@ -233,14 +234,13 @@ def finish_stream(
     if not keeps_token:
         values["lease_token"] = None
     parameters = {response_queries.NEW + name: value for name, value in values.items()}
-    parameters |= {**key, "response": number, "token": token}
+    parameters |= ref.parameters(response=number, token=token)
     if not response_queries.ended(*values).execute(connection, parameters):
-        raise ref.not_found()  # its rows are being removed, and that wrote the ledger row
+        complete_attempt(connection, ref, number, stream.attempt)  # its rows are being removed
+        return None
     if reservation is None:
-        owner = find_owner(connection, ref)
-        insert_attempt(
-            connection, ref, stream.attempt, now, user_id=owner, response=number, tool_set_hash=row.tool_set_hash
-        )
+        columns = {"user_id": find_owner(connection, ref), "tool_set_hash": row.tool_set_hash}
+        insert_attempt(connection, ref, stream.attempt, now, response=number, **columns)
         return None
     note_day(connection, ref, now)
     body = body_rows(connection, stream.body, now)
@@ -256,7 +256,7 @@ def finish_stream(
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too
-    response_queries.parts_removal().execute(connection, {**key, "number": number})
+    response_queries.parts_removal().execute(connection, ref.parameters(number=number))
     refused = _write_states(connection, ref, ending.states, now) if ending.states else None
     return attempts.ResponseResult(
         number, first, ref.branch, reservation.revision, row.input_to, refused=refused, stored_at=now,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -76,6 +77,10 @@ def _notes(text: str) -> jsontext.JsonObject:
     return notes if isinstance(notes, dict) else {}
 
 
+# The error of an attempt whose recorder, if it lives, writes into the same row what has come (`complete_attempt`)
+DELETED: Final = {"type": "NotFound", "message": "The conversation was deleted before the response ended."}
+
+
 def account_unfinished(connection: Connection, tenant: int, key: int, recovery: StreamRecovery) -> None:
     """Write ledger rows for the responses in progress of a deleted conversation whose rows are about to be removed."""
     now, ref = datetime.now(UTC), refs.ConversationRef(refs.Scope(tenant), key, "")
@@ -88,6 +93,7 @@ def account_unfinished(connection: Connection, tenant: int, key: int, recovery: 
             problem = "The usage of a response in progress that was deleted is not known: %s"
             endings.LOG.warning(problem, connections.error_name(error))
             attempt = Attempt(row.format, positions.INCOMPLETE)
+        attempt.error = attempt.error or DELETED
         insert_attempt(
             connection, ref, attempt, now,
             user_id=lifecycle.find_owner(connection, ref), response=row.number, tool_set_hash=row.tool_set_hash,

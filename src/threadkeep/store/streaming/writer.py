@@ -6,8 +6,9 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -252,15 +253,21 @@ class StreamWriter:
             piece = text[first : first + PART_LENGTH]
             self._unwritten.append(StreamPart(self._parts, piece, self._first_token_ms))
         parts, is_cancelled = tuple(self._unwritten), self.cancel_requested
-        self.cancel_requested = self.handle.transactions.write(
-            lambda connection: lifecycle.write_batch(connection, ref, number, start, parts, is_cancelled=is_cancelled),
-            is_repeatable=True,
-            is_short=True,
-        )
-        del self._unwritten[: len(parts)]
-        self._written += sum(len(part.content.encode()) for part in parts)
+        write = partial(lifecycle.write_batch, ref=ref, number=number, start=start, parts=parts)
+        try:
+            self.cancel_requested = self.handle.transactions.write(
+                partial(write, is_cancelled=is_cancelled), is_repeatable=True, is_short=True
+            )
+        except errors.NotFound:  # what comes is for the bill alone
+            self._forget(parts)
+            raise
+        self._forget(parts)
         if self.has_written is not None:
             self.has_written(self.waiting_bytes)
+
+    def _forget(self, parts: Sequence[StreamPart]) -> None:
+        del self._unwritten[: len(parts)]
+        self._written += sum(len(part.content.encode()) for part in parts)
 
     @property
     def waiting_bytes(self) -> int:
@@ -355,12 +362,12 @@ class StreamWriter:
             raise
         self.unstored = None
         self._end(ending.response)
-        if result is None:
-            raise ref.not_found()
-        if ref.branch == handle.ref.branch:
+        if result is not None and ref.branch == handle.ref.branch:
             records = ending.new.records
             handle.cache.append(records, result.first, result.revision, turn=result.first, seen=result.input_to)
         handle.after_response(ending.new.attempt, ending.new.columns, is_stream=True)
+        if result is None:
+            raise ref.not_found()
         if result.refused is not None:
             raise result.refused
         self._stored = ending, result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from sqlalchemy import Connection, select, update
 
-from threadkeep.db import backends, models
+from threadkeep.db import backends, base, models
 from threadkeep.db.driver.inserting import insert_statement
 from threadkeep.domain import formats, ids, jsontext, printing
 from threadkeep.domain.response import Response
@@ -190,6 +190,24 @@ def insert_attempt(
     insert_statement(models.usage_records).execute(connection, row)
     key: int = row["id"]
     return key
+
+
+def complete_attempt(connection: Connection, ref: ConversationRef, response: int, attempt: Attempt) -> None:
+    """Write what has come of a response into the ledger row that the removal of its conversation has left.
+
+    That row has an error, unless its user was erased since: then the provider's objects are left out, too.
+    """
+    table = models.usage_records.c
+    which = select(table.id, table.occurred_at).where(*ref.rows_of(table), table.response == response)
+    row = connection.execute(which.order_by(table.id.desc()).limit(1).with_for_update()).one_or_none()
+    if row is None:  # its tenant was deleted, too
+        return
+    note_day(connection, ref, row.occurred_at)
+    columns = {**attempt_columns(attempt, row.occurred_at), "id": row.id}
+    statement = update(models.usage_records).where(table.tenant_id == ref.scope.tenant, table.id == row.id)
+    if not connection.execute(statement.where(table.error.is_not(None)).values(columns)).rowcount:
+        content = (column.name for column in base.columns_holding(models.usage_records, "content"))
+        connection.execute(statement.values(columns | dict.fromkeys(content)))
 
 
 def note_day(connection: Connection, ref: ConversationRef, now: datetime) -> None:
