@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 MAX_HEADERS: Final = 200  # of a request
 MAX_HEAD_BYTES: Final = 64 * 1024  # of a request: its path, query and headers
+BEGUN_AT_ONCE: Final = 16  # requests in a turn of the event loop: each takes about 2 ms
 HEAD_TOO_LARGE: Final = f"Path and headers exceed {MAX_HEAD_BYTES:,} bytes."
 
 
@@ -128,12 +130,40 @@ def _head_bytes(scope: Scope) -> int:
     return path + sum(map(len, chain.from_iterable(scope["headers"])))
 
 
+class Beginnings:
+    """Begins few requests in a turn of the event loop, so that what else waits for it has its turn in between."""
+
+    def __init__(self) -> None:
+        self._begun, self._waiting = 0, deque[asyncio.Future[None]]()
+
+    async def turn(self) -> None:
+        """Wait until it is the turn of one more request."""
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            loop.call_soon(self._next)
+        if self._begun >= BEGUN_AT_ONCE:
+            self._waiting.append(turn := loop.create_future())
+            await turn
+        else:
+            self._begun += 1
+
+    def _next(self) -> None:
+        some = [self._waiting.popleft() for _ in range(min(BEGUN_AT_ONCE, len(self._waiting)))]
+        self._begun = len(some)
+        for one in some:
+            if not one.done():  # else its client has left
+                one.set_result(None)
+        if some:
+            asyncio.get_running_loop().call_soon(self._next)
+
+
 class Limited:
     """Middleware that refuses what exceeds the limits."""
 
     def __init__(self, app: ASGIApp, limits: Limits, exempt: Collection[str] = ()) -> None:
         """`exempt` are paths that are always answered."""
         self._app, self._limits, self._exempt, self._in_flight = app, limits, frozenset(exempt), 0
+        self._beginnings = Beginnings()
         text = f"Too many requests{{key}} are in flight: {limits.max_of_owner:,}"
         self._shares = quotas.Quota(limits.max_of_owner, text=text, retry_after=1)
 
@@ -150,6 +180,7 @@ class Limited:
         else:
             self._in_flight += 1
             try:
+                await self._beginnings.turn()
                 await self._timed(scope, _Bounded(receive, self._limits.max_body_bytes), send)
             finally:
                 self._in_flight -= 1

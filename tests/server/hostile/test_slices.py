@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from tests.databases import Database
 from tests.server.hostile.providers import DONE, delta, sse, ticked
 from tests.server.scripts import COMPRESS, script
 from tests.server.test_upstreams import amazon_message
 from threadkeep import AsyncStore, Store
-from threadkeep.http import Owner, Upstream, app, rest_app
+from threadkeep.http import Owner, Upstream, app, rest_app, site
 from threadkeep.server import provider_answers
+from threadkeep.server.limits import BEGUN_AT_ONCE
 from threadkeep.server.provider_answers import SLICE_BYTES, SLICE_STEPS, Slices
 
 pytestmark = pytest.mark.one_database
@@ -137,3 +143,35 @@ def test_others_go_on_while_an_upstream_of_an_application_does_not_wait(
     with Store(database.url, tenants=True) as store:
         store.create_tenant(tenant)
     assert asyncio.run(count()) >= turns / SLICE_STEPS
+
+
+def test_requests_that_come_in_the_same_moment_are_begun_in_slices() -> None:
+    """What others wait for, and what this server tells of itself, has its turn in between."""
+    begun: list[int] = []
+    loop_turn, healthy = 0, list[int]()
+
+    async def note(_request: Request) -> Response:
+        begun.append(loop_turn)
+        return Response()
+
+    def count() -> None:
+        nonlocal loop_turn
+        loop_turn += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    async def run() -> None:
+        made = site({"": Starlette(routes=[Route("/", note)])})
+        transport = httpx2.ASGITransport(app=made)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            asked = [asyncio.ensure_future(client.get("/")) for _ in range(200)]
+            asked[7].cancel()
+            count()
+            health = await client.get("/healthz")
+            healthy.append(len(begun))
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [answer.status_code for answer in answers if isinstance(answer, httpx2.Response)] == [200] * 199
+            assert health.status_code == 200
+
+    asyncio.run(run())
+    assert max(Counter(begun).values()) <= BEGUN_AT_ONCE
+    assert healthy[0] < 199
