@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, select, text
 
 from tests.databases import Database
 from tests.factories import a_picture, an_answer, noise
 from tests.store.conftest import Stores
 from tests.store.plans import indexes_of, recorded
 from tests.store.watching import sqlite_steps, statements_of
+from threadkeep.db import backends, models
 from threadkeep.store.moving import contents, exporting
 
 FEW, MANY = 20, 80  # conversations
@@ -97,6 +98,19 @@ def test_postgresql_takes_the_keys_of_rows(
     used = {name for statement in seen for name in indexes_of(watching, statement)}
     assert "threadkeep_conversation_labels_pkey" in used
     assert {name for name in used if not name.endswith(("_pkey", "_public_id_key", "_name_key"))} == set()
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_rows_are_found_by_their_keys_between_others(database: Database, store: Any) -> None:
+    """The first and the last row of a tenant's ledger: none of those between them is looked at."""
+    grow(store, MANY)
+    row, number = models.usage_records.c, store.handle.scope.tenant
+    with database.engine().connect() as connection:
+        of_tenant = select(row.id).where(row.tenant_id == number)
+        keys = connection.execute(of_tenant.order_by(row.id)).scalars().all()
+        statement = backends.backend_of(connection).by_keys(of_tenant, row.id, [keys[0], keys[-1]])
+        read = looked_at(connection, lambda: connection.execute(statement).all())
+    assert (len(keys), read["threadkeep_usage_records"]) == (MANY, 2)
 
 
 def bodies_of(store: Any) -> int:

@@ -174,6 +174,13 @@ class Backend:
         found: Insert = new.on_conflict_do_update(index_elements=key, set_=values, where=where)
         return found
 
+    def by_keys(self, statement: Select[Any], key: Column[int], keys: Sequence[int]) -> Select[Any]:
+        """A statement about rows of a tenant, for those with some keys: one look into the primary key for each.
+
+        It is spelled so that no planner reads what else the tenant has. `key` follows the tenant in the primary key.
+        """
+        return statement.where(key.in_(keys))
+
     def change_places(
         self, connection: Connection, statement: Change, column: Column[Any], tenant: int, places: Places
     ) -> int:

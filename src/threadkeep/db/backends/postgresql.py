@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ARRAY, URL, Column, Connection, Engine, Select, Table, cast, func, select, text
+from sqlalchemy import ARRAY, URL, Column, Connection, Engine, Select, Table, cast, func, select, text, true
 from sqlalchemy import tuple_ as values_of
 from sqlalchemy.dialects.postgresql import insert
 
@@ -105,6 +105,16 @@ class _PostgreSQL(backends.Backend):
         """Those that have written to the tables."""
         names = {table.name for counted in rows for table in counted.get_final_froms() if isinstance(table, Table)}
         return frozenset(connection.execute(_WRITERS, {"names": list(names)}).scalars())
+
+    def by_keys(self, statement: Select[Any], key: Column[int], keys: Sequence[int]) -> Select[Any]:
+        """For a list of keys, it would look through another index of the tenant wherever that seems to be cheaper.
+
+        Which lists these are differs between its releases, and tables without statistics have more of them. A join with
+        a limit can only be carried out key by key; bounds and an order leave the primary key for that.
+        """
+        named = func.unnest(cast(list(keys), ARRAY(key.type))).table_valued("key", name="named").render_derived()
+        row = statement.where(key.between(named.c.key, named.c.key)).order_by(key).limit(1).lateral("row")
+        return select(row).select_from(named).join(row, true())
 
     def change_places(
         self,

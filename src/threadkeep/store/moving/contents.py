@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from functools import cache, partial
 from hashlib import sha256
@@ -350,15 +350,6 @@ def _fitting(connection: sa.Connection, table: sa.Table, which: Row, *, goes_on:
         if total > BODY_BYTES:
             return max(number, 1)
     return BATCH
-
-
-def among(column: sa.ColumnElement[int], keys: Sequence[int]) -> list[sa.ColumnElement[bool]]:
-    """Conditions for a page of keys, whose order is to be asked for, too.
-
-    Without statistics, PostgreSQL looks for many keys in an index of the tenant's rows. With bounds and an order, it
-    takes the primary key.
-    """
-    return [column.between(min(keys), max(keys)), column.in_(keys)]
 
 
 def _shared_rows(connection: sa.Connection, scope: Scope, key: int) -> Iterator[tuple[sa.Table, Row]]:

@@ -9,12 +9,12 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from threadkeep.db import engines, models
+from threadkeep.db import backends, engines, models
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain import ids, jsontext, usage
 from threadkeep.errors import CannotParse, Conflict, InvalidOption
 from threadkeep.store.media.stores import BlobStore
-from threadkeep.store.moving.contents import Digest, Row, among, begin_snapshot, encode_row, fingerprint
+from threadkeep.store.moving.contents import Digest, Row, begin_snapshot, encode_row, fingerprint
 from threadkeep.store.moving.exporting import KEYS, LEDGER, ExportSource
 from threadkeep.store.moving.restoring import ImportTarget, Lines
 from threadkeep.store.removing.batches import Progress
@@ -210,8 +210,9 @@ class _Copy:
 
     def _attempts(self, connection: Connection, keys: list[int]) -> list[Row]:
         row = models.usage_records.c
-        statement = select(models.usage_records).where(row.tenant_id == self._target.scope.tenant, *among(row.id, keys))
-        return [dict(found) for found in connection.execute(statement.order_by(row.id)).mappings()]
+        statement = select(models.usage_records).where(row.tenant_id == self._target.scope.tenant)
+        statement = backends.backend_of(connection).by_keys(statement, row.id, keys)
+        return [dict(found) for found in connection.execute(statement).mappings()]
 
     def _note(self, public_id: str | None, names: list[str], reason: str | None = None) -> None:
         if names:
@@ -224,10 +225,13 @@ def _existing(side: ExportSource | ImportTarget, page: Iterable[tuple[int, str]]
     """Which of these conversations are there, and not being deleted."""
     row = models.conversations.c
     keys = [key for key, _ in page]
-    conditions = (row.tenant_id == side.scope.tenant, *among(row.id, keys), row.status != DELETED)
-    statement = select(row.public_id).where(*conditions).order_by(row.id)
-    found = side.transactions.read(lambda connection: connection.execute(statement).scalars().all())
-    return {bytes(one) for one in found}
+    statement = select(row.public_id).where(row.tenant_id == side.scope.tenant, row.status != DELETED)
+
+    def read(connection: Connection) -> set[bytes]:
+        those = backends.backend_of(connection).by_keys(statement, row.id, keys)
+        return {bytes(one) for one in connection.execute(those).scalars()}
+
+    return side.transactions.read(read)
 
 
 def _added(sums: dict[str, int], rows: Iterable[Row]) -> dict[str, int]:

@@ -280,10 +280,10 @@ class ImportTarget:
             return 0
         record, conversation = models.usage_records.c, models.conversations.c
         tenant = self.scope.tenant
-        known = select(record.id).where(
-            record.tenant_id == tenant, *contents.among(record.id, [row["id"] for row in rows])
+        known = backends.backend_of(connection).by_keys(
+            select(record.id).where(record.tenant_id == tenant), record.id, [row["id"] for row in rows]
         )
-        there = set(connection.execute(known.order_by(record.id)).scalars())
+        there = set(connection.execute(known).scalars())
         new = [row for row in rows if row["id"] not in there]
         if self.scope.user is not None:
             named = {row["conversation_id"] for row in new}
