@@ -13,16 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from threading import Lock
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 
 from threadkeep.db import backends, driver
-from threadkeep.store.work import connections, units
+from threadkeep.store.work import connections
 
 T = TypeVar("T")
-Unit: TypeAlias = tuple[units.OwnTransactions, T]  # with the result of its work
 Lend = Callable[[], AbstractContextManager[Connection]]
 
 TURN_SECONDS: Final = 5.0  # how long a writer to SQLite waits for its turn before it tries the database's own lock
@@ -178,39 +176,3 @@ class _Member(Generic[T]):
             return
         _TAKE_BACK.execute(connection, {})  # fails where SQLite has rolled back everything
         _KEEP.execute(connection, {})
-
-
-def run_unit(
-    work: Callable[[units.OwnTransactions], T],
-    begin: Callable[[Connection], units.OwnTransactions],
-    write: Callable[[Callable[[Connection], Unit[T]], connections.Retries], Unit[T]],
-) -> Unit[T]:
-    """Run work in a unit of work that may share its transaction, and again where its COMMIT was not answered.
-
-    It is not run again where its traces show that it was committed.
-
-    Args:
-        work: what is done in the unit of work.
-        begin: returns the unit of work on a connection.
-        write: runs something in a transaction; see `WriterQueue.write`.
-    """
-    begun: list[Unit[T]] = []
-
-    def run(connection: Connection) -> Unit[T]:
-        for one in begun:  # whose COMMIT was not answered, or which was rolled back with others
-            if one[0].has_happened(connection):
-                return one
-        unit = begin(connection)
-        with unit.open():
-            begun.append((unit, work(unit)))
-        return begun[-1]
-
-    retries = connections.Retries(is_repeatable=True)
-    while True:
-        retries.is_committing = False
-        try:
-            return write(run, retries)
-        except DBAPIError as error:
-            if not retries.is_committing:
-                raise
-            connections.sleep(retries.pause(error))

@@ -78,7 +78,7 @@ class EngineTransactions(engines.Inheritable):
             self._reading = Connections(engine, keeps=keeps, isolation=reading, is_hosts=not is_owned)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run work that only reads; once more where it seems damaged: others may remove things meanwhile."""
+        """Run work that only reads; once more where it seems damaged: others may remove things at the same time."""
         with suppress(DamagedRow):
             return self._read(work)
         return self._read(work)
@@ -125,30 +125,31 @@ class EngineTransactions(engines.Inheritable):
         return units.OwnTransactions(connection, self._end_stream, self, self.reads, has_savepoints=has_savepoints)
 
     @contextmanager
-    def begin(
-        self, retries: connections.Retries | None = None, *, has_savepoints: bool = True
-    ) -> Iterator[units.OwnTransactions]:
+    def begin(self) -> Iterator[units.OwnTransactions]:
         """Begin a unit of work on a connection of its own; commit it at the end of the `with` statement.
 
         Raises:
             UnitOfWorkRolledBack: the database rolled it back, so that nothing was written.
         """
         with ExitStack() as stack:
-            connection = self._begun(stack, retries or connections.Retries(is_repeatable=True))
-            unit = self.within(connection, has_savepoints=has_savepoints)
+            connection = self._begun(stack, connections.Retries(is_repeatable=True))
+            unit = self.within(connection)
             with unit.open():
                 yield unit
-            unit.is_committing = True
-            try:
-                connection.commit()
-            except DBAPIError as error:
-                if refusals.is_transient(error):
-                    raise UnitOfWorkRolledBack from error
-                raise
-            finally:
-                if self.reads is not None:
-                    self.reads.note_write()
+            self._commit(connection)
         self._end_unit(unit)
+
+    def _commit(self, connection: Connection) -> None:
+        """Commit a unit of work."""
+        try:
+            connection.commit()
+        except DBAPIError as error:
+            if refusals.is_transient(error):
+                raise UnitOfWorkRolledBack from error
+            raise
+        finally:
+            if self.reads is not None:
+                self.reads.note_write()
 
     def _end_unit(self, unit: units.OwnTransactions) -> None:
         """Do what follows the commit of a unit of work."""
@@ -177,39 +178,45 @@ class EngineTransactions(engines.Inheritable):
     def run_unit(self, work: Callable[[units.OwnTransactions], T], *, is_short: bool = False) -> T:
         """Run work in a unit of work, and again after the database has rolled it back, or its COMMIT was not answered.
 
-        It is not run again where the traces of the first one show that it was committed. Its calls have savepoints only
-        where it goes on after one of them has failed. `is_short`: as for `write`.
+        It is not run again where the traces of an earlier one show that it was committed. Its calls have savepoints
+        only where it goes on after one of them has failed. `is_short`: as for `write`.
         """
         retries, has_savepoints = connections.Retries(is_repeatable=True), False
-        lost: units.OwnTransactions | None = None  # whose COMMIT was not answered
-        is_grouped = is_short & self._is_grouping
+        begun: list[tuple[units.OwnTransactions, T]] = []  # those that may have been committed, with their results
+
+        def run(connection: Connection) -> tuple[units.OwnTransactions, T]:
+            if (earlier := next((one for one in begun if one[0].has_happened(connection)), None)) is not None:
+                return earlier
+            unit = self.within(connection, has_savepoints=has_savepoints)
+            with unit.open():
+                result = work(unit)
+            begun.append((unit, result))
+            return begun[-1]
+
         while True:
-            unit = None
+            retries.is_committing = False
             try:
-                if is_grouped:
-                    return self._run_together(work, has_savepoints)
-                with self.begin(retries, has_savepoints=has_savepoints) as unit:
-                    if lost is None or not lost.has_happened(unit.connection):
-                        result, lost = work(unit), None
+                once = self._together if is_short and self._is_grouping else self._alone
+                unit, result = once(run, retries)
             except units.SavepointsNeeded:
                 has_savepoints = True
             except (connections.LostRace, connections.StreamBlocksWrite, UnitOfWorkRolledBack) as reason:
                 self._make_way(retries, reason)
             except DBAPIError as error:
-                if unit is None or not unit.is_committing:
+                if not retries.is_committing:
                     raise
-                lost = lost or unit
                 connections.sleep(retries.pause(error))
             else:
-                if lost is not None:
-                    self._end_unit(lost)
+                self._end_unit(unit)
                 return result
 
-    def _run_together(self, work: Callable[[units.OwnTransactions], T], has_savepoints: bool) -> T:
-        """Run work in a unit of work, in a transaction that it may share with others."""
-        begin = partial(self.within, has_savepoints=has_savepoints)
-        unit, result = groups.run_unit(work, begin, self._together)
-        self._end_unit(unit)
+    def _alone(self, work: Work[T], retries: connections.Retries) -> T:
+        """Run work in a transaction of its own."""
+        with ExitStack() as stack:
+            connection = self._begun(stack, retries)
+            result = work(connection)
+            retries.is_committing = True
+            self._commit(connection)
         return result
 
     def after_commit(self, callback: units.AfterCommit) -> None:

@@ -212,7 +212,7 @@ class OwnTransactions(UnitTransactions):
         self._connection, self._parent, self._has_savepoints = connection, parent, has_savepoints
         self._is_torn = False  # whether a call has failed that had no savepoint
         self._has_ended = self._is_rolled_back = False
-        self.is_committing = self.is_committed = False
+        self.is_committed = False
         self._endings: list[Callable[[], object]] = []
         self.callbacks: list[AfterCommit] = []
         self.traces: list[Callable[[Connection], bool]] = []  # each finds out whether the commit has happened
