@@ -84,18 +84,14 @@ class Target:
         name = str(url.database)
         return is_file(url) and not name.startswith("file:") and not Path(name).exists()
 
-    @property
-    def _is_in_memory(self) -> bool:
-        from threadkeep.db.engines import is_in_memory, parsed_url
-
-        return is_in_memory(parsed_url(self.url))
-
     def check_exists(self) -> None:
         """Check that the database exists; a misspelled name must not create an empty one.
 
         Nor may a new database in memory look like an empty one.
         """
-        if self._is_in_memory:
+        from threadkeep.db.engines import is_in_memory, parsed_url
+
+        if is_in_memory(parsed_url(self.url)):
             problem = f"{self.shown_url} is a database in memory, which is empty when a command begins."
             raise InvalidOption(problem, argument="url", hint="Give the URL of a file, such as sqlite:///chat.db.")
         if self.is_missing:

@@ -384,7 +384,7 @@ _LISTS: Final = frozenset({"content", "summary"})
 def usual_object(value: JsonObject) -> JsonObject | None:
     """What `item_from_object(value).to_object()` gives, for most items that came in a format; None for the others.
 
-    It takes a tenth of the time. Lists in it are those of the value, which was read from JSON.
+    It takes a tenth of the time. Lists in it are shared with the value, which was read from JSON.
     """
     kind = value.get("type")
     usual = _USUAL.get(kind) if isinstance(kind, str) else None

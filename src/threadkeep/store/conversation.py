@@ -139,7 +139,7 @@ class Conversation(ConversationAttributes):
         Otherwise "model" if it ends with a message of the user or an output that was not answered, and "user" in all
         other cases: it is empty, or ends with a response. After one that failed, you decide: `render` has the same
         request again, `regenerate` one on a branch of its own, and a loop that asked by itself might ask for ever.
-        Compactions and system messages are nobody's turn.
+        Compactions and system messages mean no turn.
         """
         return calls.next_step(self.handle)
 

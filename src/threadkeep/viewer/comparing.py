@@ -120,7 +120,7 @@ class ComparedEntry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What kind of entry it is: only those of the same kind are compared word by word."""
+        """What kind of entry it is: only entries of the same kind are compared word by word."""
         return f"{self.block.kind} {self.block.title}" if self.block else "nothing"
 
     @property
@@ -219,7 +219,7 @@ def _entries(groups: Iterable[Group]) -> list[ComparedEntry]:
 
 
 def aligned(left: Sequence[ComparedEntry], right: Sequence[ComparedEntry]) -> list[ComparedRow]:
-    """Return entries side by side: equal ones, and between them those of the same kind."""
+    """Return entries side by side: equal ones, and between them entries of the same kind."""
     rows: list[ComparedRow] = []
     for is_same, old, new in _matched(left, right, "content"):
         if is_same:

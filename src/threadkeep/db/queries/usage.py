@@ -388,12 +388,7 @@ def _scattered(table: Table, key: StatementKey) -> _Days:
 def _is_shown(key: StatementKey, column: Any) -> list[Any]:
     """Conditions for a conversation that is not deleted, and the user's where the store is for one."""
     own = [conversations.c.user_id == bindparam("user")] if key.is_of_user else []
-    return [*_has_key(column), *own]
-
-
-def _has_key(column: Any) -> list[Any]:
-    """Conditions for a conversation that is not deleted, by its key."""
-    return [*of_tenant(conversations), conversations.c.id == column, conversations.c.status != DELETED]
+    return [*of_tenant(conversations), conversations.c.id == column, conversations.c.status != DELETED, *own]
 
 
 def _group_columns(key: StatementKey, table: Table) -> list[Any]:

@@ -49,7 +49,7 @@ class _TsVectorIndex(search.SearchIndex):
         return models.search_documents, [words.op("@@", is_comparison=True)(query)], DOCUMENTS.id, words
 
     def rank(self, value: Any) -> Any:
-        """Of the candidates only: it would be that of all matches before they are sorted."""
+        """Of the candidates only: before they are sorted, all matches would be ranked."""
         return sa.cast(func.ts_rank(value, sa.cast(bindparam("wanted"), types.TsQuery()), _BY_LENGTH), sa.Double)
 
 

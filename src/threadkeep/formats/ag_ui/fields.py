@@ -36,6 +36,6 @@ FIELDS: Final[tuple[Row, ...]] = unsent_rows(
     "it is a setting of the agent that asks the model",
     {
         "stream": SpecialField("stream", "not sent: all runs are streams"),
-        "extra": SpecialField("extra", "`extra.ag_ui` verbatim, beside `messages`: `threadId`, `state`, `context`"),
+        "extra": SpecialField("extra", "`extra.ag_ui` verbatim, next to `messages`: `threadId`, `state`, `context`"),
     },
 )

@@ -69,7 +69,9 @@ FIELDS: Final[tuple[Row, ...]] = unsent_rows(
     "it is a setting of the server that asks the model",
     {
         "stream": SpecialField("stream", "not sent: answers of a chat are streams"),
-        "extra": SpecialField("extra", "`extra.ui_messages` verbatim, beside `messages`: `id`, `trigger`, `messageId`"),
+        "extra": SpecialField(
+            "extra", "`extra.ui_messages` verbatim, next to `messages`: `id`, `trigger`, `messageId`"
+        ),
     },
 )
 

@@ -68,7 +68,7 @@ KINDS: Final = {
 
 @dataclass(slots=True)
 class UsageExportReport:
-    """What `export_usage` did. A day is that of one tenant, with a file in each of the two tables.
+    """What `export_usage` did. A day is one of a tenant, with a file in each of the two tables.
 
     Attributes:
         written: how many days were written: new ones, and those that had changed.

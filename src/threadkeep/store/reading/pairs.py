@@ -59,7 +59,7 @@ def read_compared(
 
 
 def _lineages(connection: Connection, handles: Sequence[Handle], found: Sequence[refs.BranchRef]) -> list[refs.Lineage]:
-    """The lineages of branches; those of forks in one statement."""
+    """The lineages of branches; all forks are read in one statement."""
     forks, known = [(ref.key, ref.branch) for ref in found if ref.branch], {}
     if forks:
         rows = connection.execute(branches_at(found[0].scope.tenant, forks))

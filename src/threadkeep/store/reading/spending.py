@@ -54,7 +54,13 @@ def top_conversations(store: Store, first: date, last: date, filters: Mapping[st
         rows: Any = connection.execute(statements.top_conversations(query)).all()
         untitled = [row for row in rows if row.public_id is not None and row.title is None]
         found = lists.previews_of(connection, store.handle.scope, untitled, lists.REACHES[:1])
-        return [_top_conversation(row, found.get(row.id)) for row in rows]
+        tops: list[Top] = []
+        for row in rows:
+            names: tuple[str | None, str | None, str | None] = (None, None, None)
+            if row.public_id is not None:
+                names = row.user_id, public_id_text(bytes(row.public_id)), row.title or found.get(row.id)
+            tops.append(Top(*names, *_figures(row)))
+        return tops
 
     return store.handle.transactions.read_any(read)
 
@@ -62,12 +68,6 @@ def top_conversations(store: Store, first: date, last: date, filters: Mapping[st
 def _top_query(store: Store, first: date, last: date, filters: Mapping[str, Any], limit: int) -> statements.TopQuery:
     scope = store.handle.scope
     return statements.TopQuery(scope.tenant, scope.user, first, last, filters, limit)
-
-
-def _top_conversation(row: Any, preview: str | None) -> Top:
-    if row.public_id is None:
-        return Top(None, None, None, *_figures(row))
-    return Top(row.user_id, public_id_text(bytes(row.public_id)), row.title or preview, *_figures(row))
 
 
 def _figures(row: Any) -> tuple[int, int | None, int | None]:

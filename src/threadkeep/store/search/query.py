@@ -52,7 +52,13 @@ def search(transactions: Transactions, scope: refs.Scope, query: SearchQuery) ->
 def search_conversations(transactions: Transactions, scope: refs.Scope, query: SearchQuery) -> Page[ConversationMatch]:
     """A page of conversations; see `Store.search_conversations`."""
     page = _page(transactions, scope, query, matches.matching_conversations)
-    return Page([_match_of(found, query) for found in page], page.next)
+    matching = []
+    for found in page:
+        best = _result_of(found.row, query)
+        newest_at = found.newest_at or best.created_at
+        match = ConversationMatch(best.conversation_id, best.title, best.user_id, best, found.hits, newest_at)
+        matching.append(match)
+    return Page(matching, page.next)
 
 
 def _page(transactions: Transactions, scope: refs.Scope, query: SearchQuery, statement: Statement) -> Page[RankedRow]:
@@ -278,9 +284,3 @@ def _result_of(row: LazyRow, query: SearchQuery) -> SearchResult:
         score=row.score / SCORE_PARTS,
         created_at=row.created_at,
     )
-
-
-def _match_of(found: RankedRow, query: SearchQuery) -> ConversationMatch:
-    best = _result_of(found.row, query)
-    newest_at = found.newest_at or best.created_at
-    return ConversationMatch(best.conversation_id, best.title, best.user_id, best, found.hits, newest_at)

@@ -124,7 +124,7 @@ def usage(
 
 
 def _usage_of_tenants(transactions: Transactions, query: UsageQuery, place: int) -> list[UsageRow]:
-    """The sums of all tenants that have used something; `place` is that of the tenant's name among the keys.
+    """The sums of all tenants that have used something; `place` is where the tenant's name stands among the keys.
 
     The report of each tenant is made by itself, with its own rolled-up days.
     """

@@ -294,10 +294,10 @@ class Retries:
         """Count a lost race, or a response that is to be ended first; Conflict is raised after the last attempt."""
         if isinstance(reason, StreamBlocksWrite):
             if self._is_too_often("stream"):
-                problem = "Responses in progress were ended, and each time another one had begun meanwhile."
+                problem = "Responses in progress were ended, and each time another one had begun by then."
                 raise Conflict(problem, hint="Try again later.")
         elif self._is_too_often("race"):  # the caller's transaction sees the database as it was before
-            problem = "The idempotency key was used meanwhile, in a transaction that this one does not see."
+            problem = "The idempotency key was just used in a transaction that this one does not see."
             hint = "Roll back and try again, or use the isolation level READ COMMITTED."
             raise Conflict(problem, hint=hint) from reason.__cause__
 
