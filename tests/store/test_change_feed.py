@@ -15,8 +15,8 @@ from tests.factories import a_message, a_stream, an_answer
 from tests.store.watching import Tables, statements_of
 from tests.waiting import wait_until
 from threadkeep import CursorExpired, HeadConflict, InvalidOption, NotFound, Session, Store, ThreadkeepError
-from threadkeep.db.change_keys import SERIALS, key_at
 from threadkeep.db.feeds import Cursor, PgSnapshot, cursor_from
+from threadkeep.db.functions import SERIALS, key_at
 from threadkeep.db.models import changes
 
 pytestmark = pytest.mark.one_face

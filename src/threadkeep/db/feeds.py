@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, text
 
-from threadkeep.db import backends, change_keys, sessions
+from threadkeep.db import backends, functions, sessions
 from threadkeep.db.queries import changes as queries
 from threadkeep.domain.jsontext import dumps, loads
 from threadkeep.errors import InvalidOption, shown
@@ -29,7 +29,7 @@ MOST_LAG: Final = 86_400.0
 _ALL: Final = 2**31 - 1
 # How long a row may take from its key to where it can be seen, in seconds
 _SETTLED: Final = 0.1
-SECOND: Final = 1_000_000 * change_keys.SERIALS  # in keys
+SECOND: Final = 1_000_000 * functions.SERIALS  # in keys
 _DIRTY: Final = text("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from threadkeep.db import base, change_keys
+from threadkeep.db import base, functions
 
 
 class TenantRow(base.Base):
@@ -61,7 +61,7 @@ class ChangeRow(base.OfTenant, base.Base):
     __tablename__ = f"{base.PREFIX}changes"
     __table_args__ = (base.partial_index("transaction", "transaction_id IS NOT NULL", "tenant_id", "transaction_id"),)
 
-    id: Mapped[base.Key] = mapped_column(info=base.made_by(change_keys.change_key, "serial", "of_tenant"))
+    id: Mapped[base.Key] = mapped_column(info=base.made_by(functions.change_key, "serial", "of_tenant"))
     conversation_id: Mapped[base.BigNumber]
     public_id: Mapped[base.ShortHash]
     kind: Mapped[base.Word]  # appended, changed or deleted
@@ -69,6 +69,6 @@ class ChangeRow(base.OfTenant, base.Base):
     from_position: Mapped[base.BigNumber | None]
     to_position: Mapped[base.BigNumber | None]
     transaction_id: Mapped[base.BigNumber | None] = mapped_column(
-        info=base.made_by(change_keys.transaction_number)
+        info=base.made_by(functions.transaction_number)
     )  # on PostgreSQL
     created_at: Mapped[datetime]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Select, bindparam, select
 
-from threadkeep.db.change_keys import is_replica, key_now, snapshot_now
+from threadkeep.db.functions import is_replica, key_now, snapshot_now
 from threadkeep.db.models import changes
 from threadkeep.db.queries.conversations import of_tenant
 

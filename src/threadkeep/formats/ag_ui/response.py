@@ -18,7 +18,7 @@ from threadkeep.errors import CannotParse
 from threadkeep.formats.ag_ui import own
 from threadkeep.formats.ag_ui.fields import NAME
 from threadkeep.formats.shared import parsing, provider_errors
-from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared.usage import count_at, usage_with
 
 ANSWER: Final = "newMessages"
 _COUNTS: Final = (
@@ -74,17 +74,5 @@ def usage_of(usage: JsonObject) -> Usage:
     for key in _COUNTS:
         counts = [count for one in counted if (count := count_at(one, key)) is not None]
         sums[key] = sum(counts) if counts else None
-    given, written, total, reasoning, cached, stored = (sums[key] for key in _COUNTS)
-    figures = normalized_usage(
-        input_tokens=given, output_tokens=written, total=total, reasoning=reasoning, cached=cached, written=stored
-    )
-    inputs = {"cached_tokens": cached, "cache_write_tokens": stored}
-    return Usage(
-        input_tokens=given,
-        output_tokens=written,
-        total_tokens=figures.total_tokens,
-        input_tokens_details={name: value for name, value in inputs.items() if value is not None} or None,
-        output_tokens_details=None if reasoning is None else {"reasoning_tokens": reasoning},
-        raw=usage,
-        normalized=figures,
-    )
+    given, output, total, reasoning, cached, written = (sums[key] for key in _COUNTS)
+    return usage_with(usage, given, output, total=total, reasoning=reasoning, cached=cached, written=written)

@@ -205,3 +205,23 @@ def without_output(usage: Usage) -> Usage:
             cache_write_tokens=known.cache_write_tokens,
         ),
     )
+
+
+def usage_with(
+    raw: JsonObject, given: int | None, output: int | None, *, total: int | None, reasoning: int | None,
+    cached: int | None, written: int | None,
+) -> Usage:  # fmt: skip
+    """The usage of these counts of input and output, which the provider gives under names of its own."""
+    figures = normalized_usage(
+        input_tokens=given, output_tokens=output, total=total, reasoning=reasoning, cached=cached, written=written
+    )
+    inputs = {"cached_tokens": cached, "cache_write_tokens": written}
+    return Usage(
+        input_tokens=given,
+        output_tokens=output,
+        total_tokens=figures.total_tokens,
+        input_tokens_details={name: value for name, value in inputs.items() if value is not None} or None,
+        output_tokens_details=None if reasoning is None else {"reasoning_tokens": reasoning},
+        raw=raw,
+        normalized=figures,
+    )

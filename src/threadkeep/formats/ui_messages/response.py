@@ -17,7 +17,7 @@ from threadkeep.domain.response import Response
 from threadkeep.domain.usage import Usage
 from threadkeep.errors import CannotParse
 from threadkeep.formats.shared import parsing, provider_errors
-from threadkeep.formats.shared.usage import count_at, normalized_usage
+from threadkeep.formats.shared.usage import count_at, usage_with
 from threadkeep.formats.ui_messages import parts
 from threadkeep.formats.ui_messages.fields import NAME
 
@@ -73,18 +73,6 @@ def _usage_in(metadata: JsonObject) -> JsonObject | None:
 
 def usage_of(usage: JsonObject) -> Usage:
     """The token counts under the names of Open Responses."""
-    given, written, total = (count_at(usage, key) for key in _COUNTS)
-    cached, stored, reasoning = (count_at(usage, *keys) for keys in (_CACHED, _WRITTEN, _REASONING))
-    figures = normalized_usage(
-        input_tokens=given, output_tokens=written, total=total, reasoning=reasoning, cached=cached, written=stored
-    )
-    inputs = {"cached_tokens": cached, "cache_write_tokens": stored}
-    return Usage(
-        input_tokens=given,
-        output_tokens=written,
-        total_tokens=figures.total_tokens,
-        input_tokens_details={name: value for name, value in inputs.items() if value is not None} or None,
-        output_tokens_details=None if reasoning is None else {"reasoning_tokens": reasoning},
-        raw=usage,
-        normalized=figures,
-    )
+    given, output, total = (count_at(usage, key) for key in _COUNTS)
+    cached, written, reasoning = (count_at(usage, *keys) for keys in (_CACHED, _WRITTEN, _REASONING))
+    return usage_with(usage, given, output, total=total, reasoning=reasoning, cached=cached, written=written)

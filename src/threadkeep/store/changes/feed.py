@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
-from threadkeep.db import change_keys, feeds, models
+from threadkeep.db import feeds, functions, models
 from threadkeep.db.driver.inserting import TableRows, insert_rows
 from threadkeep.domain import ids, jsontext
 from threadkeep.domain.stored import CHANGED, Change, ChangeKind, ChangePage
@@ -69,7 +69,7 @@ def _page(rows: Sequence[Row[Any]], after: Callable[[int], feeds.Cursor], end: f
 # ---------------------------------------------------------------------------------------------------------------------
 # Writing the change feed: a row of each transaction that changed a conversation, inserted with its other rows
 
-serial_numbers: Final = count(secrets.randbelow(change_keys.SERIALS))
+serial_numbers: Final = count(secrets.randbelow(functions.SERIALS))
 
 
 def change_row(
@@ -87,7 +87,7 @@ def change_row(
     return {
         "tenant_id": tenant, "conversation_id": conversation, "public_id": public_id, "kind": kind, "branch": branch,
         "from_position": from_position, "to_position": to_position, "created_at": now,
-        "serial": next(serial_numbers) % change_keys.SERIALS, "of_tenant": tenant,
+        "serial": next(serial_numbers) % functions.SERIALS, "of_tenant": tenant,
     }  # fmt: skip
 
 

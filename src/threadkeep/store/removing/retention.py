@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Column, Connection, Select, case, false, func, select
 from sqlalchemy.exc import DBAPIError
 
-from threadkeep.db import backends, change_keys, models, partitions, search
+from threadkeep.db import backends, functions, models, partitions, search
 from threadkeep.db.models import conversations, response_bodies
 from threadkeep.db.queries.conversations import DELETED
 from threadkeep.domain.reports import Backlog, Due, ErasureReport, RetentionReport
@@ -136,7 +136,7 @@ def retain(
     """Remove raw bodies and conversations older than these `ages` by name; see `Store.retain`."""
     scope.check_all_users("What is retained is decided for all users", "retain()")
     bodies_before, content_before, changed_before = limits_of(ages, whole_months=whole_months)
-    key = 0 if changed_before is None else change_keys.key_at(changed_before)  # of the first change that is kept
+    key = 0 if changed_before is None else functions.key_at(changed_before)  # of the first change that is kept
     old_bodies = _older(response_bodies.c.created_at, bodies_before, name="raw bodies", is_indexed=False)
     inactive = _older(conversations.c.last_activity_at, content_before)
     if dry_run:
@@ -191,7 +191,7 @@ def _find(connection: Connection, tenant: int, limits: Moments) -> Backlog:
         is_due, order = talks.last_activity_at < content_before, talks.last_activity_at
         inactive = _due(connection, *(one.where(is_due).order_by(order) for one in of_status.values()))
     if changed_before is not None:
-        are_old = changes_before(connection, tenant, change_keys.key_at(changed_before))
+        are_old = changes_before(connection, tenant, functions.key_at(changed_before))
         old = select(changed.created_at).where(*are_old).order_by(changed.id)
         changes = _due(connection, old)
     bodies = None if bodies_before is None else _bodies(connection, tenant, bodies_before)

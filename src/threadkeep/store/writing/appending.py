@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Table
 
-from threadkeep.db import backends, change_keys
+from threadkeep.db import backends, functions
 from threadkeep.db.driver import execute_rows, inserting
 from threadkeep.db.models import appends, changes, items, response_bodies, responses, usage_records
 from threadkeep.db.queries.appends import FIRST, append_at_once, placed_rows
@@ -73,7 +73,7 @@ def change_row(ref: BranchRef, last: int) -> tuple[Table, dict[str, Any]]:
     """The row that tells of an append with items up to a position, -1 for none."""
     row = {
         "public_id": ref.public_bytes, "kind": APPENDED, "from_position": 0, "to_position": last,
-        "serial": next(serial_numbers) % change_keys.SERIALS, "of_tenant": ref.scope.tenant,
+        "serial": next(serial_numbers) % functions.SERIALS, "of_tenant": ref.scope.tenant,
     }  # fmt: skip
     return changes, row
 
