@@ -47,6 +47,36 @@ def faces(served: Any, slow: Slow | Scripted) -> dict[str, Any]:
     return {"openai": app(served._store, **options), "rest": rest_app(served._store, **options)}
 
 
+MESSAGES = [{"role": "user", "content": "How often?"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/responses", {"input": "How often?"}),
+        ("/responses", {"input": MESSAGES, "store": False}),
+        ("/chat/completions", {"messages": MESSAGES, "store": True}),
+    ],
+    ids=["responses", "not stored", "chat"],
+)
+def test_users_with_the_same_key_have_answers_of_their_own(served: Any, path: str, asked: Any) -> None:
+    async def run() -> None:
+        model = Scripted(FORMAT)
+        application = app(
+            served._store, auth=served.authenticate, prefix="", upstreams={"m": model.upstream}, store_false="keep"
+        )
+        ids: dict[str, set[str]] = {"Bearer ann": set(), "Bearer ben": set()}
+        for key, found in (*ids.items(), *ids.items()):
+            model.will_say("Once.")
+            answer = await call(application, path, {"model": "m", **asked}, Authorization=key)
+            assert answer.status_code == 200, answer.text
+            found.add(answer.json()["id"])
+        assert (len(model.payloads), [len(found) for found in ids.values()]) == (2, [1, 1])
+        assert len(set.union(*ids.values())) == 2
+
+    served.runner.run(run())
+
+
 @pytest.mark.parametrize("face", ["openai", "rest"])
 def test_a_request_that_is_repeated_later_gets_the_same_answer(served: Any, face: str) -> None:
     """To the second in which it began."""

@@ -13,7 +13,7 @@ from threadkeep.domain.formats import get_format
 from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound, ResponseInProgress
 from threadkeep.server.origins import CLASS, CONVERSATION, SUMMING_UP, ClientCall, Origin, labelled
-from threadkeep.server.owners import Owner
+from threadkeep.server.owners import Owner, own_key
 from threadkeep.store.aio import AsyncConversation, AsyncStore
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync import client_history, sync
@@ -276,7 +276,8 @@ async def _new_conversation(
     labels, beginning = dict(origin.labels), sync.beginning_of(session)
     if external_id is None and beginning is not None:
         labels[sync.BEGINNING] = beginning
-    conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=call.key)
+    key = own_key(call.key, call.owner.user_id)
+    conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=key)
     if origin.is_aside:
         await conversation.archive()
     elif (
