@@ -7,6 +7,7 @@ stands alone, so that the interpreter of another build can run it. SOCKET is the
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
 import sys
@@ -27,6 +28,7 @@ from threadkeep import AsyncStore, http, schema
 TEXT: Final = "Paris is the capital of France, and has been for a long time. " * 6
 USAGE: Final = {"prompt_tokens": 20, "completion_tokens": 80, "total_tokens": 100}
 PIECES: Final = 8  # of the text, in events of a stream
+NEW_OBJECTS: Final = 50_000  # after which garbage is collected, as in `threadkeep serve`
 
 
 def _object(kind: str, *choices: dict[str, Any], **more: Any) -> bytes:
@@ -118,6 +120,7 @@ def server(database: str, provider: str) -> Any:
 def main() -> None:
     """Run the process until it is terminated."""
     kind, number, database, provider = sys.argv[1:]
+    gc.set_threshold(NEW_OBJECTS)
     listening = socket.socket(fileno=int(number))
     with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
         if kind == "provider":
