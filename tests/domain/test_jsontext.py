@@ -8,7 +8,20 @@ import pytest
 from hypothesis import given
 
 from tests.domain.jsonvalues import JSON, same
-from threadkeep.domain.jsontext import EXACT, MAX_DEPTH, PLAIN, canonical, decode, dumps, dumps_any, encode, loads
+from threadkeep.domain.jsontext import (
+    EXACT,
+    MAX_DEPTH,
+    PLAIN,
+    REQUEST_DEPTH,
+    UNSET,
+    canonical,
+    decode,
+    dumps,
+    dumps_any,
+    encode,
+    loads,
+    read_line,
+)
 from threadkeep.errors import InvalidItem
 
 EXACT_VALUES = [2**64, -(2**63) - 1, float("nan"), float("inf"), "\ud800", {"\udfff": 1}]
@@ -98,3 +111,31 @@ def test_any_value_has_a_text_that_says_what_it_can(value: Any) -> None:
     assert dumps_any(value) == dumps(value)
     assert loads(dumps_any([value, b"bytes"]))[1] == "Ynl0ZXM="
     assert loads(dumps_any(nested(MAX_DEPTH + 1)))
+
+
+def test_a_request_may_be_nested_a_little_more_than_what_is_stored() -> None:
+    assert loads(dumps(nested(REQUEST_DEPTH), REQUEST_DEPTH)) == nested(REQUEST_DEPTH)
+    with pytest.raises(InvalidItem, match="nested deeper"):
+        dumps(nested(REQUEST_DEPTH + 1), REQUEST_DEPTH)
+
+
+@given(JSON)
+def test_a_line_of_plain_json_is_read_as_it_is(value: Any) -> None:
+    text, codec = encode(value)
+    if codec == PLAIN and (found := read_line(text)) is not UNSET:
+        assert same(found, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":\n1}', b"{", b"", b"\xff", b'"\\ud800"', b"NaN", b"18446744073709551616"],
+    ids=ascii,
+)
+def test_no_other_text_is_kept_as_a_line(text: bytes) -> None:
+    """Of several lines, broken, deep, or with what orjson reads otherwise: it is read and written again."""
+    assert read_line(text) is UNSET
+
+
+def test_text_that_is_nested_too_deeply_is_no_line() -> None:
+    assert read_line(dumps(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
+    assert read_line(b"[" + dumps(nested(MAX_DEPTH)) + b"]") is UNSET

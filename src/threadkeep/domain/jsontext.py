@@ -24,7 +24,7 @@ PLAIN: Final = 0  # orjson reads it back unchanged
 EXACT: Final = 1  # only the standard library reads it back unchanged
 
 MAX_DEPTH: Final = 200  # of what is stored …
-REQUEST_DEPTH: Final = 250  # … and of requests, which wrap stored values in a few more; orjson writes at most 254
+REQUEST_DEPTH: Final = 254  # … and of requests, which wrap stored values in a few more: all that orjson writes
 SHALLOW: Final = 100  # levels that are left of what is nested more deeply than that; an item wraps them in a few more
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -45,7 +45,7 @@ def encode(value: object, limit: int = MAX_DEPTH) -> tuple[bytes, int]:
     # orjson writes numbers that are not finite as null; reading back and comparing is faster than a walk
     if b"null" in text and orjson.loads(text) != value and _has_unwritable_float(value):
         return _encode_exactly(value, None, limit), EXACT
-    if len(text) > 2 * limit and text.count(b"[") + text.count(b"{") > limit:
+    if limit < REQUEST_DEPTH and len(text) > 2 * limit and text.count(b"[") + text.count(b"{") > limit:
         check_depth(value, limit)
     return text, PLAIN
 
@@ -84,6 +84,19 @@ def loads(text: bytes | str, *, is_finite: bool = False) -> Any:
     if is_finite:
         check_finite(value)
     return value
+
+
+def read_line(text: bytes) -> Any:
+    """The value of a JSON text that can be stored as a line as it came; `UNSET` for any other text.
+
+    That is one that orjson reads, which is of one line, and not nested deeper than `MAX_DEPTH`.
+    """
+    if b"\n" not in text and text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        try:
+            return UNSET if _LONG_NUMBER in text.translate(_DIGITS_AS_0) else orjson.loads(text)
+        except orjson.JSONDecodeError:
+            pass
+    return UNSET
 
 
 def loads_stored(text: bytes | str, table: str, row: str) -> Any:
@@ -309,6 +322,8 @@ def event_text(event: Any) -> Any:
     if not isinstance(event, str | bytes | bytearray):
         return event
     text = (event.encode("utf-8", "surrogatepass") if isinstance(event, str) else bytes(event)).strip()
+    if text.startswith(b"{"):  # which no field does
+        return text
     lines = [line.strip().partition(b":") for line in text.splitlines()]
     if all(colon and name in _SSE_FIELDS for name, colon, _ in lines):
         text = b"\n".join(value.strip() for name, _, value in lines if name == b"data")
