@@ -23,6 +23,7 @@ from threadkeep import (
     ResponseInProgress,
 )
 from threadkeep.db.models import responses
+from threadkeep.domain.jsontext import dumps
 from threadkeep.formats import NAMES
 from threadkeep.store.usage.observing import add_observer
 from threadkeep.store.work.refs import LEASE_SECONDS
@@ -124,6 +125,18 @@ def test_parts_are_written_in_batches(conversation: Any, tables: Tables) -> None
         assert all(len(row["content"]) < 6_000 for row in parts)
         assert len(seen) == 2 * (len(parts) - 1)
     assert tables.counts()["stream_parts"] == 0
+
+
+@pytest.mark.parametrize("indent", [None, 1], ids=["one line", "several lines"])
+def test_an_event_that_is_a_line_of_json_is_kept_as_it_came(
+    conversation: Any, tables: Tables, indent: int | None
+) -> None:
+    first = a_stream(WORDS)[0]
+    text = json.dumps(first, indent=indent)
+    with conversation.stream_response(FORMAT) as recorder:
+        recorder.feed(text)
+        _, part = tables.rows("stream_parts", "part")
+        assert part["content"] == (f"{text}\n" if indent is None else f"{dumps(first).decode()}\n")
 
 
 def test_a_part_is_written_after_half_a_second(

@@ -161,6 +161,11 @@ class GrowingEvents:
         """Whether any event was made."""
         return self._number > 0
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no event is made any more before the last one."""
+        return self.has_begun and not self._shows_output
+
     def begin(self) -> Iterator[JsonObject]:
         """Yield the events before any output, unless that was done."""
         if not self.has_begun:

@@ -88,9 +88,9 @@ class Slices:
     def __init__(self) -> None:
         self._steps = 0
 
-    async def step(self, size: int = 0) -> None:
-        """Note a step of work, on so many bytes; after some of them, other tasks go on."""
-        self._steps += 1 + size * SLICE_STEPS // SLICE_BYTES
+    async def step(self, size: int = 0, *, count: int = 1) -> None:
+        """Note a step of work, on so many bytes, or several; after some of them, other tasks go on."""
+        self._steps += count + size * SLICE_STEPS // SLICE_BYTES
         if self._steps >= SLICE_STEPS:
             self._steps = 0
             await asyncio.sleep(0)
@@ -220,24 +220,42 @@ class EventData:
 
 
 async def text_events(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[str]:
+    """Yield what `text_batches` yields, one by one."""
+    async with aclosing(text_batches(response, most, hold)) as batches:
+        async for batch in batches:
+            for data in batch:
+                yield data
+
+
+async def text_batches(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[list[str]]:
     """Yield the data of the server-sent events of a response, up to ``[DONE]``; `hold` counts its bytes.
+
+    Those that came at once are in one list, as far as they are one slice.
 
     Raises:
         AnswerTooLong: the response has more bytes than that, or an event more values than are read.
     """
-    slices, events = Slices(), EventData()
+    slices, events, batch = Slices(), EventData(), list[str]()
     async with aclosing(bounded_bytes(response, most, hold)) as body:
         async for piece in body:
             for data in events.feed(piece):
-                if data == "[DONE]":
+                is_long, is_end = len(data) > MAX_EVENT_VALUES, data == "[DONE]"
+                if batch and (is_long or is_end or len(batch) == SLICE_STEPS):
+                    yield batch
+                    await slices.step(count=len(batch))
+                    batch = []
+                if is_end:
                     await _read_to_the_end(body)
                     return
-                if len(data) > MAX_EVENT_VALUES:
+                if is_long:
                     await asyncio.to_thread(_check_values, data)
-                yield data
-                await slices.step()
-        for data in events.end():
-            yield data
+                batch.append(data)
+            if batch:
+                yield batch
+                await slices.step(count=len(batch))
+                batch = []
+        if rest := [*events.end()]:
+            yield rest
 
 
 async def _read_to_the_end(body: AsyncIterator[bytes]) -> None:
@@ -255,8 +273,8 @@ def _check_values(text: str) -> None:
         raise AnswerTooLong(MAX_EVENT_VALUES, "answer has an event of more than {:,} values") from error
 
 
-async def binary_events(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[Any]:
-    """Yield the messages of Amazon's event streams, as objects with one key: the type of the event.
+async def binary_batches(response: httpx2.Response, most: int, hold: Hold = uncounted) -> AsyncGenerator[list[Any]]:
+    """Yield the messages of Amazon's event streams, each in a list, as objects with one key: the type of the event.
 
     `hold` counts their bytes.
 
@@ -273,7 +291,7 @@ async def binary_events(response: httpx2.Response, most: int, hold: Hold = uncou
                 if wanted < _PRELUDE:
                     raise UpstreamError(BAD_GATEWAY, None, "The stream is not one of Amazon's event streams.")
                 if len(pieces) >= wanted:
-                    yield _message(bytes(pieces[:wanted]))
+                    yield [_message(bytes(pieces[:wanted]))]
                     del pieces[:wanted]
                     wanted = _PRELUDE
                     await slices.step()
@@ -303,14 +321,14 @@ def event_buffer() -> Any:
     return EventStreamBuffer
 
 
-async def sliced(events: AsyncGenerator[T]) -> AsyncGenerator[T]:
-    """Yield the events of an upstream up to ``[DONE]``, in slices."""
+async def sliced(events: AsyncGenerator[T]) -> AsyncGenerator[list[T]]:
+    """Yield the events of an upstream up to ``[DONE]``, each in a list, in slices."""
     slices = Slices()
     async with aclosing(events):
         async for event in events:
             if jsontext.is_done(event):
                 return
-            yield event
+            yield [event]
             await slices.step()
 
 

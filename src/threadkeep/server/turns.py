@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from threadkeep.domain import ids, options, session
-from threadkeep.domain.jsontext import JsonObject, event_text
-from threadkeep.domain.rendering import ASKED, Loss, Rendered, Repair
+from threadkeep.domain.jsontext import JsonObject
+from threadkeep.domain.rendering import ASKED, Loss, Rendered
 from threadkeep.domain.response import Response as StoredAnswer
 from threadkeep.domain.stored import BROKEN_OFF
 from threadkeep.errors import FormatError, LossError, NotFound
@@ -116,10 +116,9 @@ def _check_flags(body: Mapping[str, Any]) -> None:
 
 def loss_headers(rendered: Rendered) -> dict[str, str]:
     """Return the header that names what was not sent to the upstream."""
-    reports: list[Loss | Repair] = [*rendered.losses]
-    if not reports:
+    if not rendered.losses:
         return {}
-    named = [f"{report.code}={report.path[:_MAX_PATH]}" for report in reports[:_MAX_LOSSES]]
+    named = [f"{loss.code}={loss.path[:_MAX_PATH]}" for loss in rendered.losses[:_MAX_LOSSES]]
     text = ", ".join(named).encode("ascii", "backslashreplace").decode()
     return {LOSSES: _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)}
 
@@ -411,6 +410,8 @@ async def _growing_events(
     output, stored = partial(turn.output, recorder), BackgroundFeed(recorder)
     async with aclosing(stored.each(_asked(turn, recorder, hold))) as answer:
         async for event in answer:
+            if growing.is_silent:
+                continue
             taken: Iterable[JsonObject] = growing.take(event, output, recorder.writer.assembler.unsettled_count)
             if stored.is_large:
                 taken = await stored.in_thread(partial(list, taken))
@@ -481,17 +482,16 @@ def _payload(turn: Turn, model: str) -> JsonObject:
     return payload
 
 
-async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenerator[Any]:
-    """The upstream's events as objects or text; none for what was answered before, under the same key."""
+async def _asked(turn: Turn, recorder: AsyncRecorder, hold: Hold) -> AsyncGenerator[Sequence[Any]]:
+    """The upstream's events as objects or text, in batches; none for what was answered before, under the same key."""
     if recorder.replayed:
         return
     model, most = turn.upstream.model or turn.options.model, turn.call.service.max_answer_bytes
     seconds = turn.call.service.max_answer_seconds
-    asked = turn.upstream.events(_payload(turn, model), model, most, hold)
+    asked = turn.upstream.batches(_payload(turn, model), model, most, hold)
     async with aclosing(until_end(asked, recorder.writer, seconds)) as answer:
-        async for event in answer:
-            if (text := event_text(event)) != b"":
-                yield text
+        async for batch in answer:
+            yield batch
             if recorder.writer.received_bytes > most:
                 raise AnswerTooLong(most)
             await hold(recorder.writer.received_bytes)

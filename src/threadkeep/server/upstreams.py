@@ -6,11 +6,11 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary
@@ -73,19 +73,19 @@ class Upstream:
     def __post_init__(self) -> None:
         spoken_format(self.format)
 
-    def events(
+    def batches(
         self,
         payload: JsonObject,
         model: str,
         most: int = provider_answers.MAX_ANSWER_BYTES,
         hold: provider_answers.Hold = provider_answers.uncounted,
-    ) -> AsyncGenerator[Any]:
+    ) -> AsyncGenerator[Sequence[Any]]:
         """Return the events of an answer of at most so many bytes, up to its last; other tasks go on in between.
 
-        `hold` counts the bytes that come over HTTP.
+        Those that have come at once are in one list. `hold` counts the bytes that come over HTTP.
         """
         return (
-            self.ask(payload, model, most, hold)
+            self.ask.batches(payload, model, most, hold)
             if isinstance(self.ask, _HttpAsk)
             else provider_answers.sliced(self.ask(payload, model))
         )
@@ -142,14 +142,18 @@ class _HttpAsk:
         self._name, self._format, self._api, self._base, self._key = name, format, api, base, key
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
-    async def __call__(
-        self,
-        payload: JsonObject,
-        wanted: str,
-        most: int = provider_answers.MAX_ANSWER_BYTES,
-        hold: provider_answers.Hold = provider_answers.uncounted,
-    ) -> AsyncGenerator[Any]:
-        """Yield the events of the answer of a model, of at most so many bytes."""
+    async def __call__(self, payload: JsonObject, wanted: str) -> AsyncGenerator[Any]:
+        """Yield the events of the answer of a model."""
+        asked = self.batches(payload, wanted, provider_answers.MAX_ANSWER_BYTES, provider_answers.uncounted)
+        async with aclosing(asked) as answer:
+            async for batch in answer:
+                for event in batch:
+                    yield event
+
+    async def batches(
+        self, payload: JsonObject, wanted: str, most: int, hold: provider_answers.Hold
+    ) -> AsyncGenerator[Sequence[Any]]:
+        """Yield the events of the answer of a model, of at most so many bytes, in lists of those that came at once."""
         path = self._api.path.format(model=quote(wanted, safe=""))
         content = dumps({**payload, **self._api.changes}, REQUEST_DEPTH)
         headers = {**self._headers(), "accept-encoding": "identity"}
@@ -159,10 +163,10 @@ class _HttpAsk:
                     raise await _refusal(self._name, response, self._key)
                 provider_answers.limit_read_ahead(response)
                 self._check_encoding(provider_answers.encodings(response.headers))
-                events = provider_answers.binary_events if self._format == "converse" else self._text_events
+                events = provider_answers.binary_batches if self._format == "converse" else self._text_events
                 async with aclosing(events(response, most, hold)) as answer:
-                    async for event in answer:
-                        yield event
+                    async for batch in answer:
+                        yield batch
         except httpx2.HTTPError as error:
             raise provider_answers.unanswered(self._name, error) from error
 
@@ -201,7 +205,7 @@ class _HttpAsk:
         self, base: str, path: str, content: bytes, headers: Any
     ) -> AbstractAsyncContextManager[httpx2.Response]:
         watched = {"trace": provider_answers.watch_provider}
-        return self._client().stream("POST", base + path, content=content, headers=headers, extensions=watched)
+        return self._client().stream("POST", _url(base + path), content=content, headers=headers, extensions=watched)
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", **self._api.headers}
@@ -217,12 +221,14 @@ class _HttpAsk:
             text = f"{self._name} answered in the content-encoding {', '.join(given)[:_MAX_NAMED]}"
             raise provider_answers.UpstreamError(502, None, f"{text}, which cannot be decoded.")
 
-    def _text_events(self, response: httpx2.Response, most: int, hold: provider_answers.Hold) -> AsyncGenerator[str]:
+    def _text_events(
+        self, response: httpx2.Response, most: int, hold: provider_answers.Hold
+    ) -> AsyncGenerator[Sequence[str]]:
         if not provider_answers.is_event_stream(response.headers):
             given = provider_answers.media_type(response.headers) or "unknown"
             text = f"{self._name} answered without a stream of events: the type of its answer is {given},"
             raise provider_answers.UpstreamError(502, None, f"{text} instead of {provider_answers.EVENTS}.")
-        return provider_answers.text_events(response, most, hold)
+        return provider_answers.text_batches(response, most, hold)
 
     def _client(self) -> httpx2.AsyncClient:
         loop = asyncio.get_running_loop()
@@ -238,6 +244,11 @@ class _HttpAsk:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
+
+
+@lru_cache
+def _url(text: str) -> httpx2.URL:
+    return httpx2.URL(text)  # which takes longer than to look it up
 
 
 @cache

@@ -52,7 +52,7 @@ def test_events_in_memory_are_taken_in_slices(encoding: str) -> None:
 
 def test_messages_in_memory_are_taken_in_slices() -> None:
     body = b"".join(amazon_message(event) for event in script("converse", ["word "] * MANY))
-    counts = asyncio.run(ticked(provider_answers.binary_events(response(body), len(body))))
+    counts = asyncio.run(ticked(provider_answers.binary_batches(response(body), len(body))))
     assert sum(counts) > MANY
     assert max(counts) <= SLICE_STEPS
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing
 from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
-from threadkeep.domain.jsontext import body_object
-from threadkeep.errors import CannotParse
 from threadkeep.store.aio import AsyncRecorder, end_recording, uninterrupted
 from threadkeep.store.reading.responses import ResponseDetails
 from threadkeep.store.streaming.writer import LOG
@@ -81,33 +79,30 @@ class BackgroundFeed:
         """How many bytes of events are not written yet: as long as the database cannot be reached, ever more."""
         return self._recorder.writer.waiting_bytes
 
-    async def each(self, events: AsyncGenerator[Any]) -> AsyncGenerator[Any]:
+    async def each(self, events: AsyncGenerator[Sequence[Any]]) -> AsyncGenerator[Any]:
         """Feed and yield the events until the last, or until the response is to be cancelled, even if none comes.
 
-        Those that come as text are yielded as objects. After `cancel_response`, the response is stored even if its
-        consumer is stuck on an event. The iterator of events is closed at the end. Errors as for `feed`.
+        They come in lists of those that came at once. Those that come as text are yielded as objects. After
+        `cancel_response`, the response is stored even if its consumer is stuck on an event. The iterator of events is
+        closed at the end. Errors as for `feed`.
         """
+        writer = self._recorder.writer
         async with aclosing(events):
             self._check_later(events)
             try:
                 while not self._recorder.cancel_requested:
-                    try:
-                        self._waiting = asyncio.timeout(None)
-                        event = await at_once_or_within(self._waiting, anext(events))
-                    except StopAsyncIteration:
+                    for event in (batch := await self._next(events)):
+                        if writer.cancel_requested or writer.is_over:
+                            break
+                        self.is_large = isinstance(event, str | bytes) and len(event) > LARGE_BYTES
+                        take = partial(writer.take_value, event)
+                        value = await self.in_thread(take) if self.is_large else take()
+                        if event is batch[-1]:
+                            self._write_if_due()
+                        if value is not None:  # not what follows the end
+                            yield value
+                    if not batch:
                         return
-                    except TimeoutError:
-                        if not self._recorder.cancel_requested:  # the provider's own
-                            raise
-                        return
-                    finally:
-                        self._waiting = None
-                    self.is_large = isinstance(event, str | bytes) and len(event) > LARGE_BYTES
-                    take = partial(self._taken, event)
-                    event = await self.in_thread(take) if self.is_large else take()
-                    self._write_if_due()
-                    if event is not None:  # not what follows the end
-                        yield event
             finally:
                 self._next_check.cancel()
                 if self._gathering is not None:
@@ -115,26 +110,29 @@ class BackgroundFeed:
                 if self._ending is not None:
                     await self._ending
 
-    def _taken(self, event: Any) -> Any:
-        writer = self._recorder.writer
+    async def _next(self, events: AsyncGenerator[Sequence[Any]]) -> Sequence[Any]:
+        """Wait for events; none where there are no more, or the response is to be cancelled."""
         try:
-            event = body_object(event)
-        except CannotParse:
-            if not writer.assembler.is_ended:
+            self._waiting = asyncio.timeout(None)
+            return await at_once_or_within(self._waiting, anext(events))
+        except StopAsyncIteration:
+            return ()
+        except TimeoutError:
+            if not self._recorder.cancel_requested:  # the provider's own
                 raise
-            return None
-        writer.take(event)
-        return event
+            return ()
+        finally:
+            self._waiting = None
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do something with the recorder in a thread; it does not end before that."""
         async with self._recorder.lock:
             return await uninterrupted(asyncio.to_thread(work))
 
-    def _check_later(self, events: AsyncGenerator[Any]) -> None:
+    def _check_later(self, events: AsyncGenerator[Sequence[Any]]) -> None:
         self._next_check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check, events)
 
-    def _check(self, events: AsyncGenerator[Any]) -> None:
+    def _check(self, events: AsyncGenerator[Sequence[Any]]) -> None:
         """End the response, if it is to be cancelled: stop waiting for an event, or for its consumer."""
         if not self._recorder.cancel_requested:
             self._check_later(events)
@@ -143,7 +141,7 @@ class BackgroundFeed:
         else:
             self._ending = asyncio.create_task(self._end(events))
 
-    async def _end(self, events: AsyncGenerator[Any]) -> None:
+    async def _end(self, events: AsyncGenerator[Sequence[Any]]) -> None:
         async with aclosing(events):
             await end_recording(self._recorder)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from threadkeep.db.backends import check_sizes
 from threadkeep.domain import ids, stored
 from threadkeep.domain.items import Item, Message, given_of
-from threadkeep.domain.jsontext import body_object, bytes_as_text, dumps, dumps_any, shallow
+from threadkeep.domain.jsontext import UNSET, body_object, bytes_as_text, dumps, dumps_any, read_line, shallow
 from threadkeep.domain.response import Maker, Response
 from threadkeep.errors import CannotParse, InvalidItem, InvalidOption, TooLarge, shown
 from threadkeep.formats.shared import parsing, streams
@@ -142,6 +142,8 @@ UNSTORED: Final[WeakValueDictionary[bytes, Ending]] = WeakValueDictionary()
 
 def keepable_event(event: Any) -> tuple[Any, bytes]:
     """An event as it is kept, and its JSON text; NOT_KEPT says what is not as it came. CannotParse: it is not JSON."""
+    if isinstance(event, bytes) and (value := read_line(event)) is not UNSET:
+        return value, event
     try:
         value = bytes_as_text(body_object(event))
         return value, dumps(value)

@@ -312,12 +312,12 @@ class WholeStreamWriter(StreamWriter):
         """Take over what this process knows alone: the row of the response is inserted at its end."""
         self._process, self.is_entered = os.getpid(), True
 
-    def take(self, event: Any) -> bool:
+    def take_value(self, event: Any) -> Any:
         """Take an event; no batch is ever due. Errors as for `StreamWriter.take`."""
-        super().take(event)
+        value = super().take_value(event)
         self._events.clear()  # the assembler has them
         self._size, self._written = 0, self._taken
-        return False
+        return value
 
     @property
     def is_renewable(self) -> bool:

@@ -118,8 +118,7 @@ class StreamWriter:
     is_cut = False  # whether only a part of a whole stream is stored
 
     def __init__(self, handle: Handle, assembler: StreamAssembler, start: StreamStart, call: StreamCall) -> None:
-        self.handle, self._start, self._call = handle, start, call
-        self.assembler = assembler
+        self.handle, self.assembler, self._start, self._call = handle, assembler, start, call
         self.number: int | None = None  # of the response; None before `begin`
         self.branch: int | None = None  # on which it is stored
         self.created_at: datetime | None = None  # when it began
@@ -132,18 +131,16 @@ class StreamWriter:
         self._undo_at_end: Callable[[Connection], None] | None = None
         self._stored: tuple[Ending, attempts.ResponseResult] | None = None  # its end, and where that was stored
         conversation = handle.cache.conversation
-        self._options = caches.Config(
-            conversation.settings, conversation.tools, conversation.format_cache
-        )  # that it was asked with …
+        # what it was asked with …
+        self._options = caches.Config(conversation.settings, conversation.tools, conversation.format_cache)
         self._are_known = start.request.hashes == conversation.hashes  # … unless it was asked with others
         self.has_written: Callable[[int], object] | None = None  # is called after each batch, with what waits
         self._interval = min(BATCH_SECONDS, start.lease / 3)
         self.renewal = min(RENEWAL_SECONDS, start.lease * RENEWAL_SHARE)
         self._events: deque[bytes] = deque()  # each is taken out once, also while others come
         self._unwritten: list[StreamPart] = []
-        self._size = self._parts = 0
+        self._size = self._parts = self._process = 0
         self._taken = self._written = 0  # bytes of events; each is counted by one thread alone
-        self._process = 0
         self._started_at = self._written_at = monotonic()
         self._first_token_ms: int | None = None  # after which the first part of the output came
 
@@ -200,6 +197,11 @@ class StreamWriter:
 
     def take(self, event: Any) -> bool:
         """Take an event without accessing the database; return True if `flush` should write a batch."""
+        self.take_value(event)
+        return self.is_due
+
+    def take_value(self, event: Any) -> Any:
+        """Take an event, and return it as a JSON value; None for what is no event, or follows the end."""
         self._get_number()
         if not self.is_entered:
             raise _not_entered()
@@ -210,13 +212,13 @@ class StreamWriter:
         if self.is_left:
             raise _used_before("The `with` statement of the recorder has ended.")
         if self.response is not None:
-            return False
+            return None
         if self.assembler.is_over:
             self.assembler.check_late(event)
-            return False
+            return None
         self.assembler.is_over = is_done(event)
         if (event := event_text(event)) == b"":
-            return False
+            return None
         try:
             value, text = keepable_event(event)
             self.assembler.feed(value)
@@ -224,13 +226,13 @@ class StreamWriter:
             if not self.assembler.is_ended:
                 raise
             LOG.info("What follows the end of a streamed response is not read: %s", error.message)
-            return False
+            return None
         if self._first_token_ms is None and self.assembler.has_output:
             self._first_token_ms = round((monotonic() - self._started_at) * 1000)
         self._events.append(text + b"\n")
         self._size += len(text) + 1
         self._taken += len(text) + 1
-        return self.is_due
+        return value
 
     @property
     def is_due(self) -> bool:
@@ -455,7 +457,6 @@ def _used_before(problem: str) -> errors.InvalidOption:
     return errors.InvalidOption(problem, hint="It records one stream: call stream_response() again for another one.")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # Beginning a streamed response together with what comes before it: all of it is stored, or nothing
 
 
