@@ -313,6 +313,24 @@ def test_qwen_code_counts_side_calls_and_agents_once(target: Store, tmp_path: Pa
 PROMPT = '<user_input mode="act">List.</user_input>'
 
 
+def test_cline_shows_errors_that_no_model_said(target: Store, tmp_path: Path) -> None:
+    """An answer right before one broke off; one that was not begun is nowhere."""
+    none = dict.fromkeys(("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"), 0)
+    begun = {"content": [{"type": "text", "text": "Bro"}], "modelInfo": {"id": "m"}, "metrics": none}
+    error = {"content": "No connection.", "metadata": {"displayOnly": True, "displayRole": "error"}}
+    messages = [
+        {"id": "1", "role": "user", "content": PROMPT}, {"id": "2", "role": "assistant", **begun},
+        {"id": "3", "role": "assistant", **error}, {"id": "4", "role": "user", "content": "Again."},
+        {"id": "5", "role": "assistant", **error},
+    ]  # fmt: skip
+    (tmp_path / "s1.messages.json").write_text(json.dumps({"sessionId": "s1", "messages": messages}))
+    report = import_from(target, tmp_path)
+    session = found(target, "cline:s1")
+    assert shown(session) == ["user: List.", "assistant: Bro", "user: Again."]
+    assert [one.status for one in session.responses()] == ["incomplete"]
+    assert (report.skipped, usage(session)) == ([], [])
+
+
 def test_cline_is_read_with_the_file_about_the_session(target: Store, tmp_path: Path) -> None:
     metrics = {"inputTokens": 100, "outputTokens": 7, "cacheReadTokens": 4, "cacheWriteTokens": 0}
     answer = {"modelInfo": {"id": "m", "provider": "openai-compatible"}, "metrics": metrics}

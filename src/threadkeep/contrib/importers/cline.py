@@ -6,6 +6,7 @@ Source: ``~/.cline/data/sessions/ID/ID.messages.json`` and ``ID.json`` of cline 
   cline's: there are no ids of responses.
 * `metrics` of an answer has its usage, in which the input includes what was cached. `ts` is when it had ended.
 * The prompt of the user is between tags, which are not sent; the program says more in the user's place.
+* What is only displayed was said by no model: the error with which a run ends. An answer right before one broke off.
 * The files of agents name the session that started them in the file about it.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from threadkeep.contrib.importers import agent_turns, inputs
@@ -81,6 +82,7 @@ class _ClineSession(Draft):
 
     about: JsonObject
     entries: list[Entry] = field(default_factory=list)
+    is_answered: bool = False  # whether the last message is an answer
 
     def transcript(self, value: JsonObject) -> Transcript:
         """The conversation."""
@@ -108,10 +110,16 @@ class _ClineSession(Draft):
         if not isinstance(message, dict):
             self.skip("a message is not an object", number)
             return before
+        about = object_of(message, "metadata")
+        if about.get("displayOnly") is True:
+            if about.get("displayRole") == "error" and self.is_answered and (last := self.entries[-1]).answer:
+                self.entries[-1] = replace(last, answer=replace(last.answer, status="incomplete", finish_reason=None))
+            self.is_answered = False
+            return before
         at, content, id_ = message.get("ts"), message.get("content"), text_of(message, "id") or number
         blocks = self.blocks(content, id_)
-        is_answer, answer = message.get("role") == "assistant", None
-        if is_answer:
+        self.is_answered, answer = message.get("role") == "assistant", None
+        if self.is_answered:
             items, answer = self._answered(message, blocks, id_, (before, at))
         else:
             items = self._asked(blocks, id_)

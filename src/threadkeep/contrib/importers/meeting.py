@@ -7,7 +7,7 @@ entry is looked for behind the one that it follows, and what may be missing in e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -18,8 +18,9 @@ from threadkeep.domain.jsontext import JsonObject
 from threadkeep.domain.session import Session
 from threadkeep.domain.stored import Page
 from threadkeep.errors import InvalidItem, InvalidOption, NotFound
+from threadkeep.formats.shared.parsing import CUT_OFF
 from threadkeep.store.conversation import Conversation
-from threadkeep.store.history_sync.alignment import TEXT, utterances_of
+from threadkeep.store.history_sync.alignment import ASSISTANT, TEXT, utterances_of
 from threadkeep.store.history_sync.sync import find_by_history
 from threadkeep.store.store import Store
 from threadkeep.store.writing.grafting import ROOT, Spot
@@ -35,15 +36,19 @@ _CONTENT: Final = ("summary", "encrypted_content")  # keys of a compaction by wh
 
 @dataclass(slots=True)
 class _Said:
-    """What an item says; `is_optional` if all of that may be missing in another history."""
+    """What an item says; `is_optional` if all of that may be missing in another history.
+
+    `begun`: the text of one that may have broken off, of which another history may have less; empty of others.
+    """
 
     kind: str
     name: Hashable  # what tells it from others, if something does
     keys: frozenset[Hashable]
     is_optional: bool
+    begun: str = ""
 
     @classmethod
-    def of(cls, item: JsonObject) -> _Said:
+    def of(cls, item: JsonObject, *, is_cut: bool = False) -> _Said:
         """Read an item."""
         kind, said, name = str(item.get("type")), utterances_of([item]), None
         if kind == "compaction":
@@ -51,13 +56,16 @@ class _Said:
         elif isinstance(item.get("call_id"), str):
             name = item["call_id"]
         keys = frozenset(_text_key(one.speaker, one.value) if one.kind == TEXT else one.key for one in said)
-        return cls(kind, name, keys, all(one.is_optional for one in said))
+        texts = [one.value for one in said if is_cut and one.kind == TEXT and one.speaker == ASSISTANT]
+        return cls(kind, name, keys, all(one.is_optional for one in said), "".join(texts).strip())
 
     def says(self, other: _Said) -> bool:
         """Whether it says all that another one says."""
         if self.kind != other.kind:
             return False
-        return self.name == other.name if other.name is not None else other.keys <= self.keys
+        if other.name is not None:
+            return self.name == other.name
+        return other.keys <= self.keys or bool(other.begun and self.begun.startswith(other.begun))
 
 
 @dataclass(slots=True)
@@ -83,18 +91,21 @@ class Recording:
         if LABEL not in conversation.labels:
             return None
         recording = cls()
-        for branch in _all(lambda after: conversation.branches(after=after, limit=PAGE)):
-            recording._add(conversation.on_branch(branch.number))
+        cut: set[int] = set()
         for response in _all(lambda after: conversation.responses(after=after, limit=PAGE)):
             if response.provider_response_id is not None:
                 recording.answers[response.provider_response_id] = response.from_position, response.to_position
+            if response.status in CUT_OFF:
+                cut.add(response.to_position)
+        for branch in _all(lambda after: conversation.branches(after=after, limit=PAGE)):
+            recording._add(conversation.on_branch(branch.number), cut)
         return recording
 
-    def _add(self, conversation: Conversation) -> None:
+    def _add(self, conversation: Conversation, cut: Container[int]) -> None:
         items = conversation.transcript()
         for item in items:
             if item.position not in self._said:
-                self._said[item.position] = _Said.of(item.item.to_object())
+                self._said[item.position] = _Said.of(item.item.to_object(), is_cut=item.position in cut)
                 self._spots[item.position] = Spot(item.branch, item.position)
         self.paths.append([item.position for item in items])
         self._places.append({position: place for place, position in enumerate(self.paths[-1])})
@@ -210,8 +221,10 @@ def _all(page_after: Callable[[str | None], Page[T]]) -> Iterator[T]:
 
 
 def _said_in(entry: Entry) -> Iterator[_Said]:
+    """What the items of an entry say; an answer without usage may have broken off, as one that says so has."""
+    is_cut = entry.answer is not None and (entry.answer.usage is None or entry.answer.status in CUT_OFF)
     for item in _items_of(entry):
-        yield _Said.of(item.to_object())
+        yield _Said.of(item.to_object(), is_cut=is_cut)
 
 
 def _items_of(entry: Entry) -> Iterator[Item]:
