@@ -14,9 +14,10 @@ CLIENTS := .venv-clients
 POSTGRES_18 := 18.6.3
 PLANNED := tests/db tests/migrations $(addprefix tests/store/test_,copies.py copy_costs.py kept_plans.py lists.py \
 	removal_costs.py search_candidates.py what_others_have.py)
-# clients as they were when their behaviour was looked at: newer ones may do otherwise
+# clients as they were when their behaviour was looked at: newer ones may do otherwise; and Node.js, as pi needs it
 CLIENT_PACKAGES := @openai/codex@0.171.0 @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33 \
-	@mariozechner/pi-coding-agent@0.73.1 @google/gemini-cli@0.61.0 @qwen-code/qwen-code@0.24.4 cline@3.0.65
+	@earendil-works/pi-coding-agent@1.6.0 @google/gemini-cli@0.61.0 @qwen-code/qwen-code@0.24.4 cline@3.0.65 \
+	node@22.23.3
 # those that are Python packages, each in an environment of its own
 CLIENT_PYTHON_PACKAGES := llm==0.36 aider-chat==0.86.2
 TEST_EXTRAS := postgres,mysql,prices,parquet,s3,http,viewer,importers,mcp,otel,pydantic-ai,test

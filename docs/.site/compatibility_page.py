@@ -72,13 +72,14 @@ conversations of their own.
 | Claude Code 2.1.332 | header | right | right | right | right | right | right | right |
 | Codex 0.171.0 | header | right | right | right | right | right | right | right |
 | opencode 1.18.33 | header | right | right | right | right | right | right | right |
-| pi 0.73.1, Responses | header | right | right | right | - | right | right | right |
-| pi 0.73.1, Messages and Chat Completions | history | right | in one conversation | right | - | right | right | right |
+| pi 1.6.0, Responses | header | right | right | right | - | right | right | right |
+| pi 1.6.0, Messages and Chat Completions | history | right | in one conversation | right | - | right | right | right |
+| pi 1.6.0, the same with named sessions | header | right | right | right | - | right | right | right |
 | Gemini CLI 0.61.0 | history | right | - | - | right | right | right | the client ends |
 | qwen-code 0.24.4 | history | right | - | right | right | right | right | right |
-| cline 3.0.65 | history | right, not resumed | - | - | right | right | right | recorded |
+| cline 3.0.65 | history | right, not resumed | - | - | right | right | right | right |
 | llm 0.36 | history | right | - | - | - | - | right | - |
-| aider 0.86.2 | history | recorded, without usage | - | - | - | - | the same | the same |
+| aider 0.86.2 | history | recorded | - | - | - | - | recorded | recorded |
 
 Tools are called alone, and two in one answer. opencode was run over Chat Completions in all situations, and
 resumed over the others; Codex with the agents of models that it does not know (`multi_agent_v1`), and by hand with
@@ -86,14 +87,14 @@ resumed over the others; Codex with the agents of models that it does not know (
 `/v1/responses` over Chat Completions, Messages and Responses: tools run, signed thoughts come back, and what the
 provider is sent fits the types of its SDK. What clients do:
 
-- aider restores a session with its turns elsewhere, on a branch of the same conversation; it does not ask for the usage
-  of its streams, and writes no file that can be imported.
-- cline resumes only in a terminal, and within one prompt it compacts nothing: it keeps the newest 20,000 tokens. Gemini
-  CLI does not ask again after a broken stream, and compacts only by a command. What cline keeps of an answer that broke
-  off may be imported beside what was recorded of it, without usage. Two runs of llm at once may find its
-  database locked.
-- pi names no session over Messages and Chat Completions: what a fork says goes on in the conversation that it is from.
-  When the fork's file is imported, it gets a conversation of its own; no call counts again.
+- aider restores a session with its turns elsewhere, on a branch of the same conversation; it asks for the usage of its
+  streams only where [a setting](recorder.md#setting-clients-up) says so, and writes no file that can be imported.
+- cline resumes only in a terminal, and within one prompt it compacts nothing: it keeps the newest 20,000 tokens.
+  Neither cline nor Gemini CLI asks again after a broken stream. Gemini CLI compacts only by a command, and two runs of
+  llm at once may find its database locked.
+- pi names no session over Messages and Chat Completions, unless [a setting](recorder.md#setting-clients-up) says so:
+  what a fork says goes on in the conversation that it is from. When the fork's file is imported, it gets a conversation
+  of its own; no call counts again.
 - When qwen-code has compacted its history and is resumed, the prompt that led to it is not in what it sends: the
   conversation has it, and what comes next is a branch.
 - Over Responses, opencode asks again without end if an answer has no usage: an upstream must report it, as those at a

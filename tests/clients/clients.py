@@ -9,12 +9,14 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
 FOLDER = Path(os.environ.get("THREADKEEP_TEST_CLIENTS", "")).resolve()
+PATH = os.pathsep.join([str(FOLDER / "node_modules/.bin"), os.environ["PATH"]])  # a node may be installed there
 SECONDS = 300  # for a run of a client: its first start in a new home takes some
 CONTEXT = 200_000  # tokens that a model takes
 FUNCTION = "def shell(command: str) -> str:\n    'Run a command.'\n    return 'hi'\n"
@@ -42,7 +44,7 @@ class Home:
 
     def start(self, *command: Any) -> subprocess.Popen[str]:
         self.work.mkdir(exist_ok=True, parents=True)
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.path), "TERM": "dumb", **self.environment}
+        environment = {"PATH": PATH, "HOME": str(self.path), "TERM": "dumb", **self.environment}
         return subprocess.Popen(
             [*map(str, command)], cwd=self.work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
@@ -84,7 +86,7 @@ class Client:
         agent: its tool for agents, with arguments; `wait`: the one that waits for them; `agents_by`: options with which
             it has these.
         files: below its home, what it writes of its sessions; empty where that cannot be imported.
-        lacks: what it does not do: a situation, or asking for its `usage`.
+        lacks: the situations that it does not come to.
         nameless: formats in which its calls name no session: forks go on in the conversation that they are from.
         in_all_formats: the situations that are tried in each of its formats, others in the first one.
     """
@@ -171,13 +173,15 @@ PI = {
 }  # fmt: skip
 
 
-def _pi(home: Home, url: str, format_: str) -> None:
+def _pi(home: Home, url: str, format_: str, *, is_named: bool = False) -> None:
     model = {
         "id": "m", "name": "m", "reasoning": True, "input": ["text"], "contextWindow": CONTEXT, "maxTokens": 8000,
         "cost": {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0},
     }  # fmt: skip
     base = url if format_ == "messages" else f"{url}/v1"
-    provider = {"baseUrl": base, "api": PI[format_], "apiKey": "none", "models": [model]}
+    provider: Json = {"baseUrl": base, "api": PI[format_], "apiKey": "none", "models": [model]}
+    if is_named:
+        provider["compat"] = {"sendSessionAffinityHeaders": True}
     home.write(".pi/agent/models.json", {"providers": {"here": provider}})
     home.environment["PI_OFFLINE"] = "1"
 
@@ -210,6 +214,8 @@ def _llm(home: Home, url: str, format_: str) -> None:
 
 def _aider(home: Home, url: str, format_: str) -> None:
     home.environment |= {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "none"}
+    asked = {"stream_options": {"include_usage": True}}  # which it does not ask for by itself
+    home.write(".aider.model.settings.yml", [{"name": "openai/m", "extra_params": asked}])
 
 
 def _always(*words: str) -> Callable[[Home], Sequence[Any]]:
@@ -275,6 +281,11 @@ CLIENTS = {
             "--model", "openai/m", "--yes-always", "--no-git", "--no-check-update", "--no-analytics",
             "--no-show-model-warnings", "--no-pretty", "--no-gitignore", *more, "--message", prompt,
         ],
-        _always("--restore-chat-history"), lacks=frozenset({"usage", "twins"}),
+        _always("--restore-chat-history"), lacks=frozenset({"twins"}),
     ),
 }  # fmt: skip
+# pi with a setting by which it also names its sessions where it does not by itself
+CLIENTS["pi-named"] = replace(
+    CLIENTS["pi"], formats=("chat_completion", "messages"), setup=partial(_pi, is_named=True), nameless=frozenset(),
+    in_all_formats=frozenset({"resumed", "forked"}),
+)  # fmt: skip

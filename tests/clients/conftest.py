@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.clients import SECONDS, Home
+from tests.clients.clients import PATH, SECONDS, Home
 from tests.server.scripts import Scripted
 from tests.server.servers import running
 from threadkeep import AsyncStore, Store
@@ -23,13 +23,23 @@ from threadkeep.server.site import site
 collect_ignore_glob = [] if os.environ.get("THREADKEEP_TEST_CLIENTS") else ["test_*.py"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each run of a client may take its time, of which a test has several: one that takes longer is told apart."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(5 * SECONDS))
+
+
 @cache
 def program(path: Path) -> Path:
     """A client's program; the test is skipped if it is not installed, or does not start: that is no fault of ours."""
     if not path.exists():
         pytest.skip(f"{path.name} is not installed: make test-clients does that, where there is a registry")
     try:
-        version = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+        version = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False,
+            env={**os.environ, "PATH": PATH},
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         pytest.skip(f"{path.name} does not start here within {SECONDS} seconds")
     if version.returncode:

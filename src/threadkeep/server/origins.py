@@ -27,7 +27,7 @@ _MAX_ID: Final = 200  # characters of a session's id; of longer ones, a digest s
 _HEADERS: Final = {
     "x-claude-code-session-id": "claude-code",
     "thread-id": "codex",
-    "session-id": "codex",
+    "session-id": "pi",
     "session_id": "pi",
     "x-session-id": "session",
     "x-session-affinity": "session",
@@ -35,7 +35,9 @@ _HEADERS: Final = {
 }
 _PARENT: Final = "x-parent-session-id"  # of opencode
 _OPENCODE: Final = "ses_"  # what the ids of its sessions begin with
-_ORIGINATOR: Final = "originator"  # a header of Codex, whose first releases called their sessions as pi does
+_AGENT: Final = "user-agent"  # by which pi is told from other clients with a header of its
+_PI: Final = re.compile(r"pi(/|$)")
+_ORIGINATOR: Final = "originator"  # a header of Codex, which calls its sessions as pi does; pi may name itself there
 _CODEX_PARENT: Final = "x-codex-parent-thread-id"
 _CODEX_AGENT: Final = "x-openai-subagent"  # what kind of agent it is
 _CODEX_TURN: Final = "x-codex-turn-metadata"
@@ -132,6 +134,8 @@ class Origin:
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a call that say where it belongs, and of Codex's about the turn what says that."""
     kept = {name: value for name, value in headers.items() if name in _KEPT or name.startswith(LABEL)}
+    if _PI.match(headers.get(_AGENT, "")):
+        kept[_AGENT] = headers[_AGENT]
     turn = _codex_turn(headers, {})
     return {**kept, _CODEX_TURN: json.dumps(turn)} if turn else kept
 
@@ -179,10 +183,12 @@ class ClientSession:
     @classmethod
     def of_header(cls, called: str, named: str, headers: Mapping[str, str], payload: JsonObject) -> ClientSession:
         """A session that a header names, or a cache key; some clients use the headers of others."""
-        if called == "codex" or (called == "pi" and headers.get(_ORIGINATOR)):
+        if called == "codex" or (called == "pi" and headers.get(_ORIGINATOR, called) != called):
             return cls.of_codex(named, headers, payload)
         parent = headers.get(_PARENT, "")
-        called = "opencode" if called == "session" and named.startswith(_OPENCODE) else called
+        if called == "session":
+            is_pi = _PI.match(headers.get(_AGENT, ""))
+            called = "opencode" if named.startswith(_OPENCODE) else "pi" if is_pi else called
         return cls(f"{called}:{named}", named if parent else "", f"{called}:{parent}")
 
     @classmethod

@@ -117,6 +117,56 @@ def test_pi_keeps_what_the_api_that_was_spoken_needs(target: Store, tmp_path: Pa
     assert (report.skipped, import_from(target, path).conversations.unchanged) == ([], 1)
 
 
+def test_pi_has_the_prompt_and_the_tools_that_the_last_system_message_left(target: Store, tmp_path: Path) -> None:
+    tools = [{"name": name, "description": "D.", "parameters": {"type": "object"}} for name in ("read", "bash")]
+    first = {"a": "A.", "b": "B.", "c": "C."}
+    path = lines(
+        tmp_path / "s.jsonl",
+        {"type": "session", "version": 3, "id": "s1", "timestamp": AT, "cwd": "/w"},
+        pi("1", None, "system", content="Be brief.", sections=first, toolsAdded=tools),
+        pi("2", "1", "user", content="List."),
+        pi_answer("3", "2", "openai-completions", {"type": "text", "text": "Left."}),
+        pi("4", "3", "system", content="", sections={"a": "Another way."}),
+        pi("5", "2", "system", content="", sections={"a": None, "b": "Or B."}, toolsRemoved=[{"name": "bash"}]),
+        pi_answer("6", "5", "openai-completions", {"type": "text", "text": "One."}),
+    )
+    report = import_from(target, path)
+    payload = found(target, "pi:s1").request_payload("open_responses")
+    assert payload["instructions"] == "Be brief.\n\nOr B.\n\nC."
+    assert [tool["name"] for tool in payload["tools"]] == ["read"]
+    assert (shown(found(target, "pi:s1")), report.skipped) == (["user: List.", "assistant: One."], [])
+
+
+def test_pi_counts_calls_that_are_no_answers_and_leaves_out_what_it_took_back(target: Store, tmp_path: Path) -> None:
+    """A tool's own calls are of a model that the file does not name."""
+    used = {"input": 5, "output": 1, "cacheRead": 0, "cacheWrite": 0}
+    call = {"type": "toolCall", "id": "c", "name": "ask", "namespace": "ext", "arguments": {}}
+    edits = {"type": "context_edit", "timestamp": AT, "replacement": None}
+    path = lines(
+        tmp_path / "s.jsonl",
+        {"type": "session", "version": 3, "id": "s1", "timestamp": AT, "cwd": "/w"},
+        pi("1", None, "user", content="List."),
+        pi_answer("2", "1", "openai-responses", call, usage={"input": 1, "output": 9, "reasoning": 4}),
+        pi("3", "2", "toolResult", toolCallId="c", content=[{"type": "text", "text": "cut"}], usage=used),
+        {**edits, "id": "4", "parentId": "3", "targetId": "2"},
+        {**edits, "id": "5", "parentId": "4", "targetId": "3"},
+        pi_answer("6", "5", "openai-responses", {"type": "text", "text": "One."}),
+        {"type": "usage", "id": "7", "parentId": "6", "timestamp": AT, "kind": "warm", "model": "w", "usage": used},
+        {
+            "type": "compaction", "id": "8", "parentId": "7", "timestamp": AT, "summary": "S.", "firstKeptEntryId": "8",
+            "usage": used,
+        },
+    )  # fmt: skip
+    report = import_from(target, path)
+    session = found(target, "pi:s1")
+    assert shown(session) == ["user: List.", "assistant: One.", "compaction: S."]
+    assert session.on_branch(0).items(limit=2).items[-1].given()["namespace"] == "ext"
+    assert sorted(usage(session), key=str) == [
+        ("m", 3, 1 + 100 + 5, 4, 9 + 7 + 1, 4), ("w", 1, 5, 0, 1, None), (None, 1, 5, 0, 1, None),
+    ]  # fmt: skip
+    assert (report.skipped, import_from(target, path).attempts) == ([], 0)
+
+
 # Gemini CLI
 
 

@@ -81,7 +81,10 @@ def cline(folder: Path, turns: int) -> None:
 
 
 CLIENTS: dict[str, tuple[Any, dict[str, str]]] = {
-    "pi, named": (pi, {"session_id": SESSION}), "pi": (pi, {}), "cline": (cline, {}),
+    "pi, named": (pi, {"session-id": SESSION}), "pi before 1.5.1, named": (pi, {"session_id": SESSION}),
+    "pi with Codex's provider, named": (pi, {"session-id": SESSION, "originator": "pi"}),
+    "pi over Messages, named": (pi, {"x-session-affinity": SESSION, "user-agent": "pi/1.6.0 (linux)"}), "pi": (pi, {}),
+    "cline": (cline, {}),
 }  # fmt: skip
 ORDERS: dict[str, list[str]] = {
     "recorded first": ["record", "record", "import", "import"],

@@ -27,7 +27,7 @@ class AnswerBlock:
         text: what was said or thought.
         id: of the item, as the provider calls it.
         signature: what the provider signed, or encrypted.
-        call_id, name, arguments: of a call.
+        call_id, name, namespace, arguments: of a call.
     """
 
     kind: str
@@ -37,6 +37,7 @@ class AnswerBlock:
     call_id: str = ""
     name: str = ""
     arguments: Any = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,7 @@ def _items(blocks: Iterable[AnswerBlock]) -> list[JsonObject]:
                 about |= {} if block.signature is None else {"encrypted_content": block.signature}
             case "call":
                 item = make.call(block.name, block.arguments, block.call_id) | {"status": "completed"}
+                about |= {} if block.namespace is None else {"namespace": block.namespace}
             case _:
                 [item] = make.message("assistant", [make.text_part(block.text, "assistant", [])])
                 item["status"] = "completed"
