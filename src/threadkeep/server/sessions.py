@@ -29,16 +29,10 @@ def place_of(owner: Owner, origin: Origin, session: Session) -> Hashable:
     return owner, origin.conversation_id or origin.external_ids or sync.beginning_of(session)
 
 
-def _agreeing(store: Store, session: Session, asked: Container[str]) -> tuple[Conversation | None, Conversation | None]:
-    """The conversation that a history agrees with; for none, the side call whose summary it begins with (blocking)."""
-    found = sync.find_by_history(store, session, asked)
-    return found, None if found is not None else sync.find_summary(store, session, {CLASS: SUMMING_UP})
-
-
-async def find(
-    store: AsyncStore, origin: Origin, payload: Mapping[str, Any], session: Session, asked: Container[str] = ()
-) -> AsyncConversation | None:
-    """Return the conversation that a call goes on with; None for a new one.
+def find(
+    store: Store, origin: Origin, payload: Mapping[str, Any], session: Session, asked: Container[str] = ()
+) -> Conversation | None:
+    """Return the conversation that a call goes on with; None for a new one (blocking).
 
     Calls are being answered in those of which `asked` has the ids, even if nothing of an answer is stored there yet.
 
@@ -46,36 +40,36 @@ async def find(
         NotFound: the call names a conversation that this owner does not have.
     """
     if origin.conversation_id is not None:
-        return await store.get_conversation(origin.conversation_id)
+        return store.get_conversation(origin.conversation_id)
     if origin.external_ids:
         for external_id in origin.external_ids:
-            if (found := await store.find_conversation(external_id=external_id)) is not None:
+            if (found := store.find_conversation(external_id=external_id)) is not None:
                 return found
         return None
     previous = payload.get("previous_response_id") or payload.get("previous_interaction_id")
     if isinstance(previous, str) and previous:
         try:
-            stored = await store.get_response(previous)
+            stored = store.get_response(previous)
         except NotFound:
             return None
-        return await store.get_conversation(stored.conversation_id)
-    agreeing, aside = await store.run_sync(_agreeing, session, asked)
-    if agreeing is not None:
-        return store.face_of(agreeing)
-    return None if aside is None else await _parent(store, aside)
+        return store.get_conversation(stored.conversation_id)
+    if (agreeing := sync.find_by_history(store, session, asked)) is not None:
+        return agreeing
+    aside = sync.find_summary(store, session, {CLASS: SUMMING_UP})  # whose summary the history begins with
+    return None if aside is None else _parent(store, aside)
 
 
-async def _parent(store: AsyncStore, aside: Conversation) -> AsyncConversation | None:
+def _parent(store: Store, aside: Conversation) -> Conversation | None:
     """Return the conversation without a name for whose client a side call was made; None if it is gone."""
     try:
-        return await store.get_conversation(aside.labels["parent"].partition("@")[0])
+        return store.get_conversation(aside.labels["parent"].partition("@")[0])
     except NotFound:
         return None
 
 
-async def forked(conversation: AsyncConversation, session: Session) -> AsyncConversation:
-    """Return a new branch with what a client's history has of a conversation, for calls at the same time."""
-    return await conversation.fork(at=await conversation.run_sync(sync.last_shared, session))
+def forked(conversation: Conversation, session: Session) -> Conversation:
+    """Return a new branch with what a client's history has of a conversation, for calls at the same time (blocking)."""
+    return conversation.fork(at=sync.last_shared(conversation, session))
 
 
 def unused_branch(conversation: Conversation, at: int) -> Conversation | None:
@@ -135,33 +129,43 @@ async def _placed(
 ) -> AsyncConversation:
     """The conversation to which a call belongs; NotFound if it is not there (any more)."""
     async with locks.of(place_of(call.owner, origin, session)):
-        conversation = await find(store, origin, call.payload, session, locks.asked)
-        if conversation is not None and (origin.may_be_aside or origin.is_nameless):
-            relation = await conversation.run_sync(_relation, session, origin.is_nameless)
-            name = (*origin.external_ids, conversation.id)[0]
-            aside = origin.beside(call, name)
-            if relation == "summary":
-                aside = origin.beside(call, name, SUMMING_UP)
-            if relation in ("beside", "summary"):
-                return await _placed(store, call, session, aside, locks)
-            if relation == "first":
-                await _set_aside(conversation, origin, aside)
-                conversation = None
-            elif _may_be_compacted(session, origin):
-                await _compact(store, aside.labels["parent"], conversation, session)
-        if conversation is None:
-            conversation, is_new = await _begun(store, call, session, origin, locks)
-            if is_new:
-                return conversation
-        conversation, is_compacted = await _continued(conversation, call, session)
-        await conversation.run_sync(client_history.configure, session)
-        labels = labelled(conversation.labels, origin)
-        if is_compacted:
-            aside = origin.beside(call, (*origin.external_ids, conversation.id)[0])
-            labels = await _begin_with_summary(store, labels, session, origin, aside)
-        if labels != conversation.labels:
-            await conversation.update(labels=labels)
-        return conversation
+        found = await store.run_sync(_find_place, call, session, origin, locks.asked)
+        if isinstance(found, Origin):  # it is a side call, whose conversation is another place
+            return await _placed(store, call, session, found, locks)
+        return store.face_of(found)
+
+
+def _find_place(
+    store: Store, call: ClientCall, session: Session, origin: Origin, asked: Container[str]
+) -> Conversation | Origin:
+    """The conversation to which a call belongs, or the origin as which it is to be looked for again (blocking)."""
+    conversation = find(store, origin, call.payload, session, asked)
+    if conversation is not None and (origin.may_be_aside or origin.is_nameless):
+        relation = _relation(conversation, session, origin.is_nameless)
+        name = (*origin.external_ids, conversation.id)[0]
+        aside = origin.beside(call, name)
+        if relation == "summary":
+            aside = origin.beside(call, name, SUMMING_UP)
+        if relation in ("beside", "summary"):
+            return aside
+        if relation == "first":
+            _set_aside(conversation, origin, aside)
+            conversation = None
+        elif _may_be_compacted(session, origin):
+            _compact(store, aside.labels["parent"], conversation, session)
+    if conversation is None:
+        conversation, is_new = _begun(store, call, session, origin, asked)
+        if is_new:
+            return conversation
+    conversation, is_compacted = _continued(conversation, call, session)
+    client_history.configure(conversation, session)
+    labels = labelled(conversation.labels, origin)
+    if is_compacted:
+        aside = origin.beside(call, (*origin.external_ids, conversation.id)[0])
+        labels = _begin_with_summary(store, labels, session, origin, aside)
+    if labels != conversation.labels:
+        conversation.update(labels=labels)
+    return conversation
 
 
 def _relation(
@@ -196,62 +200,60 @@ def _may_be_compacted(session: Session, origin: Origin) -> bool:
     return origin.may_be_aside or CompactedHistory.marked(session) is not None
 
 
-async def _compact(store: AsyncStore, name: str, conversation: AsyncConversation, session: Session) -> None:
+def _compact(store: Store, name: str, conversation: Conversation, session: Session) -> None:
     """Compact a conversation if a client has done so: its history has the summary that it asked for in a side call.
 
     Side calls have `name` as the label of their parent.
     """
-    for aside in await store.list_conversations(labels={"parent": name}, status="archived"):
+    for aside in store.list_conversations(labels={"parent": name}, status="archived"):
         if aside.labels.get(CLASS) in ("auxiliary", SUMMING_UP):
-            for last in await aside.transcript(last=1):
-                await conversation.run_sync(compact_beside, session, last.item.to_object())
+            for last in aside.transcript(last=1):
+                compact_beside(conversation, session, last.item.to_object())
 
 
-async def _begin_with_summary(
-    store: AsyncStore, labels: dict[str, str], session: Session, origin: Origin, aside: Origin
+def _begin_with_summary(
+    store: Store, labels: dict[str, str], session: Session, origin: Origin, aside: Origin
 ) -> dict[str, str]:
     """The labels of a conversation whose histories begin with a summary from now on; the call for it is set aside."""
-    if (asked := await store.run_sync(sync.find_summary, session)) is not None:
-        await _set_aside(await store.get_conversation(asked.id), origin, aside)
+    if (asked := sync.find_summary(store, session)) is not None:
+        _set_aside(store.get_conversation(asked.id), origin, aside)
     beginning = sync.beginning_of(session) if sync.BEGINNING in labels else None
     return labels if beginning is None else {**labels, sync.BEGINNING: beginning}
 
 
-async def _set_aside(conversation: AsyncConversation, origin: Origin, aside: Origin) -> None:
+def _set_aside(conversation: Conversation, origin: Origin, aside: Origin) -> None:
     """Have side calls that came before the conversation itself leave its place to that."""
     names = dict(zip(origin.external_ids, aside.external_ids, strict=False))
     labels = labelled(conversation.labels, aside)
     try:
         external_id = names.get(str(conversation.external_id), aside.external_ids[-1])
-        await conversation.update(external_id=external_id, labels=labels)
+        conversation.update(external_id=external_id, labels=labels)
     except InvalidOption:  # others are there
-        await conversation.update(external_id=None, labels=labels)
-    await conversation.archive()
+        conversation.update(external_id=None, labels=labels)
+    conversation.archive()
 
 
-async def _continued(
-    conversation: AsyncConversation, call: ClientCall, session: Session
-) -> tuple[AsyncConversation, bool]:
+def _continued(conversation: Conversation, call: ClientCall, session: Session) -> tuple[Conversation, bool]:
     """The conversation with what is new of the history, on the branch that has it; and whether that compacts it."""
     before, asked = conversation.branch, (call.payload, call.format)
     for _ in range(TRIES):
         try:
-            result = await conversation.sync_request(*asked, idempotency_key=call.key)
+            result = conversation.sync_request(*asked, idempotency_key=call.key)
             break
         except ResponseInProgress:  # another call is being answered there
-            conversation = await forked(conversation, session)
+            conversation = forked(conversation, session)
     else:
-        result = await conversation.sync_request(*asked, on_conflict="branch", idempotency_key=call.key)
+        result = conversation.sync_request(*asked, on_conflict="branch", idempotency_key=call.key)
     if result.branch != conversation.branch:
-        conversation = await conversation.on_branch(result.branch)
+        conversation = conversation.on_branch(result.branch)
     if conversation.branch != before:
-        await conversation.set_active_branch(conversation.branch)
+        conversation.set_active_branch(conversation.branch)
     return conversation, any(one.item.type == "compaction" for one in result.items)
 
 
-async def _begun(
-    store: AsyncStore, call: ClientCall, session: Session, origin: Origin, locks: Locks
-) -> tuple[AsyncConversation, bool]:
+def _begun(
+    store: Store, call: ClientCall, session: Session, origin: Origin, asked: Container[str]
+) -> tuple[Conversation, bool]:
     """A new conversation, or the one of a faster process, and whether it is new.
 
     A key of one user learns of no external id of others, so it uses the ids of its user alone.
@@ -261,28 +263,28 @@ async def _begun(
     refusal: InvalidOption | None = None
     for external_id in names or (None,):
         try:
-            return await _new_conversation(store, call, session, origin, external_id), True
+            return _new_conversation(store, call, session, origin, external_id), True
         except InvalidOption as error:  # it is there, or belongs to another user
             refusal = error
-            if (conversation := await find(store, origin, call.payload, session, locks.asked)) is not None:
+            if (conversation := find(store, origin, call.payload, session, asked)) is not None:
                 return conversation, False
     assert refusal is not None  # noqa: S101 - there is a name, or None
     raise refusal
 
 
-async def _new_conversation(
-    store: AsyncStore, call: ClientCall, session: Session, origin: Origin, external_id: str | None
-) -> AsyncConversation:
+def _new_conversation(
+    store: Store, call: ClientCall, session: Session, origin: Origin, external_id: str | None
+) -> Conversation:
     labels, beginning = dict(origin.labels), sync.beginning_of(session)
     if external_id is None and beginning is not None:
         labels[sync.BEGINNING] = beginning
     key = own_key(call.key, call.owner.user_id)
-    conversation = await store.save(session, labels=labels, external_id=external_id, idempotency_key=key)
+    conversation = store.save(session, labels=labels, external_id=external_id, idempotency_key=key)
     if origin.is_aside:
-        await conversation.archive()
+        conversation.archive()
     elif (
         external_id is None and session.tools
-        and (earlier := await store.run_sync(sync.find_asked_before, session)) is not None
+        and (earlier := sync.find_asked_before(store, session)) is not None
     ):  # fmt: skip
-        await _set_aside(await store.get_conversation(earlier.id), origin, origin.beside(call, conversation.id))
+        _set_aside(store.get_conversation(earlier.id), origin, origin.beside(call, conversation.id))
     return conversation
