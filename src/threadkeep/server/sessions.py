@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Container, Hashable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from threadkeep.domain.session import Session
 from threadkeep.errors import InvalidOption, NotFound, ResponseInProgress
 from threadkeep.server.origins import CLASS, CONVERSATION, SUMMING_UP, ClientCall, Origin, labelled
 from threadkeep.server.owners import Owner, own_key
-from threadkeep.store.aio import AsyncConversation, AsyncStore
+from threadkeep.store.aio import AsyncConversation, AsyncStore, run_together
 from threadkeep.store.conversation import Conversation
 from threadkeep.store.history_sync import client_history, sync
 from threadkeep.store.history_sync.compactions import CompactedHistory, compact_beside
@@ -106,33 +106,48 @@ class Locks:
             self.asked -= Counter(ids)
 
 
-async def placed(store: AsyncStore, call: ClientCall, locks: Locks) -> AsyncConversation:
+async def placed(
+    store: AsyncStore, call: ClientCall, locks: Locks, then: Callable[[Conversation], object] | None = None
+) -> AsyncConversation:
     """Return the conversation of a call, on the branch that has its history, with its settings.
 
     A call that names a conversation that is not there for its owner is stored as if it named none. `locks` are shared
-    by all calls that are stored here.
+    by all calls that are stored here. `then` is called with the conversation in a transaction that stores all of this
+    or nothing, maybe with what others write; it is called again where that has to be repeated.
     """
     parsed = get_format(call.format).parse_request(call.payload, **call.options)
     session = client_history.with_leading_instructions(parsed)
     origin = Origin.of(call)
     try:
-        return await _placed(store, call, session, origin, locks)
+        return await _placed(store, call, session, origin, locks, then)
     except NotFound:
         if origin.conversation_id is None:
             raise
         headers = {name: value for name, value in call.headers.items() if name != CONVERSATION}
-        return await _placed(store, call, session, Origin.of(call._replace(headers=headers)), locks)
+        return await _placed(store, call, session, Origin.of(call._replace(headers=headers)), locks, then)
 
 
 async def _placed(
-    store: AsyncStore, call: ClientCall, session: Session, origin: Origin, locks: Locks
-) -> AsyncConversation:
+    store: AsyncStore, call: ClientCall, session: Session, origin: Origin, locks: Locks,
+    then: Callable[[Conversation], object] | None,
+) -> AsyncConversation:  # fmt: skip
     """The conversation to which a call belongs; NotFound if it is not there (any more)."""
+    where = call, session, origin, locks.asked
     async with locks.of(place_of(call.owner, origin, session)):
-        found = await store.run_sync(_find_place, call, session, origin, locks.asked)
+        if then is None:
+            found = await store.run_sync(_find_place, *where)
+        else:
+            found = await run_together(store, _find_and_store, then, *where)
         if isinstance(found, Origin):  # it is a side call, whose conversation is another place
-            return await _placed(store, call, session, found, locks)
+            return await _placed(store, call, session, found, locks, then)
         return store.face_of(found)
+
+
+def _find_and_store(store: Store, then: Callable[[Conversation], object], *where: Any) -> Conversation | Origin:
+    found = _find_place(store, *where)
+    if not isinstance(found, Origin):
+        then(found)
+    return found
 
 
 def _find_place(

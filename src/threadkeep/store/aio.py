@@ -58,7 +58,18 @@ from threadkeep.store.streaming.recorder import (
     note_failure,
 )
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
-from threadkeep.store.work import caches, connections, handle, refs, replicas, tenants, transactions, units, validation
+from threadkeep.store.work import (
+    caches,
+    connections,
+    handle,
+    idempotency,
+    refs,
+    replicas,
+    tenants,
+    transactions,
+    units,
+    validation,
+)
 from threadkeep.store.writing.api_keys import ApiKeys
 
 P = ParamSpec("P")
@@ -705,6 +716,25 @@ def begun_at(store: AsyncStore, moment: datetime) -> AsyncStore:
     found = object.__new__(AsyncStore)
     found.sync, found.call = from_handle(Store, handle), store.call
     return found
+
+
+async def run_together(
+    store: AsyncStore, function: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Like `run_in_transaction`, for short work: on SQLite, it shares its transaction with what others write."""
+    transactions = store.sync.handle.transactions
+
+    def run(unit: units.OwnTransactions) -> T:
+        return function(from_handle(Store, replace(store.sync.handle, transactions=unit)), *args, **kwargs)
+
+    return await store.call(transactions.run_unit, run, is_short=True)
+
+
+def note_trace(conversation: Conversation, key: str) -> None:
+    """Have a unit of work know by what was stored under a key whether a COMMIT that was not answered has happened."""
+    transactions, ref = conversation.handle.transactions, conversation.handle.ref
+    if isinstance(transactions, units.OwnTransactions):
+        transactions.traces.append(lambda connection: idempotency.is_used(connection, ref, key))
 
 
 def whole_recorder(conversation: AsyncConversation, format: str, **options: Any) -> AsyncRecorder:

@@ -25,6 +25,12 @@ from threadkeep.server.recorder.targets import Headers, RecordedRoute
 End: TypeAlias = Literal["answered", "left", "broken", "stopped"]
 
 REQUEST_END: Final = object()
+READ_SECONDS: Final = 0.05  # after which what has come of a call is read, so that each event wakes no other thread …
+READ_BYTES: Final = 64 * 1024  # … or after so many bytes
+
+
+WHOLE_BYTES: Final = 256 * 1024  # of a call that is stored in one piece
+REFUSED: Final = 400  # the first status that says that there is no answer
 
 
 class Unreadable(Exception):
@@ -91,16 +97,19 @@ class Exchange:
         *,
         has_ended: Callable[[Exchange], object] = lambda _: None,
         is_spooled: bool = False,
+        is_read: bool = True,
     ) -> None:
         """`take` reserves or gives back bytes that wait; it returns False if there are too many.
 
         A body that is decompressed may have `max_bytes`. `has_ended` is called when its client has the answer.
-        `is_spooled`: it is written to a spool as it passes; then, `settled` waits for that.
+        `is_spooled`: it is written to a spool as it passes; then, `settled` waits for that. Until it `is_read`, what is
+        noted wakes nobody.
         """
         self._has_ended, self.is_spooled = has_ended, is_spooled
         self.is_behind = False  # whether its client has the answer before it is stored
         self.is_repeatable = False  # whether it may be stored again of which a part is stored
-        self.done: Future[None] | None = None  # when it is recorded, or in the spool
+        self.done: Future[None] | None = None  # when it is in the spool
+        self.timer: asyncio.TimerHandle | None = None  # until it is read, though it goes on
         self.on_settling: Callable[[], object] = lambda: None
         self.on_over: Callable[[], object] = lambda: None  # is called by `note_over`, from the recorder's thread
         self.facts, self._loop, self._take, self._max_bytes = facts, loop, take, max_bytes
@@ -110,7 +119,9 @@ class Exchange:
         self._asked = 0  # bytes of the request that have been read
         self._passed = 0  # bytes of a stream that have been read, but may not be written yet
         self._notes: deque[tuple[Any, float]] = deque()
-        self._is_woken = self._is_dropped = False
+        self.is_read = is_read
+        self._is_woken = self._is_due = self._is_dropped = False  # whether the recorder wakes now, or soon
+        self._unread = 0  # bytes that came since it woke
         self._lock = Lock()  # of what is held
         self._news = asyncio.Event()
         self._last_at = facts.started
@@ -124,7 +135,7 @@ class Exchange:
 
     def note_request_end(self) -> None:
         """Note that the request is whole."""
-        self._note(REQUEST_END)
+        self._note(REQUEST_END, is_urgent=not self.is_spooled)
 
     def note_answer(self, status: int, headers: Headers) -> None:
         """Note the beginning of the answer."""
@@ -139,36 +150,64 @@ class Exchange:
         if not self.is_ended:
             self.is_ended = True
             self.on_over = lambda: None  # which has who passes it on, who has this
+            self._note(Ended(how, problem), is_urgent=True)
             self._has_ended(self)
-            self._note(Ended(how, problem))
 
     async def settled(self) -> None:
-        """Wait until what was noted is in the spool, if there is one, or cannot be."""
-        if self.is_spooled and self.done is not None:
+        """Wait until what was noted is in the spool, if there is one, or cannot be; else have it read now."""
+        if not self.is_spooled:
+            self._wake_reader(is_urgent=True)
+        elif self.done is not None:
             written: Future[None] = Future()
-            self._note(written)
+            self._note(written, is_urgent=True)
             futures = [asyncio.wrap_future(one) for one in (written, self.done)]
             await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
-    def _note(self, note: object, size: int = 0) -> None:
+    def _note(self, note: object, size: int = 0, *, is_urgent: bool = False) -> None:
         with self._lock:
             if self._is_dropped:
                 return
             if not self._take(size):
                 self._is_dropped = True
-                note, size = Overflow(), 0
+                note, size, is_urgent = Overflow(), 0, True
             self.held += size
+            self._unread += size
             self._notes.append((note, time.monotonic()))
-        if not self._is_woken:
-            self._is_woken = True
-            with suppress(RuntimeError):  # the recorder has ended
-                self._loop.call_soon_threadsafe(self._wake)
+        self._wake_reader(is_urgent=is_urgent or self._unread >= READ_BYTES)
+
+    def _wake_reader(self, *, is_urgent: bool) -> None:
+        if not self.is_read or self._is_woken or (self._is_due and not is_urgent):
+            return
+        self._is_due, self._is_woken = True, is_urgent
+        with suppress(RuntimeError):  # the recorder has ended
+            self._loop.call_soon_threadsafe(self._wake if is_urgent else self._wake_soon)
 
     # The recorder's thread
 
+    def _wake_soon(self) -> None:
+        self._loop.call_later(READ_SECONDS, self._wake)
+
     def _wake(self) -> None:
-        self._is_woken = False
+        self._is_woken = self._is_due = False
+        self._unread = 0
         self._news.set()
+
+    @property
+    def whole_answer(self) -> tuple[AnswerHead, bytes] | None:
+        """An answer that is all here, is no stream, and was neither encoded nor refused; None for any other.
+
+        It stays to be read.
+        """
+        if self.held > WHOLE_BYTES or not self._notes:
+            return None
+        head, *parts, ended = [note for note, _ in self._notes] if len(self._notes) > 1 else (None, None)
+        if not isinstance(head, AnswerHead) or not isinstance(ended, Ended):
+            return None
+        headers = httpx2.Headers(list(head.headers))
+        if ended.how != "answered" or head.status >= REFUSED or encodings(headers) or is_event_stream(headers):
+            return None
+        self._last_at = self._notes[-1][1]
+        return head, b"".join(parts)
 
     def drop(self) -> None:
         """Give back the bytes that are held, and take no more: the exchange was recorded, or cannot be."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
+from heapq import heappop, heappush
 from itertools import count
 from threading import Lock
 
 
 class CallQueue:
-    """The calls of an owner, each with its beginning and its end as numbers; what a call costs is constant."""
+    """The calls of an owner, each with its beginning and its end as numbers; a call costs little, however many wait."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.numbers = count()
         self.ended: OrderedDict[QueuePlace, int] = OrderedDict()  # but not stored yet, by their ends
-        self.waiting: deque[tuple[QueuePlace, asyncio.Event]] = deque()  # by their beginnings
+        self.waiting: list[tuple[int, QueuePlace, asyncio.Event]] = []  # a heap, by their beginnings
 
     def place(self) -> QueuePlace:
         """Return the place of a call that begins now."""
@@ -27,7 +28,7 @@ class CallQueue:
 
 
 class QueuePlace:
-    """A call in a line. `turn` is awaited in the order in which calls began."""
+    """A call in a line."""
 
     __slots__ = ("__weakref__", "_has_left", "_line", "begun")
 
@@ -49,7 +50,7 @@ class QueuePlace:
             if line.is_due(self):
                 return
             is_next = asyncio.Event()
-            line.waiting.append((self, is_next))
+            heappush(line.waiting, (self.begun, self, is_next))
         await is_next.wait()
 
     def leave(self) -> None:
@@ -58,5 +59,5 @@ class QueuePlace:
         with line.lock:
             self._has_left = True
             line.ended.pop(self, None)
-            while line.waiting and line.is_due(line.waiting[0][0]):
-                line.waiting.popleft()[1].set()
+            while line.waiting and line.is_due(line.waiting[0][1]):
+                heappop(line.waiting)[2].set()

@@ -29,17 +29,17 @@ from threadkeep.server.provider_answers import (
     until_end,
 )
 from threadkeep.server.quotas import GrowthQuota
-from threadkeep.server.recorder.exchanges import CallFacts, Exchange, Overflow, Unreadable
+from threadkeep.server.recorder.exchanges import REFUSED, CallFacts, Exchange, Overflow, Unreadable
 from threadkeep.server.sessions import Locks, placed
 from threadkeep.server.unstored import Memory
-from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, whole_recorder
+from threadkeep.store.aio import AsyncConversation, AsyncRecorder, AsyncStore, note_trace, whole_recorder
+from threadkeep.store.conversation import Conversation
 from threadkeep.store.streaming.background import BackgroundFeed
 from threadkeep.store.usage.ledger import record_unstored
 
 logger = logging.getLogger(__name__)
 
 _KEY_DIGITS: Final = 15  # hexadecimal ones of a call's id, of which its key in the ledger is made
-_ERROR: Final = 400  # the first status that says that there is no answer
 # keys of tools and servers in requests whose values are secrets, also where they look like none
 _SECRET_KEYS: Final = frozenset({"authorization", "authorization_token", "headers", "api_key", "access_token"})
 _WITH_SECRETS: Final = ("tools", "mcp_servers", "mcpServers")  # keys of requests that may have them
@@ -81,6 +81,8 @@ async def store_exchange(
     route = {"model": facts.route.model, "stream": facts.route.is_stream}
     asked = ClientCall(facts.route.format, payload, facts.headers, facts.owner, facts.provider, route, once)
     try:
+        if await _stored_whole(store, asked, exchange, locks, most):
+            return
         conversation = await placed(store, asked, locks)
     except NotFound:  # its user is erased, or its conversation was deleted in this moment
         await _count_alone(store, payload, exchange, most, answer_bytes)
@@ -88,6 +90,25 @@ async def store_exchange(
     del payload, asked  # an answer may take long
     with locks.answering(conversation):
         await _store_answered(store, conversation, exchange, most, answer_bytes)
+
+
+async def _stored_whole(store: AsyncStore, asked: ClientCall, exchange: Exchange, locks: Locks, most: int) -> bool:
+    """Store a call with an answer that is all here, in one transaction; False for one that takes several steps."""
+    if (found := exchange.whole_answer) is None or len(found[1]) > most:
+        return False
+    head, body = found[0], exchange.facts.secrets.hidden_bytes(found[1])
+    if not isinstance(_json(body), dict):
+        return False
+    options = _response_options(exchange, httpx2.Headers(list(head.headers)))
+
+    def store_answer(conversation: Conversation) -> None:
+        note_trace(conversation, options["idempotency_key"])
+        conversation.add_response(body, exchange.facts.route.format, expected_head=conversation.head, **options)
+
+    with suppress(CannotParse, NotFound, ProviderError):  # nothing is stored: each of them has a way of its own
+        await placed(store, asked, locks, store_answer)
+        return True
+    return False
 
 
 async def _count_alone(
@@ -123,7 +144,7 @@ async def _store_answered(
     answer, place = await exchange.answer(), (store, conversation)
     if answer is None:
         await _note_failure(*place, exchange, exchange.ending[1] or exchange.ending[0])
-    elif answer.status_code >= _ERROR:
+    elif answer.status_code >= REFUSED:
         await _note_failure(*place, exchange, await _error_of(answer), answer.status_code)
     elif is_event_stream(answer.headers):
         owner = exchange.facts.owner.name
@@ -212,12 +233,16 @@ async def _keep_answered(
 async def _store_body(
     conversation: AsyncConversation, exchange: Exchange, answer: httpx2.Response, body: bytes
 ) -> None:
+    options = _response_options(exchange, answer.headers)
+    await conversation.add_response(body, exchange.facts.route.format, expected_head=conversation.head, **options)
+
+
+def _response_options(exchange: Exchange, headers: Mapping[str, str]) -> Any:
     facts = exchange.facts
-    await conversation.add_response(
-        body, facts.route.format, provider=facts.provider, base_url=facts.base_url,
-        latency_ms=exchange.milliseconds, headers=_kept(answer.headers), expected_head=conversation.head,
-        on_conflict="branch", idempotency_key=f"recorded:{facts.id}",
-    )  # fmt: skip
+    return {
+        "provider": facts.provider, "base_url": facts.base_url, "latency_ms": exchange.milliseconds,
+        "headers": _kept(headers), "on_conflict": "branch", "idempotency_key": f"recorded:{facts.id}",
+    }  # fmt: skip
 
 
 async def _store_events(

@@ -42,6 +42,7 @@ MAX_EXCHANGES: Final = 2000  # calls that are being recorded, or wait for it; ha
 WAIT_SECONDS: Final = 1.0  # for which a call waits at most until fewer wait before it, as long as some are stored
 STOP_SECONDS: Final = 10.0  # for what still waits when the server stops
 RECORDED, FAILED, UNREADABLE, DROPPED = RESULTS = "recorded", "failed", "unreadable", "dropped"
+BEGIN_SECONDS: Final = 0.1  # after which a call is stored while it goes on; one that has ended is stored in one piece
 SPOOLED_TRIES: Final = 5  # to store a call of the spool while the database can be used, in more than a lease …
 ROOM_SECONDS: Final = 5.0  # for which a stream waits to be put together; what comes of it waits as what is not stored
 RETRY_SECONDS: Final = 0.25  # … after twice as long each time
@@ -80,6 +81,7 @@ class RecordingThread:
         self._news: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None  # for those that wait for fewer
         self._lines: WeakValueDictionary[Owner, CallQueue] = WeakValueDictionary()
         self._logged: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: Thread | None = None
@@ -131,9 +133,9 @@ class RecordingThread:
         take = partial(self._take, facts.owner.name)
         if backlog is None:
             has_ended = partial(self._note_end, place)
-            exchange = Exchange(facts, self._loop, take, self._max_bytes, has_ended=has_ended)
+            exchange = Exchange(facts, self._loop, take, self._max_bytes, has_ended=has_ended, is_read=False)
             self._open.add(exchange)
-            exchange.done = asyncio.run_coroutine_threadsafe(self._record(exchange, place), self._loop)
+            exchange.timer = asyncio.get_running_loop().call_later(BEGIN_SECONDS, self._begin_storing, exchange, place)
         else:
             exchange = Exchange(facts, backlog.loop, take, self._max_bytes, is_spooled=True)
             self._open.add(exchange)
@@ -149,6 +151,14 @@ class RecordingThread:
                 if not self._behind:
                     self._stored_at = time.monotonic()  # from when on it is waited for one that is stored
                 self._behind.add(exchange.facts.owner.name, 1)
+        if exchange.timer is not None:
+            exchange.timer.cancel()
+        self._begin_storing(exchange, place)
+
+    def _begin_storing(self, exchange: Exchange, place: QueuePlace) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the recorder has ended
+                self._loop.call_soon_threadsafe(self._start, exchange, place)
 
     def _line(self, owner: Owner) -> CallQueue:
         return self._lines.setdefault(owner, CallQueue())
@@ -214,6 +224,13 @@ class RecordingThread:
             _, left = await asyncio.wait(tasks, timeout=self._stop_seconds)
             await _cancel(left)
         await self._store.close()
+
+    def _start(self, exchange: Exchange, place: QueuePlace) -> None:
+        """Begin to store a call, unless that has begun."""
+        if not exchange.is_read:
+            exchange.is_read = True
+            self._tasks.add(task := asyncio.create_task(self._record(exchange, place)))
+            task.add_done_callback(self._tasks.discard)
 
     async def _record(self, exchange: Exchange, place: QueuePlace) -> None:
         try:

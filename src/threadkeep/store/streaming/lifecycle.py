@@ -252,7 +252,7 @@ def finish_stream(
     ]
     numbers = replace(reservation, response=number, tool_set_hash=row.tool_set_hash)
     appending.write_rows(connection, ref, numbers, rows, now, stream.records)
-    if stream.key is not None and not idempotency.is_used(connection, ref, stream.key):
+    if stream.key is not None and not idempotency.is_used(connection, ref, stream.key.key):
         outcome = {"kind": "response", "number": number, "first": first, "branch": ref.branch}
         idempotency.keep_outcome(connection, ref.scope.tenant, ref.key, stream.key, now, **outcome)
     # else another writer with the key, which was at work at the same time, was faster: what arrived here stays, too

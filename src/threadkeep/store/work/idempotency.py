@@ -85,9 +85,9 @@ def check_repeated(connection: Connection, ref: refs.ConversationRef, key: Idemp
     return False
 
 
-def is_used(connection: Connection, ref: refs.ConversationRef, key: IdempotencyKey) -> bool:
+def is_used(connection: Connection, ref: refs.ConversationRef, key: str) -> bool:
     """Whether anything was written under a key."""
-    parameters = {"tenant": ref.scope.tenant, "conversation": ref.key, "name": key.key}
+    parameters = {"tenant": ref.scope.tenant, "conversation": ref.key, "name": key}
     return bool(append_of().fetch_all(connection, parameters))
 
 
