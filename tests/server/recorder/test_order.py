@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+from sqlalchemy import event
+
+from tests.server.recorder.provider import whole
+from tests.server.recorder.test_waiting import a_call
+from tests.waiting import wait_until
+from threadkeep import AsyncStore, Store
 from threadkeep.server.recorder.order import CallQueue, QueuePlace
+from threadkeep.server.recorder.worker import RecordingThread
 
 
 def test_a_call_waits_for_the_answers_that_its_client_had() -> None:
@@ -65,3 +77,64 @@ def test_a_call_that_has_left_before_its_answer_ended_keeps_nobody_waiting() -> 
         await asyncio.wait_for(line.place().turn(), 10)
 
     asyncio.run(run())
+
+
+def test_of_calls_that_wait_the_one_that_began_first_goes_on_first() -> None:
+    """Also where a later one has ended before it, and waits for its turn already."""
+
+    async def run() -> list[bool]:
+        line = CallQueue()
+        first, second = line.place(), line.place()
+        first.end()
+        third = line.place()  # after the first
+        second.end()
+        fourth = line.place()  # after both
+        waiting = [asyncio.create_task(place.turn()) for place in (fourth, third)]
+        await asyncio.sleep(0)
+        first.leave()
+        await waiting[1]
+        found = [task.done() for task in waiting]
+        second.leave()
+        await waiting[0]
+        return found
+
+    assert asyncio.run(run()) == [False, True]
+
+
+def test_a_call_that_is_over_is_stored_in_one_transaction(tmp_path: Path) -> None:
+    """Its conversation, what was asked and the answer."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    Store(url).close()
+    reply = whole("chat_completion", "Fine.")
+
+    async def run() -> list[int]:
+        store, commits, counts = AsyncStore(url), list[Any](), []
+        transactions: Any = store.sync.handle.transactions
+        event.listen(transactions.engine, "commit", commits.append)
+        recording = RecordingThread(store)
+        recording.start()
+        for number in range(3):
+            exchange = recording.begin(a_call())
+            assert exchange is not None
+            question = {"model": "m", "messages": [{"role": "user", "content": f"How are {number}?"}]}
+            exchange.note_request(json.dumps(question).encode())
+            exchange.note_request_end()
+            exchange.note_answer(200, [(b"content-type", b"application/json")])
+            for chunk in reply.chunks:
+                exchange.note_chunk(chunk)
+            exchange.end("answered")
+            is_stored = partial(_has_stored, recording, number + 1)
+            await asyncio.to_thread(wait_until, is_stored, partial(recording.health))
+            counts.append(len(commits))
+        await recording.stop()
+        return [after - before for before, after in pairwise(counts)]
+
+    assert asyncio.run(run()) == [1, 1]  # the first one has the database opened
+    with Store(url) as store:
+        asked = [[getattr(one.item, "text", None) for one in each.transcript()] for each in store.list_conversations()]
+        assert sorted(asked) == [[f"How are {number}?", "Fine."] for number in range(3)]
+
+
+def _has_stored(recording: RecordingThread, calls: int) -> bool:
+    health = recording.health()
+    return health["recorded"] == calls and not health["open"]
