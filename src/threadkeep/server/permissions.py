@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,6 +18,7 @@ from threadkeep.errors import ThreadkeepError
 from threadkeep.server import owners, quotas
 
 MAX_STREAMS: Final = 100  # that each owner follows at once, in a process
+SOON_SECONDS: Final = 0.1  # for which nobody looks whether a client has left
 RECHECK_SECONDS: Final = 60.0  # after which the owner of a stream is asked for again
 
 
@@ -36,6 +37,7 @@ class Attendance:
 
     def __init__(self) -> None:
         self._limit, self._ends = asyncio.timeout(None), list[asyncio.Task[Any]]()
+        self._timers = list[asyncio.TimerHandle]()
 
     @property
     def is_ended(self) -> bool:
@@ -49,6 +51,10 @@ class Attendance:
         self._ends.append(task)
         return task
 
+    def until_soon(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The same, from a moment later on: work that is done by then takes no task for it."""
+        self._timers.append(asyncio.get_running_loop().call_later(SOON_SECONDS, lambda: self.until(end())))
+
     def _end(self, _task: asyncio.Task[Any]) -> None:
         with suppress(RuntimeError):  # it has just ended by itself, or by another end
             self._limit.reschedule(asyncio.get_running_loop().time())
@@ -60,6 +66,8 @@ class Attendance:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        for timer in self._timers:
+            timer.cancel()
         for task in self._ends:
             task.remove_done_callback(self._end)
             task.cancel()

@@ -266,7 +266,10 @@ class Exchange:
             Unreadable: it did not come, or not as its headers say.
             Overflow: it is too large when it is decompressed.
         """
-        headers = httpx2.Headers({"content-encoding": self.facts.headers.get("content-encoding", "identity")})
+        encoding = self.facts.headers.get("content-encoding", "identity")
+        if encoding == "identity":
+            return b"".join([part async for part in self._request()])
+        headers = httpx2.Headers({"content-encoding": encoding})
         try:
             return b"".join([part async for part in self._decompressed(headers, self._request())])
         except httpx2.DecodingError as error:

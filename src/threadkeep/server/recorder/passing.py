@@ -172,6 +172,7 @@ class _PassedCall:
         self._scope, self._receive, self._send, self._exchange, self._keys = scope, receive, send, exchange, keys
         self._is_sent = False  # the whole request
         self._has_begun = False  # to answer
+        self._head: Message = {}
         self._problem: HTTPException | None = None  # that is answered if nothing else was
         self._attendance = Attendance()
         self._is_over = False  # whether the answer is whole, whatever its connection does
@@ -180,7 +181,7 @@ class _PassedCall:
     async def run(self, client: httpx2.AsyncClient, target: CallTarget, permission: Permission) -> None:
         """Pass the call on; when its client leaves, or may not make it any more, the provider is left, too."""
         async with self._attendance as attendance:
-            attendance.until(self._watch(permission))
+            attendance.until_soon(partial(self._watch, permission))
             try:
                 await self._answer(client, self._request(target))
                 self._end("answered")
@@ -248,7 +249,7 @@ class _PassedCall:
         request_state.end_body()
         if self._exchange is not None:
             self._exchange.note_request_end()
-        self._attendance.until(until_left(self._receive))
+        self._attendance.until_soon(partial(until_left, self._receive))
 
     async def _answer(self, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
         response = await client.send(request, stream=True)
@@ -266,13 +267,17 @@ class _PassedCall:
             return
         given = passed_on(response.headers.raw, without=frozenset({_TYPE_OPTIONS}))
         headers = [*(header for header in given if not _CONTROL.search(header[1])), *_HARMLESS]
-        await self._begin(response, headers)
+        self._head = {"type": "http.response.start", "status": response.status_code, "headers": headers}
         length = response.headers.get("content-length", "")
         if exchange is not None:
             ends_early = is_event_stream(response.headers) and not length
             exchange.on_over = partial(self._from_recorder, asyncio.get_running_loop(), ends_early)
             exchange.note_answer(response.status_code, given)
-        slices, left, before = Slices(), int(length) if length.isdecimal() else -1, b""
+        await self._pass_body(response, int(length) if length.isdecimal() else -1)
+
+    async def _pass_body(self, response: httpx2.Response, left: int) -> None:
+        """Pass on the body of an answer, of which so many bytes are left; of one whose length is not known, -1."""
+        exchange, slices, before = self._exchange, Slices(), b""
         async for chunk in self._chunks(response):
             left -= len(chunk)
             if exchange is not None:
@@ -282,18 +287,20 @@ class _PassedCall:
                 if not left or _ENDS.search(before + chunk):
                     await exchange.settled()
                 before = chunk[-_END_LENGTH:]
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await self._pass(chunk, more_body=left != 0)
             await slices.step(len(chunk))
         if exchange is not None:
             self._end("answered")
             await exchange.settled()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if left or not self._has_begun:
+            await self._pass(more_body=False)
 
-    async def _begin(self, response: httpx2.Response, headers: list[tuple[bytes, bytes]]) -> None:
-        """Send the head at once."""
-        self._has_begun = True
-        await self._send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        await self._send({"type": "http.response.body", "body": b"", "more_body": True})  # the head need not wait
+    async def _pass(self, chunk: bytes = b"", *, more_body: bool = True) -> None:
+        """Send a part of the body, after the head."""
+        if not self._has_begun:
+            self._has_begun = True
+            await self._send(self._head)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": more_body})
 
     async def _chunks(self, response: httpx2.Response) -> AsyncGenerator[bytes]:
         """The body of the answer, up to the end that the recorder has found in it."""
@@ -301,7 +308,8 @@ class _PassedCall:
         while not self._is_over:
             self._limit = asyncio.timeout(None)
             try:
-                chunk = await at_once_or_within(self._limit, anext(chunks))
+                # a head does not wait for a body that is not there yet
+                chunk = await at_once_or_within(self._limit, anext(chunks), None if self._has_begun else self._pass)
             except (StopAsyncIteration, TimeoutError) as error:
                 if isinstance(error, TimeoutError) and not self._is_over:
                     raise

@@ -25,8 +25,13 @@ def written_response(recorder: AsyncRecorder) -> ResponseDetails | None:
     return recorder.writer.written
 
 
-async def at_once_or_within(limit: asyncio.Timeout, awaited: Awaitable[T]) -> T:
-    """Return what is awaited, within a time; what need not be waited for takes no timer, such as an event in memory."""
+async def at_once_or_within(
+    limit: asyncio.Timeout, awaited: Awaitable[T], before: Callable[[], Awaitable[object]] | None = None
+) -> T:
+    """Return what is awaited, within a time; what need not be waited for takes no timer, such as an event in memory.
+
+    `before` is called and awaited before what must be waited for.
+    """
     steps = awaited.__await__()
     result: T
     try:
@@ -35,20 +40,31 @@ async def at_once_or_within(limit: asyncio.Timeout, awaited: Awaitable[T]) -> T:
         result = done.value
     else:
         async with limit:
-            result = await _resumed(steps, waited)
+            failure: BaseException | None = None
+            try:
+                if before is not None:
+                    await before()
+            except BaseException as error:  # noqa: BLE001 - it is raised to what waits, which ends with it
+                failure = error
+            try:
+                result = await _resumed(steps, waited, failure)
+            finally:
+                del failure  # which has this frame in its traceback
     return result
 
 
 @coroutine
-def _resumed(steps: Any, waited: Any) -> Generator[Any, Any, Any]:
-    """Go on with something awaitable that has begun to wait, for a future of asyncio."""
+def _resumed(steps: Any, waited: Any, failure: BaseException | None = None) -> Generator[Any, Any, Any]:
+    """Go on with something awaitable that has begun to wait, for a future of asyncio, or with a failure."""
     while True:
-        try:
-            sent = yield waited
-        except BaseException as error:  # noqa: BLE001 - it is for what waits
-            step = partial(steps.throw, error)
-        else:
-            step = partial(steps.send, sent)
+        sent = None
+        if failure is None:
+            try:
+                sent = yield waited
+            except BaseException as error:  # noqa: BLE001 - it is for what waits
+                failure = error
+        step = partial(steps.send, sent) if failure is None else partial(steps.throw, failure)
+        failure = None
         try:
             waited = step()
         except StopIteration as done:
