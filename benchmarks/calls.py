@@ -27,18 +27,14 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.databases import Database, postgres_database
-from benchmarks.report import Line
+from benchmarks.report import ANSWERS, CONTINUED, ITEMS, RECORDER, STORED, Line
 from benchmarks.scale import Scale
 
 CLIENTS: Final = 16
 CALLS: Final = 20  # of each client in a round, without wrk
 SECONDS: Final = 3  # of a round, with wrk
-CHATS, ITEMS = 64, 200  # conversations that go on, and what each has before
+CHATS = 64  # conversations that go on
 MOST_MIB: Final = 150  # of a process that has recorded 5,000 calls
-ANSWERS: Final = "answers in new conversations"
-CONTINUED: Final = f"answers in conversations of {ITEMS} items"
-RECORDER: Final = "recorder: calls passed"
-STORED: Final = "recorder: calls stored meanwhile"
 PATHS: Final = {ANSWERS: "/v1/responses", CONTINUED: "/v1/responses", RECORDER: "/record/provider/v1/chat/completions"}
 LEAST: Final = {ANSWERS: 0.35, CONTINUED: 0.3, RECORDER: 0.5, STORED: 0.3}  # over the bare pass-through
 LEAST_AGAINST, MOST_CPU_AGAINST = 2.0, 0.5  # over the other build, of answers

@@ -14,9 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.calls import ANSWERS, CONTINUED, RECORDER, STORED
 from benchmarks.peers.measure import BASE
-from benchmarks.report import shown
+from benchmarks.report import ANSWERS, CONTINUED, RECORDER, STORED, shown
 
 # what -> the column that is drawn, and the title above it
 DRAWN: Final = {

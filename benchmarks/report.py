@@ -14,6 +14,14 @@ _COLUMNS: Final = ("what", "database", "floor", "threadkeep", "ratio", "CPU", "m
 _STEPS: Final = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))  # from this many seconds on, unit, factor
 _HUNDRED: Final = 100
 
+# Lines of the server that the chart shows, too. They are named here since a process that imports `benchmarks.databases`
+# gives each of its connections to SQLite a setting, and the tests draw the chart.
+ITEMS: Final = 200  # of a conversation before it goes on
+ANSWERS: Final = "answers in new conversations"
+CONTINUED: Final = f"answers in conversations of {ITEMS} items"
+RECORDER: Final = "recorder: calls passed"
+STORED: Final = "recorder: calls stored meanwhile"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from benchmarks.calls import ANSWERS
 from benchmarks.chart import drawn, served
+from benchmarks.report import ANSWERS
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[1]
