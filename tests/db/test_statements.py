@@ -22,6 +22,8 @@ from threadkeep.db.functions import sql_function
 from threadkeep.db.models import METADATA
 from threadkeep.db.models import changes as changes_table
 from threadkeep.db.models import items as items_table
+from threadkeep.db.models import responses as responses_table
+from threadkeep.db.models import usage_records as usage_records_table
 from threadkeep.db.queries import conversations, items, responses
 from threadkeep.db.queries.appends import placed_rows
 from threadkeep.db.queries.lists import ListQuery, conversation_page
@@ -37,6 +39,8 @@ BUILDERS = [
 ]
 COLUMNS = {"conversations": ["title", "user_id"], "responses": ["status", "finish_reason"]}  # module -> of its table
 CHOICES: dict[str, list[Any]] = {
+    "str": ["id", "public_id", "external_id"],  # names of columns
+    "sa.Column[Any]": [responses_table.c.response_hash, usage_records_table.c.id],
     "bool": [False, True],
     "int": [0, 2],
     "Collection[str]": [("message",)],
@@ -53,8 +57,6 @@ def calls(builder: Callable[..., Any]) -> Iterator[Any]:
     for parameter in inspect.signature(builder).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             columns = COLUMNS[builder.__module__.rpartition(".")[2]]
-        elif parameter.name == "column":
-            named["column"] = ["id", "public_id", "external_id"]
         else:
             named[parameter.name] = CHOICES[str(parameter.annotation)]
     met: set[Any] = set()
