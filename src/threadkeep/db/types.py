@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from sqlalchemy import BINARY, VARBINARY, DateTime, LargeBinary, String, Text
@@ -219,6 +218,8 @@ def escaped_or_none(value: str | None) -> str | None:
     return None if value is None else escaped(value)
 
 
-@lru_cache(maxsize=16)  # all rows of a use case have the same moment
 def _sqlite_moment(value: datetime | None) -> str | None:
-    return None if value is None else value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return None if value is None else value.astimezone(UTC).isoformat(" ", "microseconds")[:_MOMENT]
+
+
+_MOMENT: Final = len("2000-01-01 00:00:00.000000")  # the offset comes behind it
