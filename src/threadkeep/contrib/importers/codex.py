@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from threadkeep.contrib.importers import agent_turns, inputs, records
 from threadkeep.contrib.importers.items import list_of, object_of, text_of, time_of
@@ -107,6 +107,20 @@ class Codex:
         yield session.transcript(fingerprint if is_whole else None)
 
 
+class _Draft(NamedTuple):
+    """An entry whose response, of that number, may not be over."""
+
+    id: str
+    parent: str | None
+    items: Sequence[ItemInput]
+    at: datetime | None
+    answer: int | None
+
+    def entry(self, answers: Sequence[Answer]) -> Entry:
+        """The entry, once all is read."""
+        return Entry(self.id, self.parent, self.items, self.at, None if self.answer is None else answers[self.answer])
+
+
 @dataclass(slots=True)
 class _CodexSession:
     """The lines of a rollout, as they are read."""
@@ -114,12 +128,13 @@ class _CodexSession:
     input: inputs.Input
     meta: JsonObject = field(default_factory=dict)
     model: str | None = None
-    entries: list[Entry] = field(default_factory=list)
+    drafts: list[_Draft] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
     starts: list[str | None] = field(default_factory=list)  # the entries before what the user said
     skipped: list[Skipped] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)
     last: str | None = None
-    answering: list[int] = field(default_factory=list)  # the entries of the newest response
+    answering: int | None = None  # the number of the newest response
     is_open: bool = False  # whether more of it may come
     total: JsonObject = field(default_factory=dict)
     totals: dict[str, JsonObject] = field(default_factory=dict)  # of usage records, by their keys
@@ -142,11 +157,11 @@ class _CodexSession:
         payload, at = object_of(line, "payload"), time_of(line, "timestamp")
         self._note_time(at)
         if object_of(line, "metadata").get("compaction_output") is True:
-            self.summary, self.is_open, self.answering = (id_, at), False, []
+            self.summary, self.is_open, self.answering = (id_, at), False, None
         elif payload:
             kind = f"{EVENT} {text_of(payload, 'type')}" if kind == EVENT else kind
             if (reader := _READERS.get(kind)) is not None:
-                reader(self, found._replace(value=payload), id_, at)
+                reader(self, FileObject(found.where, payload), id_, at)
             elif not kind.startswith(EVENT) and kind not in SILENT:
                 self.others[kind] += 1
         elif kind in ids.PREFIXES:
@@ -177,7 +192,7 @@ class _CodexSession:
                         self.skipped.append(line)
                     else:
                         self.add(line, number)
-                self.is_base, self.is_open, self.answering, self.total, self.totals = False, False, [], {}, {}
+                self.is_base, self.is_open, self.answering, self.total, self.totals = False, False, None, {}, {}
         elif text_of(meta, "id") == text_of(self.meta, "id"):
             self.copied_at = None
         elif text_of(self.meta, "history_mode") == PAGINATED:
@@ -193,7 +208,7 @@ class _CodexSession:
         del at
         self.tier = text_of(object_of(found.value, "thread_settings"), "service_tier")
         if self.is_copy and text_of(found.value, "thread_id") == text_of(self.meta, "id"):
-            self.is_copy, self.is_open, self.answering = False, False, []
+            self.is_copy, self.is_open, self.answering = False, False, None
 
     def item(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """An item."""
@@ -203,48 +218,47 @@ class _CodexSession:
             self.skipped.append(Skipped(found.where, f"the item cannot be read: {error.message}"))
             return
         kind, role = str(found.value.get("type")), found.value.get("role")
-        if role in ("system", "developer") and not self.entries and (text := _instructions(found.value)):
+        if role in ("system", "developer") and not self.drafts and (text := _instructions(found.value)):
             self.leading.append(text)
             return
         is_answer = role == "assistant" if kind == "message" else not kind.endswith(_INPUTS)
         if not is_answer:
             self.is_open = False
         elif not self.is_open:
-            self.answering, self.is_open = [], True
+            self.answering, self.is_open = None, True
         if role == "user":
             self.starts.append(self.last)
             self.totals.pop(TURN_TOTAL, None)
-        self._append(id_, items, at, self._new_answer() if is_answer else None)
+        self._append(id_, items, at, is_answer=is_answer)
 
     def _new_answer(self, id_: str | None = None, usage: JsonObject | None = None) -> Answer:
         return Answer(FORMAT, id_, self.model, PROVIDER, usage, service_tier=self.tier)
 
     def compacted(self, found: FileObject, id_: str, at: datetime | None) -> None:
         """What came before was compacted, by the provider, or into a summary that the model was asked for."""
-        self.is_open, self.answering, self.summary = False, [], None
+        self.is_open, self.answering, self.summary = False, None, None
         history = [one for one in list_of(found.value, "replacement_history") if isinstance(one, dict)]
         made = next((one for one in reversed(history) if one.get("type") == "compaction"), None)
         item: JsonObject
         if made is not None:
             record = object_of(object_of(found.value, "latest_token_usage_record"), "usage")
             response_id = text_of(found.value, "compaction_response_id")
-            item, answer = {**made, "origin": FORMAT, KEEPS_USERS: True}, self._new_answer()
+            item = {**made, "origin": FORMAT, KEEPS_USERS: True}
             if response_id and record and not self.is_base and response_id not in self.recorded:
                 self.calls.append(records.SideCall(id_, self._new_answer(response_id, _usage(record)), at, entry=id_))
             self.recorded.add(response_id or "")
         else:
-            item, answer = _summary(found.value, history), None
+            item = _summary(found.value, history)
             if not item["summary"]:
                 return
-        self._append(id_, [item], at, answer)
-        self.answering = []
+        self._append(id_, [item], at, is_answer=made is not None)
+        self.answering = None
 
-    def _append(self, id_: str, items: Sequence[ItemInput], at: datetime | None, answer: Answer | None) -> None:
-        if answer is not None:
-            if self.answering:  # one object for all of a response
-                answer = self.entries[self.answering[0]].answer
-            self.answering.append(len(self.entries))
-        self.entries.append(Entry(id_, self.last, items, at, answer))
+    def _append(self, id_: str, items: Sequence[ItemInput], at: datetime | None, *, is_answer: bool) -> None:
+        if is_answer and self.answering is None:
+            self.answering = len(self.answers)
+            self.answers.append(self._new_answer())
+        self.drafts.append(_Draft(id_, self.last, items, at, self.answering if is_answer else None))
         self.last = id_
 
     def counted(self, found: FileObject, _id: str, at: datetime | None) -> None:
@@ -255,7 +269,7 @@ class _CodexSession:
         if not total or total == before:
             return
         self.total, self.is_open = total, False
-        is_recorded, self.is_recorded = self.is_recorded and not self.answering, False
+        is_recorded, self.is_recorded = self.is_recorded and self.answering is None, False
         if is_recorded:
             return
         last = object_of(info, "last_token_usage") or _difference(total, before)
@@ -285,38 +299,33 @@ class _CodexSession:
     def _count(self, found: FileObject, usage: JsonObject, response_id: str | None = None) -> None:
         """Give the newest response its usage."""
         if self.is_base:
-            self.answering = []
+            self.answering = None
             return
-        if not self.answering and response_id is not None and self.copied_at is None:
+        if self.answering is None and response_id is not None and self.copied_at is None:
             self.calls.append(records.SideCall(response_id, self._new_answer(response_id, usage), self.at))
             return
-        if not self.answering:
+        if self.answering is None:
             self.skipped.append(Skipped(found.where, "there is no response to which this usage belongs"))
             return
         if self.copied_at is not None:
-            self.copies, self.answering = self.copies + 1, []
+            self.copies, self.answering = self.copies + 1, None
             return
-        if (answer := self.entries[self.answering[0]].answer) is not None:
-            self._set_answer(replace(answer, usage=usage, id=response_id or answer.id))
-        self.answering = []
-
-    def _set_answer(self, answer: Answer) -> None:
-        for index in self.answering:
-            self.entries[index] = replace(self.entries[index], answer=answer)
+        answer = self.answers[self.answering]
+        self.answers[self.answering] = replace(answer, usage=usage, id=response_id or answer.id)
+        self.answering = None
 
     def abort(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """The turn was interrupted: a response that has no usage was cut off."""
         del found, at
-        answer = self.entries[self.answering[0]].answer if self.answering and not self.is_copy else None
-        if answer is not None:
-            self._set_answer(replace(answer, status="incomplete"))
-        self.is_open, self.answering = False, []
+        if self.answering is not None and not self.is_copy:
+            self.answers[self.answering] = replace(self.answers[self.answering], status="incomplete")
+        self.is_open, self.answering = False, None
 
     def roll_back(self, found: FileObject, _id: str, at: datetime | None) -> None:
         """Turns are taken back."""
         del at
         count = figure(found.value.get("num_turns")) or 0
-        self.is_open, self.answering = False, []
+        self.is_open, self.answering = False, None
         if 0 < count <= len(self.starts):
             self.last = self.starts[-count]
             del self.starts[-count:]
@@ -338,7 +347,7 @@ class _CodexSession:
         return Transcript(
             id=id_ or stem,
             where=self.input.name,
-            entries=self.entries,
+            entries=[one.entry(self.answers) for one in self.drafts],
             model=self.model,
             instructions="\n\n".join([*([base] if base else []), *self.leading]),
             created_at=time_of(meta, "timestamp"),

@@ -28,7 +28,7 @@ def json_lines(input: inputs.Input) -> Iterator[FileObject | Skipped]:
     with input.open() as file:
         for number, line in enumerate(file, 1):
             text, where = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, f"{input.name}, line {number}"
-            if not text.strip():
+            if not text or text.isspace():
                 continue
             try:
                 value: Any = loads(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -39,6 +39,9 @@ class Node(NamedTuple):
 
 def ordered(entries: Sequence[Entry], where: str, skipped: list[Skipped]) -> Iterator[Node]:
     """Entries with parents before their children, and what goes on with a branch right behind it."""
+    if _is_line(entries):
+        yield from _in_line(entries)
+        return
     known = {entry.id for entry in entries}
     children: dict[str | None, list[Entry]] = {}
     seen: set[str] = set()
@@ -59,6 +62,19 @@ def ordered(entries: Sequence[Entry], where: str, skipped: list[Skipped]) -> Ite
             children[entry.parent] = [one for one in siblings if one is not entry]
             skipped.append(Skipped(f"{where}, entry {entry.id}", "it follows itself; it begins a branch", 0))
             yield from _following([entry], children)
+
+
+def _is_line(entries: Sequence[Entry]) -> bool:
+    """Whether each entry follows the one before it, as it mostly is, and has an id of its own."""
+    ids = [entry.id for entry in entries]
+    return len(set(ids)) == len(ids) and [entry.parent for entry in entries] == [None, *ids[:-1]]
+
+
+def _in_line(entries: Iterable[Entry]) -> Iterator[Node]:
+    key = ""
+    for entry in entries:
+        after, key = key, _key(entry, key) if entry.items else key
+        yield Node(entry, key, after)
 
 
 def _following(first: Sequence[Entry], children: dict[str | None, list[Entry]]) -> Iterator[Node]:

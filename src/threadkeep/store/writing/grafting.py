@@ -419,7 +419,9 @@ class Grafting:
                 row, spots = refs.get_row(connection, place.ref, is_locked=True), []
                 columns = {"user_id": row.user_id, "tool_set_hash": row.tool_set_hash}
                 attempts = _write_attempts(connection, place.ref, calls, **columns)
-            write_states(connection, place.ref, _changed(place.parts, graft.remembered(spots)), now)
+            states = _changed(place.parts, graft.remembered(spots))
+            has_none = known is None and len(states) <= MAX_STATES
+            write_states(connection, place.ref, states, now, {} if has_none else None)
             return Written(place.ref.public_id, known is None, attempts)
 
         records = [record for run in graft.runs for turn in run.turns for record in turn.records]
