@@ -11,16 +11,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.domain.jsonvalues import JSON
+from tests.domain.jsonvalues import JSON, same
+from tests.domain.test_items import KEYS as KEYS_OF_ITEMS
 from tests.formats.requests_open_responses import CALL, HI, ITEMS, KEYS, OUTPUT, PARTS, SAID, THOUGHT, TOOL_ITEMS, TOOLS
 from tests.formats.spelling_open_responses import leveled
 from threadkeep.domain.call_kinds import MISSING_OUTPUT
+from threadkeep.domain.items import item_from_object
 from threadkeep.domain.rendering import RenderOptions
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, CannotRender, ThreadkeepError
 from threadkeep.formats import NAMES, FormatName, get_format
 from threadkeep.formats.canonical.entries import entry_of
 from threadkeep.formats.open_responses.fields import FIELDS
+from threadkeep.formats.open_responses.request import input_object
 from threadkeep.formats.shared.fields import Field, FieldGroup, NoField, SpecialField
 
 NAME: Final = "open_responses"
@@ -352,3 +355,15 @@ def test_a_choice_beside_a_tool_whose_name_is_no_text(format_name: FormatName) -
     session.user("Hello")
     with contextlib.suppress(ThreadkeepError):
         get_format(format_name).render(session)
+
+
+@given(KEYS_OF_ITEMS)
+def test_usual_elements_are_read_alone_as_they_are_among_others(element: Json) -> None:
+    """Importers read one element at a time, and most of them without a detour."""
+    try:
+        [[expected]] = FORMAT.parse_turns([element])
+    except CannotParse:
+        with pytest.raises(CannotParse):
+            input_object(element)
+    else:
+        assert same(item_from_object(input_object(element)).to_object(), expected.to_object())

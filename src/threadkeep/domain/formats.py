@@ -303,7 +303,7 @@ AGUI_EVENTS: Final = (
     "SUBAGENT_", "THINKING_",
 )  # fmt: skip
 _AGUI_KEYS: Final = frozenset({"toolCalls", "toolCallId", "activityType", "subagentRunId", "encryptedValue"})
-_AGUI_ROLES: Final = frozenset({"reasoning", "activity"})
+OTHER_ROLES: Final = frozenset({"reasoning", "activity"})  # of AG-UI
 _AGUI_OTHERS: Final = {"RAW": "event", "CUSTOM": "name"}  # type of an event -> a key that it has
 
 
@@ -311,7 +311,7 @@ def _is_agui_message(value: Json) -> bool:
     role = value.get("role")
     if not isinstance(role, str) or "origin" in value:
         return False
-    is_own = role in _AGUI_ROLES and isinstance(value.get("content"), str | Mapping)
+    is_own = role in OTHER_ROLES and isinstance(value.get("content"), str | Mapping)
     return is_own or not _AGUI_KEYS.isdisjoint(value)
 
 
@@ -444,7 +444,7 @@ def other_event(event: Json, reader: str | None = None) -> OtherFormat | None:
 
 def other_message(value: Json, reader: str | None = None) -> OtherFormat | None:
     """The same of a message or item of a history."""
-    has_no_sign = _SIGNS.isdisjoint(value) and _kind(value) not in _STEPS and _kind(value, "role") not in _AGUI_ROLES
+    has_no_sign = _SIGNS.isdisjoint(value) and _kind(value) not in _STEPS and _kind(value, "role") not in OTHER_ROLES
     if has_no_sign and not _has_model_parts(value):
         return None  # nearly always
     return next((other for other in _HAVE_MESSAGES if other.format != reader and other.is_message(value)), None)

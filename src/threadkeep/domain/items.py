@@ -381,22 +381,32 @@ _USUAL: Final = {
 _LISTS: Final = frozenset({"content", "summary"})
 
 
-def usual_object(value: JsonObject) -> JsonObject | None:
+class UsualObject(dict[str, Any]):
+    """The object of an item that was found to be a usual one."""
+
+    __slots__ = ()
+
+
+def usual_object(value: JsonObject) -> UsualObject | None:
     """What `item_from_object(value).to_object()` gives, for most items that came in a format; None for the others.
 
     It takes a tenth of the time. Lists in it are shared with the value, which was read from JSON.
     """
+    if value.__class__ is UsualObject:
+        return value
     kind = value.get("type")
     usual = _USUAL.get(kind) if isinstance(kind, str) else None
-    if usual is None:
+    if usual is None or not usual.required <= value.keys():
         return None
-    item = {key: value[key] for key in usual.keys if key in value}
-    if len(item) != len(value) or not usual.required <= item.keys():
-        return None
-    for key, one in item.items():
+    item = UsualObject()
+    for key in filter(value.__contains__, usual.keys):
+        item[key] = one = value[key]
         if (one.__class__ is not str or key in _LISTS) and not _is_usual(key, one, value):
             return None
-    return {key: one for key, one in item.items() if one or key not in _LISTS}
+    is_whole = len(item) == len(value)
+    for key in [key for key in _LISTS if not item.get(key, True)]:
+        del item[key]
+    return item if is_whole else None
 
 
 def _is_usual(key: str, value: object, item: JsonObject) -> bool:

@@ -101,7 +101,7 @@ _COMPLETED_KEYS: Final = _OUTPUT_KEYS | {"status"}
 _TEXT_KEYS: Final = frozenset({"type", "text"})
 _TEXTS: Final = frozenset(kind for kind, keys in PART_KEYS.items() if keys >= _TEXT_KEYS)
 _TEXT_TYPES: Final = {role: "output_text" if role == "assistant" else "input_text" for role in ROLES}
-_OWN_KEYS: Final = ITEM_KEYS["message"] | {"origin"}
+_OWN_KEYS, _OWN_REASONING_KEYS = (ITEM_KEYS[kind] | {"origin"} for kind in ("message", "reasoning"))
 _NONE: Final[frozenset[str]] = frozenset()
 
 
@@ -142,11 +142,9 @@ def entry_of(
     """The stored form of an item object; InvalidItem where JSON has no form for it, or it is nested too deeply."""
     plain = _plain_payload(item)
     if plain is not None:
-        get = item.get
         text, codec = encode_texts(plain[0]) if plain[1] else encode(plain[0])
-        return ItemEntry(
-            position, item["type"], get("role"), turn, seen, get("call_id"), get("origin"), text, None, codec, maker
-        )
+        role, call_id, origin = map(item.get, ("role", "call_id", "origin"))
+        return ItemEntry(position, item["type"], role, turn, seen, call_id, origin, text, None, codec, maker)
     # It says more than what is sent of it, or is sent in another form
     full = {**item, "summary": item.get("summary") or []} if item["type"] == "reasoning" else item
     payload = wire_item(full, Context())
@@ -179,6 +177,8 @@ def _plain_payload(item: JsonObject) -> tuple[JsonObject, bool] | None:
         if texts is not None and _has_keys(item, _MESSAGE_KEYS) and texts == _TEXT_TYPES.get(item["role"]):
             return _without_origin(item), True
         return _own_payload(item, texts) if _is_as_it_came(item, texts) else None
+    if kind == "reasoning" and item.get("origin") == NAME and item.keys() <= _OWN_REASONING_KEYS:
+        return _own_payload({**item, "summary": item.get("summary") or []}, None)
     is_plain = _PLAIN_ITEMS.get(kind)
     return (_without_origin(item), True) if is_plain is not None and is_plain(item) else None
 
@@ -238,7 +238,7 @@ def _is_as_it_came(item: JsonObject, texts: str | None) -> bool:
 
 
 def _own_payload(item: JsonObject, texts: str | None) -> tuple[JsonObject, bool]:
-    """The payload of a message that is sent as it came, its id first."""
+    """The payload of an item that is sent as it came, its id first."""
     payload = _without_origin(item)
     payload = {"id": payload["id"], **payload} if "id" in payload else payload
     return payload, texts is not None and all(isinstance(payload[key], str) for key in payload if key != "content")

@@ -26,7 +26,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from threadkeep.domain import formats, tool_names, tools
-from threadkeep.domain.items import Item, item_from_object, with_given
+from threadkeep.domain.formats import OTHER_ROLES
+from threadkeep.domain.items import Item, item_from_object, usual_object, with_given
 from threadkeep.domain.jsontext import JsonObject, dumps, loads, value_at, with_value
 from threadkeep.domain.rendering import AS_IT_IS, Rendered, RenderOptions
 from threadkeep.domain.session import Session
@@ -201,6 +202,10 @@ def parse_turns(turns: Any, _calls: Sequence[formats.OpenCall] = ()) -> list[lis
 @parsing.parser(f"{NAME} turns")
 def input_object(element: JsonObject) -> JsonObject:
     """The item object of an element of the input that was read from JSON."""
+    if parts.OURS.isdisjoint(element) and (item := usual_object({**element, "origin": NAME})) is not None:
+        is_spelled = item["type"] == "reasoning" and element.get("summary") is None
+        if not is_spelled and item.get("role") not in OTHER_ROLES:
+            return item
     parsing.check_turns([element], NAME, "turns")
     return _item(element, 0)
 
