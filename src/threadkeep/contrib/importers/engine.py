@@ -37,7 +37,6 @@ from threadkeep.contrib.importers.open_webui import OpenWebUI
 from threadkeep.contrib.importers.records import Skipped, Source, SourceReport, Transcript
 from threadkeep.contrib.importers.trees import Planned, file_of, moment_of
 from threadkeep.domain.formats import get_format
-from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
 from threadkeep.errors import CannotParse, Conflict, InvalidOption, MissingExtra, SchemaError, ThreadkeepError
 from threadkeep.store.conversation import Conversation
@@ -286,26 +285,24 @@ class _Engine:
 
     def _answer(self, external_id: str, answer: records.Answer, at: datetime, key: str) -> NewAnswer:
         """A response of a conversation as it is stored; `key` is the key of its first entry."""
-        return self._grafting.answer(*_response(answer, at), answer.name or f"{external_id} {key}")
+        return self._made(answer, at, answer.name or f"{external_id} {key}")
 
     def _call(self, external_id: str, call: records.SideCall, at: datetime) -> NewCall | None:
         """The row of a call that no entry came in; None if nothing is known of what it used."""
         name = call.answer.id or f"{external_id} call {call.id}"
-        attempt = self._grafting.answer(*_response(call.answer, at), name, call.error).attempt
+        attempt = self._made(call.answer, at, name, call.error).attempt
         return None if attempt is None else NewCall(attempt, at, name)
 
-
-def _response(answer: records.Answer, at: datetime) -> tuple[Response, str, CallInfo]:
-    """A response as it is stored, its format, and what is known of its call."""
-    usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
-    response = Response(
-        id=answer.id, model=answer.model, status=answer.status, finish_reason=answer.finish_reason, usage=usage
-    )
-    call: CallInfo = {
-        "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
-        "occurred_at": at, "service_tier": answer.service_tier,
-    }  # fmt: skip
-    return response, answer.format, call
+    def _made(self, answer: records.Answer, at: datetime, name: str, error: Any = None) -> NewAnswer:
+        usage = None if answer.usage is None else get_format(answer.format).usage_of(dict(answer.usage))
+        call: CallInfo = {
+            "provider": answer.provider, "latency_ms": answer.latency_ms, "first_token_ms": answer.first_token_ms,
+            "occurred_at": at, "service_tier": answer.service_tier,
+        }  # fmt: skip
+        return self._grafting.answer(
+            name, call, format=answer.format, id=answer.id, model=answer.model, status=answer.status,
+            finish_reason=answer.finish_reason, usage=usage, error=error,
+        )  # fmt: skip
 
 
 def _session(transcript: Transcript) -> Session:

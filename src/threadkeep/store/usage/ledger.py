@@ -77,21 +77,39 @@ def attempt_of(
     response: Response, format: str, call: CallInfo, prices: PriceBook, model: str | None, error: Any = None
 ) -> Attempt:
     """Return the attempt for a call with a response; `model` is the requested one, for responses that name none."""
-    usage, provider = response.usage, _provider(call)
-    model = item_rows.fitting(response.model or model)
-    cost, terms = None, terms_of(response, _text_of(call, "service_tier"), _text_of(call, "base_url"))
+    terms = terms_of(response, _text_of(call, "service_tier"), _text_of(call, "base_url"))
+    attempt = _attempt(format, call, prices, response.model or model, response.status, response.usage, terms)
+    attempt.error = _error_object(error)
+    return attempt
+
+
+def imported_attempt(
+    format: str, call: CallInfo, prices: PriceBook, model: str | None, status: str | None, usage: Usage | None,
+    error: Any = None,
+) -> Attempt:  # fmt: skip
+    """Return the attempt for a call of which other software knows this."""
+    terms = terms_of_call(_text_of(call, "service_tier"), _text_of(call, "base_url"))
+    attempt = _attempt(format, call, prices, model, status, usage, terms)
+    attempt.error = _error_object(error)
+    return attempt
+
+
+def _attempt(
+    format: str, call: CallInfo, prices: PriceBook, model: str | None, status: str | None, usage: Usage | None,
+    terms: jsontext.JsonObject,
+) -> Attempt:  # fmt: skip
+    provider, model, cost = _provider(call), item_rows.fitting(model), None
     if usage is not None:
         cost = prices.cost(BillableCall(format, provider, model, usage.normalized, usage.raw, terms, moment_of(call)))
     return Attempt(
         format=format,
-        status=item_rows.fitting(response.status),
+        status=item_rows.fitting(status),
         model=model,
         provider=provider,
         latency_ms=milliseconds(call, "latency_ms"),
         first_token_ms=milliseconds(call, "first_token_ms"),
         figures=UNKNOWN if usage is None else usage.normalized,
         usage=None if usage is None else usage.raw,
-        error=_error_object(error),
         cost=cost,
         terms=terms or None,
     )

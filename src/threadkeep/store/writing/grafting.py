@@ -21,15 +21,15 @@ from threadkeep.db.queries.annotations import states_of
 from threadkeep.db.queries.conversations import branch_head, branches_of, graft_end
 from threadkeep.db.queries.responses import MOST_HASHES, counted_among
 from threadkeep.domain import ids, jsontext, stored
-from threadkeep.domain.response import Response
 from threadkeep.domain.session import Session
+from threadkeep.domain.usage import Usage
 from threadkeep.errors import Conflict, InvalidOption, StateConflict
 from threadkeep.store.changes.feed import change_row
 from threadkeep.store.store import Store
 from threadkeep.store.usage import ledger, rollups
 from threadkeep.store.work import item_rows, pacing, positions, refs, validation
 from threadkeep.store.work.states import MAX_STATES, NewState, write_states
-from threadkeep.store.writing import appending, conversations, responses
+from threadkeep.store.writing import appending, conversations
 
 _NO_RESPONSE: Final = dict.fromkeys(column.name for column in base.written_columns(models.responses))
 
@@ -348,15 +348,22 @@ class Grafting:
         self._scope = self._store.scope
         self._upkeep = pacing.Upkeep(self._transactions)
 
-    def answer(self, response: Response, format: str, call: ledger.CallInfo, name: str, error: Any = None) -> NewAnswer:
+    def answer(
+        self, name: str, call: ledger.CallInfo, *, format: str, id: str | None, model: str | None, status: str | None,
+        finish_reason: str | None, usage: Usage | None, error: Any = None,
+    ) -> NewAnswer:  # fmt: skip
         """A response with its row for the ledger, if it reports usage or failed; it costs what it did at that time.
 
         `name` tells it from all others, if it has no id: the ledger has one row for it.
         """
-        is_counted = response.usage is not None or error is not None
-        prices = self._store.resources.prices
-        attempt = ledger.attempt_of(response, format, call, prices, None, error) if is_counted else None
-        return NewAnswer(responses.response_columns(response, format), name, attempt)
+        prices, attempt = self._store.resources.prices, None
+        if usage is not None or error is not None:
+            attempt = ledger.imported_attempt(format, call, prices, model, status, usage, error)
+        columns = {
+            "format": format, "provider_response_id": id, "response_hash": ids.short_hash(id or None), "model": model,
+            "status": item_rows.fitting(status), "finish_reason": finish_reason,
+        }  # fmt: skip
+        return NewAnswer(columns, name, attempt)
 
     def find(self, external_id: str, user: str | None = None) -> Known | None:
         """The conversation with an external id; None if there is none.
