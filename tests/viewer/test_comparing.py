@@ -153,9 +153,18 @@ def test_addresses_name_conversations_too(pages: Pages) -> None:
         f"{name}?branch=2": (name, 2),
         f"https://chats.example.com/history/c/{name}?from=5&branch=12#p7": (name, 12),
         f"/c/{name}#p7": (name, None),
+        f"{name}?branch=1234567890": (name, 1234567890),
+        f"{name}?branch={'9' * 5_000}": (name, 2**31 - 1),
         "something else": ("something else", None),
     }.items():
         assert ComparedPlace.of(text) == place
+
+
+def test_a_branch_that_no_conversation_has_is_not_found(pages: Pages) -> None:
+    """… however long its number is: the active branch is not shown in its place."""
+    one = talk(pages, "Hello")
+    for number in ("7", "12345678901", "9" * 5_000):
+        assert "has no branch" in compared(pages, f"{one.id}?branch={number}", one.id, status=404)
 
 
 def test_pages_lead_to_it(pages: Pages) -> None:

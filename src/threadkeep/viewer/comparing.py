@@ -16,6 +16,7 @@ from threadkeep.store.conversation import Conversation
 from threadkeep.store.reading.overviews import LedgerCall
 from threadkeep.store.reading.pairs import ComparedPage, read_compared
 from threadkeep.store.store import Store
+from threadkeep.store.work.validation import whole_number
 from threadkeep.viewer import texts
 from threadkeep.viewer.blocks import Block, BlockPart
 from threadkeep.viewer.pages import View
@@ -28,7 +29,7 @@ MAX_MARKED: Final = 20_000  # characters of a text whose words are compared
 ALIKE: Final = 0.4  # share of words in common, from which on those that differ are marked
 SHORT: Final = 160  # characters of an option
 # A conversation, and one of its branches, in an address or by themselves
-_PLACE: Final = re.compile(r"(conv_\w+)(?:\S*[?&]branch=(\d{1,9})(?!\d))?")
+_PLACE: Final = re.compile(r"(conv_\w+)(?:\S*[?&]branch=(\d{1,1000}))?")
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _TEXTS: Final = ("markdown", "text", "json")
 
@@ -43,7 +44,9 @@ class ComparedPlace(NamedTuple):
     def of(cls, text: str) -> ComparedPlace:
         """Return what an id, or the address of a conversation, names; what is none of them names nothing."""
         found = _PLACE.search(text)
-        return cls(text, None) if found is None else cls(found[1], None if found[2] is None else int(found[2]))
+        if found is None:
+            return cls(text, None)
+        return cls(found[1], None if found[2] is None else whole_number("branch", int(found[2])))
 
 
 class Figures(NamedTuple):
