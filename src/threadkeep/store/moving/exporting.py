@@ -7,10 +7,11 @@ and kept in a temporary file until its lines have been taken, so that no connect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from os import PathLike, fspath
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -123,11 +124,18 @@ class ExportSource:
     def attempts(self, keys: Iterable[int] | None = None) -> Iterator[list[contents.Row]]:
         """The rows of the ledger, or of some conversations, in pages."""
         row = models.usage_records.c
-        conditions: list[ColumnElement[bool]] = [row.tenant_id == self.scope.tenant]
+        of_tenant = row.tenant_id == self.scope.tenant
+        statement = select(models.usage_records).where(of_tenant)
         if self.scope.user is not None:
-            conditions.append(row.user_id == self.scope.user)
-        for one in [()] if keys is None else [(row.conversation_id == key,) for key in keys]:
-            yield from self._pages(select(models.usage_records).where(*conditions, *one), row.id)
+            statement = statement.where(row.user_id == self.scope.user)
+        if keys is None:
+            yield from self._pages(statement, row.id)
+        for key in keys or ():  # in order, and with a limit, databases would read all that the tenant has
+            own = select(row.id).where(of_tenant, row.conversation_id == key)
+            ids = sorted(found["id"] for found in self.transactions.read(partial(_read_page, statement=own)))
+            for start in range(0, len(ids), PAGE):
+                some = partial(_read_page, statement=statement, ids=ids[start : start + PAGE])
+                yield sorted(self.transactions.read(some), key=itemgetter("id"))
 
     def tenant_keys(self) -> Iterator[list[contents.Row]]:
         """The idempotency keys of the tenant, in pages; a conversation's keys are part of its block."""
@@ -151,7 +159,9 @@ class ExportSource:
                 yield last
 
 
-def _read_page(connection: Connection, statement: Select[Any]) -> list[contents.Row]:
+def _read_page(connection: Connection, statement: Select[Any], ids: Sequence[int] | None = None) -> list[contents.Row]:
+    if ids is not None:
+        statement = backends.backend_of(connection).by_keys(statement, models.usage_records.c.id, ids)
     return [dict(row) for row in connection.execute(statement).mappings()]
 
 
