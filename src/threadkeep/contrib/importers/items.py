@@ -27,19 +27,19 @@ Say = Callable[[str], None]  # is called with why something is not imported
 def text_of(value: Any, key: str) -> str | None:
     """The text at a key of what should be an object, if there is one that is not empty."""
     found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) and found else None
+    return found if found and isinstance(found, str) else None
 
 
 def object_of(value: Any, key: str) -> JsonObject:
     """The object at a key; empty where there is none."""
     found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    return found if found and isinstance(found, dict) else {}
 
 
 def list_of(value: Any, key: str) -> list[Any]:
     """The list at a key; empty where there is none."""
     found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, list) else []
+    return found if found and isinstance(found, list) else []
 
 
 def time_of(value: Any, key: str) -> datetime | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from threadkeep.contrib.importers.meeting import Recording
 from threadkeep.contrib.importers.records import Answer, Count, Entry, SideCall, Skipped, Transcript
 from threadkeep.domain import response
-from threadkeep.domain.items import Item, item_from, usual_object
+from threadkeep.domain.items import Item, ItemInput, UsualObject, item_from, usual_object
 from threadkeep.domain.jsontext import JsonObject
 from threadkeep.errors import Conflict, InvalidItem, InvalidOption
 from threadkeep.formats.shared.parsing import IN_PROGRESS, with_cut_items
@@ -171,6 +171,7 @@ class Planned:
     _met: dict[str, Spot] = field(default_factory=dict)  # by the keys of entries that were recorded
     _calls: list[str] = field(default_factory=list)  # the keys of side calls that are new
     _spots: dict[str, Spot | NewSpot] = field(default_factory=dict)  # by the keys of entries
+    _end: NewSpot | None = None  # of the newest run
     _ends: dict[str, str] = field(default_factory=dict)  # their keys, by their ids
     _refused: dict[str, str] = field(default_factory=dict)  # entry without an item that can be stored -> the one before
 
@@ -189,7 +190,7 @@ class Planned:
             if not node.entry.items:
                 continue
             moment = moment_of(node.entry.created_at) or moment
-            is_more = _is_more(last, node._replace(after=self._refused.get(node.after, node.after)))
+            is_more = _is_more(last, node, self._refused.get(node.after, node.after))
             if node.key in known:
                 self.items.add(unchanged=len(node.entry.items))
                 self.responses.add(unchanged=int(node.entry.answer is not None and not is_more))
@@ -242,17 +243,16 @@ class Planned:
         if not records:
             self._refuse(node, is_more=is_more and isinstance(after, NewSpot))
             return
-        number = len(self._runs) - 1
-        if not self._runs or after != NewSpot(number, self._runs[number].size - 1):
+        if after is not self._end:
             self._runs.append(_NewRun(after))
-            number, is_more = number + 1, False
+            is_more = False
         answer = None if node.entry.answer is None else self._answer(node.entry.answer, at, node.key, is_more=is_more)
-        run, named = self._runs[number], node.entry.covers
+        run, named = self._runs[-1], node.entry.covers
         covers = None if named is None else self._spots.get(self._ends.get(named, "?") if named else "")
         run.turns.append(NewTurn(records, at, answer, covers))
         run.keys.append(node.key)
         run.size += len(records)
-        self._spots[node.key] = NewSpot(number, run.size - 1)
+        self._spots[node.key] = self._end = NewSpot(len(self._runs) - 1, run.size - 1)
         self.items.add(stored=len(records))
 
     def _refuse(self, node: Node, *, is_more: bool) -> None:
@@ -289,9 +289,9 @@ class Planned:
         """The items of an entry, usual ones as objects; the last one of an answer that was cut off says so."""
         status = None if entry.answer is None else entry.answer.status
         if status in (None, "completed"):
-            usual = [usual_object(value) if isinstance(value, dict) else None for value in entry.items]
-            if all(one is not None and one.get("status") not in IN_PROGRESS for one in usual):
-                return [one for one in usual if one is not None]
+            usual = _usual_objects(entry.items)
+            if usual is not None:
+                return usual
         items = []
         for value in entry.items:
             try:
@@ -340,15 +340,26 @@ def _pieces(met: Mapping[str, Spot]) -> Iterator[list[Any]]:
         yield [row[0][1].branch, positions[0], "".join(key for key, _ in row), counts]
 
 
+def _usual_objects(items: Sequence[ItemInput]) -> list[UsualObject] | None:
+    """The objects of items, if all are usual ones, and over."""
+    usual: list[UsualObject] = []
+    for item in items:
+        found = usual_object(item) if isinstance(item, dict) else None
+        if found is None or found.get("status") in IN_PROGRESS:
+            return None
+        usual.append(found)
+    return usual
+
+
 def _length(piece: Sequence[Any]) -> int:
     """How many characters of a state a piece takes, at most."""
     _, _, keys, counts = piece
     return 50 + len(keys) + sum(len(str(count)) + 1 for count in counts or ())
 
 
-def _is_more(last: Node | None, node: Node) -> bool:
-    """Whether an entry came in the same response as the one right before it."""
-    if last is None or last.key != node.after or last.entry.answer is None or node.entry.answer is None:
+def _is_more(last: Node | None, node: Node, after: str) -> bool:
+    """Whether an entry came in the same response as the one right before it, which has that key."""
+    if last is None or last.key != after or last.entry.answer is None or node.entry.answer is None:
         return False
     one, other = last.entry.answer, node.entry.answer
     return one is other if one.id is None else one.id == other.id

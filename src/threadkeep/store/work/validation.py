@@ -317,7 +317,7 @@ def past_moment(argument: str, value: object) -> datetime | None:
         raise InvalidOption(f"lies in the future: {shown(value)}.", argument=argument)
     if value < FIRST_MOMENT:
         raise InvalidOption(f"lies before {FIRST_MOMENT.date()}: {shown(value)}.", argument=argument)
-    return value.astimezone(UTC)
+    return value if value.tzinfo is UTC else value.astimezone(UTC)
 
 
 def date_or_moment(argument: str, value: Any) -> date | datetime | None:
