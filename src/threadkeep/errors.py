@@ -88,8 +88,7 @@ class AmbiguousId(InvalidOption):
         self.ids = list(ids)
         more = " and more" if has_more else ""
         super().__init__(
-            f"{shown(beginning)} is the beginning of more than one id: {', '.join(ids)}{more}.",
-            hint="Give more of it.",
+            f"{shown(beginning)} is the beginning of more than one id: {', '.join(ids)}{more}.", hint="Give more of it."
         )
 
 

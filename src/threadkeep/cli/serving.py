@@ -44,8 +44,7 @@ SpoolLimit = Annotated[
     int, Option("--spool-limit", metavar="MIB", min=1, help="How much each process may have in the spool.")
 ]
 Workers = Annotated[
-    int | None,
-    Option("--workers", metavar="N", min=1, help="Processes that serve at the port; SIGHUP replaces them."),
+    int | None, Option("--workers", metavar="N", min=1, help="Processes that serve at the port; SIGHUP replaces them.")
 ]
 THREADS: Final = 64  # for calls of a store on SQLite, and files
 STOP_SECONDS: Final = 30  # for which requests in flight may go on when the server is told to end

@@ -47,12 +47,7 @@ class Target:
     blobs: str | None = None
 
     def override(
-        self,
-        *,
-        url: str | None = None,
-        tenant: str | None = None,
-        as_json: bool = False,
-        blobs: str | None = None,
+        self, *, url: str | None = None, tenant: str | None = None, as_json: bool = False, blobs: str | None = None
     ) -> Target:
         """Return this target with the options of a command, if given. Another database has another replica, or none."""
         read_url = None if url else self.read_url

@@ -29,7 +29,6 @@ _CONTROLS: Final = (
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
 
-
 _UNPRINTABLE: Final = rf"{_NEEDED}|([{_CONTROLS}])"  # compiled when the first text needs it: most do not
 
 

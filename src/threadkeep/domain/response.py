@@ -24,7 +24,6 @@ from threadkeep.errors import InvalidItem, InvalidOption, ParsedJsonError, shown
 
 _FENCE: Final = re.compile(r"\s*```(?:json)?[^\S\n]*\n?(.*?)\s*```\s*", re.DOTALL | re.IGNORECASE)
 
-
 _ITEM_CLASSES: Final = frozenset(get_args(Item))
 
 

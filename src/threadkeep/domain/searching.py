@@ -83,7 +83,6 @@ _NOTHING: Final = r"(?!)"  # a pattern that matches nowhere
 _JOINER: Final = "\u200d"
 _SKIN: Final = "\U0001f3fb", "\U0001f3ff"  # first and last tone of emoji
 
-
 Pattern = re.Pattern[str]
 
 

@@ -26,12 +26,7 @@ _ORIGIN: Final = re.compile(r"https?://(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::[0-9]{
 ANY: Final = "*"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})  # methods that change nothing
 _OWN: Final = ("same-origin", "none")  # `Sec-Fetch-Site` of a site's own pages, and of what users type
-_BY_BROWSERS: Final = (
-    "basic",
-    "digest",
-    "negotiate",
-    "ntlm",
-)  # schemes of `Authorization`
+_BY_BROWSERS: Final = ("basic", "digest", "negotiate", "ntlm")  # schemes of `Authorization`
 
 
 class JsonAnswer(Response):

@@ -51,12 +51,7 @@ from threadkeep.store.moving.copying import CopyReport
 from threadkeep.store.removing.batches import Progress
 from threadkeep.store.store import Store, UnitOfWork, connect, from_handle, unit_on
 from threadkeep.store.streaming.lifecycle import AsyncHeartbeat
-from threadkeep.store.streaming.recorder import (
-    Recorder,
-    RecorderAttributes,
-    WholeStreamWriter,
-    note_failure,
-)
+from threadkeep.store.streaming.recorder import Recorder, RecorderAttributes, WholeStreamWriter, note_failure
 from threadkeep.store.streaming.writer import StreamWriter, locked, started_at_once, undone
 from threadkeep.store.work import (
     caches,

@@ -122,11 +122,7 @@ class UsageOverview:
     def __post_init__(self) -> None:
         self.days = {day: Sums() for day in self.period.days()}
         for row in self.found.rows:
-            for sums in (
-                self.total,
-                self.days.setdefault(row.day, Sums()),
-                self.models.setdefault(row.model, Sums()),
-            ):
+            for sums in (self.total, self.days.setdefault(row.day, Sums()), self.models.setdefault(row.model, Sums())):
                 sums.add(row)
 
 

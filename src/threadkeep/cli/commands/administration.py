@@ -156,8 +156,7 @@ def sql(
     target: Target,
     *,
     dialect: Annotated[
-        Text,
-        Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: from the URL."),
+        Text, Option("--dialect", metavar="NAME", help="sqlite, postgresql, mysql or mariadb; default: from the URL.")
     ] = None,
     partitions: Partitions = None,
     monthly_bodies: MonthlyBodies = None,

@@ -60,8 +60,7 @@ def demo(
         Text, Option("--resume", metavar="ID", help="Only run the second half, in the file of --keep.")
     ] = None,
     data: Annotated[
-        Text,
-        Option("--data", metavar="DIR", help="Instead, fill a database with a month: a folder for it, or a URL."),
+        Text, Option("--data", metavar="DIR", help="Instead, fill a database with a month: a folder for it, or a URL.")
     ] = None,
 ) -> None:
     """Show an exchange with tools and two providers.

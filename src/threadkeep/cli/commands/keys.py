@@ -71,9 +71,7 @@ def ls(target: Target, *, user: OnlyUser = None, after: After = None) -> None:
 @commands.command("revoke")
 @on_target()
 def revoke(
-    target: Target,
-    *,
-    id: Annotated[str, Argument(metavar="ID", help="Id of the key (key_…).", show_default=False)],
+    target: Target, *, id: Annotated[str, Argument(metavar="ID", help="Id of the key (key_…).", show_default=False)]
 ) -> None:
     """Refuse a key from now on.
 

@@ -204,9 +204,7 @@ def _sentence(report: CopyReport, target: Target) -> str:
 
 @on_target("url", "as_json")
 def backup(
-    target: Target,
-    *,
-    file: Annotated[str, Argument(metavar="FILE", help="A new file.", show_default=False)],
+    target: Target, *, file: Annotated[str, Argument(metavar="FILE", help="A new file.", show_default=False)]
 ) -> None:
     """Copy a SQLite database, with all tenants, while it is in use."""
     with target.store(all_tenants=True) as store, progress("pages") as advance:

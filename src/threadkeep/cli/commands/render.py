@@ -28,8 +28,7 @@ Step = Annotated[
 ]
 NoVision = Annotated[bool, Option("--no-vision", help="Replace each image with a note.")]
 Pictures = Annotated[
-    str | None,
-    Option("--pictures", metavar="N|auto", help="Show the newest N images; auto: what the provider takes."),
+    str | None, Option("--pictures", metavar="N|auto", help="Show the newest N images; auto: what the provider takes.")
 ]
 NoReasoning = Annotated[bool, Option("--no-reasoning", help="Omit the reasoning of earlier responses.")]
 ReasoningText = Annotated[

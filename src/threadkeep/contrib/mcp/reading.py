@@ -71,11 +71,7 @@ class ReadingTools:
         """List stored conversations with their titles and newest texts, most recently active first."""
         wanted = None if status == "any" else status
         found = await self._store.list_summaries(labels=labels, status=wanted, limit=limit, after=after)
-        return {
-            "note": NOTE,
-            "conversations": [summary_view(summary) for summary in found],
-            "next": found.next,
-        }
+        return {"note": NOTE, "conversations": [summary_view(summary) for summary in found], "next": found.next}
 
     async def get_conversation(
         self,

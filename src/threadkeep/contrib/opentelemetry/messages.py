@@ -111,11 +111,7 @@ def response_of(
         else:
             choices.append({**choice, "finish_reason": _REASONS.get(reason, reason) or None})
     fields = {"id": attributes.get(names.RESPONSE_ID), "model": _model(attributes), "usage": _usage(attributes)}
-    return {
-        "object": "chat.completion",
-        **{key: value for key, value in fields.items() if value},
-        "choices": choices,
-    }
+    return {"object": "chat.completion", **{key: value for key, value in fields.items() if value}, "choices": choices}
 
 
 def chunk_of(body: JsonObject) -> JsonObject:

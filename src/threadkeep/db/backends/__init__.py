@@ -11,19 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from sqlalchemy import (
-    URL,
-    Column,
-    ColumnElement,
-    Connection,
-    Delete,
-    Engine,
-    Insert,
-    Select,
-    Table,
-    Update,
-    bindparam,
-)
+from sqlalchemy import URL, Column, ColumnElement, Connection, Delete, Engine, Insert, Select, Table, Update, bindparam
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import IsolationLevel
 

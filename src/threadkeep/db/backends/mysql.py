@@ -125,7 +125,6 @@ class _MySQL(backends.Backend):
 
 BACKEND: Final = _MySQL()
 
-
 _LOOP: Final = "threadkeep_loop"
 
 

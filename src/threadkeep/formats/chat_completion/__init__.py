@@ -12,9 +12,7 @@ FORMAT: Final = Format(
     author="openai",
     reads=("chat_completion",),
     api=ProviderApi(
-        "/chat/completions",
-        ".*/chat/completions",
-        changes={"stream": True, "stream_options": {"include_usage": True}},
+        "/chat/completions", ".*/chat/completions", changes={"stream": True, "stream_options": {"include_usage": True}}
     ),
     signs=Signs(turns="messages", body={"choices": list}, events={"choices": list}),
     media_urls=MediaUrls({"input_image": "image/.+"}, in_outputs=False),

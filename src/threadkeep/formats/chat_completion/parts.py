@@ -311,7 +311,6 @@ PARTS: Final[dict[str, dict[str, shared.Mapper]]] = {
     "user": {**ANYWHERE, "input_image": _image, "input_file": _file},
 }
 
-
 _BREAKPOINT: Final = "prompt_cache_breakpoint"
 _MARKED: Final = ("input_text", "input_image", "input_file")  # types that have such a key
 # format of a sound -> media type; all others are audio/<format>

@@ -213,7 +213,6 @@ RESULT: Final[dict[str, Any]] = {
     "input_file": _file_in_result,
 }
 
-
 _CALL: Final = "tool_use"  # type that some answers state of a call, and that requests do not have
 _ITEMS: Final = frozenset({"function_call", "function_call_output"})
 _THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})

@@ -27,7 +27,6 @@ from threadkeep.formats.shared.reports import Context
 # "skip_thought_signature_validator" in base64
 NO_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 
-
 INTERACTIONS: Final = "interactions"  # the service's other API
 
 

@@ -93,7 +93,6 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(_COUNTS, _count),
 }
 
-
 NAME: Final = "gemini"
 MODEL: Final = "model"
 USER: Final = "user"

@@ -283,7 +283,6 @@ class GeminiWriter(TurnWriter):
 # item types that make calls here
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 
-
 CONTENT_KEYS: Final = frozenset({"role", "parts"})
 _MEDIA_KEYS: Final = frozenset({"inlineData", "fileData"})
 

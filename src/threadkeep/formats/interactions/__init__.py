@@ -14,8 +14,5 @@ FORMAT: Final = Format(
     reads=("gemini", "interactions", "chat_completion"),
     api=ProviderApi("/interactions", ".*/interactions", key_header="x-goog-api-key", version="/v1beta"),
     signs=Signs(turns="input", body={"steps": list}, events={"event_type": str}),
-    media_urls=MediaUrls(
-        {"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"},
-        needs_type=True,
-    ),
+    media_urls=MediaUrls({"input_image": "image/.+", "input_file": ".+", "input_video": "video/.+"}, needs_type=True),
 )

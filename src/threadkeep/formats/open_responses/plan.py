@@ -46,7 +46,6 @@ _TYPE, _POSITION, _TURN, _CALL_ID, _PAYLOAD, _REST = map(
 # keys of reasoning that say more than its id, as they stand in payloads
 _CONTENTS: Final = (b'"encrypted_content":"', b'"reasoning_text"')
 
-
 NO_FORM: Final[Mapping[str, str]] = {}  # ids of items that are of any form
 _ID: Final = b'{"id":"'  # how an item with an id begins, see wire_item
 has_id: Final = methodcaller("startswith", _ID)

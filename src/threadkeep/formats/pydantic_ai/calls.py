@@ -32,12 +32,7 @@ def tool_call(item: JsonObject, call_id: str, context: Context) -> JsonObject:
         report_foreign(item, NAME, context, "native")
     is_custom = item["type"] == "custom_tool_call"
     args: Any = arguments.object_arguments(item, context) if is_custom else arguments.sent_arguments(item, context)
-    return {
-        "part_kind": "tool-call",
-        "tool_name": context.called(item),
-        "args": args,
-        "tool_call_id": call_id,
-    }
+    return {"part_kind": "tool-call", "tool_name": context.called(item), "args": args, "tool_call_id": call_id}
 
 
 def tool_return(item: JsonObject, call: JsonObject, call_id: str, context: Context) -> JsonObject:

@@ -94,7 +94,6 @@ _USER: Final[dict[str, shared.Mapper]] = {
     "provider_item": _block,
 }
 
-
 _NULLABLE: Final = "content"  # the only key of a part with a mapper in which null is a value
 
 

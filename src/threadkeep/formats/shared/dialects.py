@@ -152,11 +152,7 @@ CHAT: Final[Mapping[str, Dialect]] = {
 RESPONSES: Final[Mapping[str, Dialect]] = {
     **dict.fromkeys(CHAT, STANDARD),
     "compatible": Dialect(results="text"),
-    "openai": Dialect(
-        lacks=_PENALTIES,
-        efforts=_EFFORTS,
-        ids=items.PREFIXES,
-    ),
+    "openai": Dialect(lacks=_PENALTIES, efforts=_EFFORTS, ids=items.PREFIXES),
 }
 
 

@@ -255,7 +255,6 @@ NOT_BOTH: Final = Limit(
     "functions, or tools of the service", lambda _: (AS_IT_IS, "functions and tools of the service exclude each other")
 )
 
-
 _CHAT: Final = ("chat_completion",)
 _PENALTIES: Final = ("presence_penalty", "frequency_penalty")
 _EFFORT: Final = "reasoning.effort"

@@ -349,7 +349,6 @@ SETTINGS: Final = (
     ),
 )  # fmt: skip
 
-
 Rows = Mapping[str, Sequence[SettingRow]]
 
 

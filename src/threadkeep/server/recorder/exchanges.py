@@ -28,7 +28,6 @@ REQUEST_END: Final = object()
 READ_SECONDS: Final = 0.05  # after which what has come of a call is read, so that each event wakes no other thread …
 READ_BYTES: Final = 64 * 1024  # … or after so many bytes
 
-
 WHOLE_BYTES: Final = 256 * 1024  # of a call that is stored in one piece
 REFUSED: Final = 400  # the first status that says that there is no answer
 

@@ -15,11 +15,7 @@ T = TypeVar("T")
 Content = str | Annotated[list[dict[str, Any]], Field(fail_fast=True, json_schema_extra={"maxItems": MAX_PARTS})]
 Tools = Annotated[list[dict[str, Any]], Field(fail_fast=True, json_schema_extra={"maxItems": MAX_TOOLS})]
 GivenLabels = Annotated[dict[str, str], Field(max_length=MAX_LABELS)]
-_TEXTS: Final = (
-    dict[str, str],
-    dict[str, str] | None,
-    GivenLabels | None,
-)  # annotations of objects of texts
+_TEXTS: Final = (dict[str, str], dict[str, str] | None, GivenLabels | None)  # annotations of objects of texts
 _MAX_NAME: Final = 100  # characters of a name that are repeated in an error
 
 

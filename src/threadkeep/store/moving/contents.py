@@ -231,7 +231,6 @@ _COLUMNS: Final[Mapping[sa.Table, Mapping[str, Callable[[Any], bool]]]] = {
     models.appends: {"outcome": _is_object},
 }
 
-
 BATCH: Final = 200  # rows read at once
 BODY_BYTES: Final = 4 * 1024 * 1024  # of bodies
 

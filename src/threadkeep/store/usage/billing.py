@@ -169,7 +169,6 @@ TIERS: Final[dict[str, tuple[str, str]]] = {
 }
 DEARER: Final = frozenset({"priority", "fast", "ultrafast"})  # tiers whose every price is higher than the usual one
 
-
 _SPEED_KEYS: Final = ("speed", "inference_geo")
 _TIER_KEYS: Final = frozenset({"service_tier", "serviceTier", "trafficType", *_SPEED_KEYS})
 _USUAL_NUMBERS: Final = (0, 1)  # of the enum of traffic types: unspecified, and on demand

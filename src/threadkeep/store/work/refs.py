@@ -125,7 +125,6 @@ CACHE_THRESHOLD: Final = 20_000  # tokens outside the cache
 CACHE_SECONDS: Final = 3_600
 CACHE_CLAIM_SECONDS: Final = 120.0
 
-
 REMOVED: Final = -1  # stands for the branch of a part whose positions were removed
 # Removed positions that a statement reads along, at most, so that scattered ones do not take a statement each
 READ_ALONG: Final = 1_000
